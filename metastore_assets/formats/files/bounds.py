@@ -1,4 +1,4 @@
-"""Bounds of a column in plain files, from the footers of Parquet and ORC files and from folder names."""
+"""Bounds of a column in plain files: from the footers of Parquet and ORC files, or from partition values in folders."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import FragmentError, TableFormatError
-from metastore_assets.formats.base import Snapshot, TypeReason
+from metastore_assets.formats.base import Snapshot
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.partitioning import typed_constant
-from metastore_assets.formats.files.schemas import FileDescription, file_identity
+from metastore_assets.formats.files.schemas import TableSchema, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.union import canonical_type
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
@@ -39,8 +39,8 @@ from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result
 from metastore_assets.tasks.runner import with_arguments
 
 _THREADS = 16
-_SHARE = 16
-"""Files in one task of a thread."""
+_FILES_PER_TASK = 16
+"""Number of files that one task reads."""
 _WIDE = (pa.int64(), pa.uint64())
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
 _ORC_LOWER, _ORC_UPPER = 4, 5
@@ -48,11 +48,12 @@ _ORC_LOWER, _ORC_UPPER = 4, 5
 
 @dataclass(frozen=True)
 class _FileBounds:
-    """The bounds of a column in a file's footer; by default unknown."""
+    """The bounds of a column in one file, from its footer. By default they are unknown."""
 
     nulls: tuple[int | None, Guarantee] = (None, "absent")
     extremes: pa.Array | None = None
-    """A lower and an upper bound. They are an array, because Arrow scalars lose precision between processes."""
+    """The lower and the upper bound, as an array of two values; None if unknown. Arrow scalars would lose precision
+    between processes."""
 
     @property
     def bounds(self) -> FragmentBounds:
@@ -62,81 +63,80 @@ class _FileBounds:
 
 
 def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
-    """Return the bounds of a column in each fragment, in the snapshot's order. Uncertain bounds are absent."""
+    """Return the bounds of a column in each fragment of a snapshot, in the order of the fragments.
+
+    Bounds that a footer lacks, or whose meaning is uncertain, are absent.
+    """
     path = column_path(snapshot.schema, column)
     bounds: dict[int, FragmentBounds] = {}
     reading: dict[int, FilesFragmentSource] = {}
-    for place, fragment in enumerate(snapshot.fragments):
+    for index, fragment in enumerate(snapshot.fragments):
         source = fragment.source
         assert isinstance(source, FilesFragmentSource)
         constants = dict(source.file.partition)
         if path[0].name in constants:
-            bounds[place] = constant_bounds(
+            bounds[index] = constant_bounds(
                 typed_constant(constants[path[0].name]).cast(path[0].type), fragment.row_count
             )
-        elif source.file.kind in _READERS and source.fatal is None:
-            reading[place] = source
-    outcomes = IsolatedRunner(_THREADS, _SHARE).outcomes(
+        elif source.file.kind in _BOUNDS_READERS and source.fatal is None:
+            reading[index] = source
+    outcomes = IsolatedRunner(_THREADS, _FILES_PER_TASK).outcomes(
         with_arguments(partial(_read_bounds, path)),
         [(source.location, source.file) for source in reading.values()],
-        paths=[snapshot.fragments[place].path for place in reading],
+        paths=[snapshot.fragments[index].path for index in reading],
     )
-    for place, outcome in zip(reading, outcomes, strict=True):
+    for index, outcome in zip(reading, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
             raise outcome
-        bounds[place] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
-    return [bounds.get(place, FragmentBounds()) for place in range(len(snapshot.fragments))]
+        bounds[index] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
+    return [bounds.get(index, FragmentBounds()) for index in range(len(snapshot.fragments))]
 
 
 def check_integers(
-    location: Location,
-    files: Sequence[DataFile],
-    described: Sequence[FileDescription],
-    schema: pa.Schema,
-    reasons: Iterable[TypeReason],
-    cache: MetadataCache,
+    location: Location, files: Sequence[DataFile], table_schema: TableSchema, cache: MetadataCache
 ) -> None:
-    """Raise TableFormatError when integers beyond 2^53 are in a column that other files have as floats.
+    """Raise TableFormatError if a column of floats has integers beyond 2^53 in some files, because floats would round
+    them.
 
-    Only footers of files with 64-bit integers in such columns are read, once per file. What they do not show is
-    reported when the file is read.
+    It reads only the footers of files that store 64-bit integers in such a column, once per file. If the statistics are
+    missing there, the error is raised when the column is read.
 
     Args:
-        location: the table's folder.
-        files: its data files.
-        described: their descriptions, in the same order.
-        schema: the schema of the table.
-        reasons: why columns are not of narrower types.
-        cache: results for files that were read before.
+        location: The folder of the table.
+        files: All data files of the table.
+        table_schema: The schema that was derived from these files.
+        cache: Caches the result for each file.
     """
-    counterexamples = {reason.column: reason.counterexample for reason in reasons if reason.type in _WIDE}
-    columns = [name for name in counterexamples if pa.types.is_floating(schema.field(name).type)]
-    if not columns or files[0].kind not in _READERS:
+    counterexamples = {
+        reason.column: reason.counterexample for reason in table_schema.type_reasons if reason.type in _WIDE
+    }
+    columns = [name for name in counterexamples if pa.types.is_floating(table_schema.schema.field(name).type)]
+    if not columns or files[0].kind not in _BOUNDS_READERS:
         return
-    wanted = [
+    integer_columns = [
         (file, description.schema.field(name))
-        for file, description in zip(files, described, strict=True)
+        for file, description in zip(files, table_schema.descriptions, strict=True)
         for name in columns
         if description.schema is not None
         and name in description.schema.names
         and description.schema.field(name).type in _WIDE
     ]
-    keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in wanted]
-    are_beyond = [cache.get(key, _flag) for key in keys]
-    new = [place for place, cached in enumerate(are_beyond) if cached is None]
-    outcomes = IsolatedRunner(_THREADS, _SHARE).outcomes(
+    keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in integer_columns]
+    are_beyond = [cache.get(key, _decode_flag) for key in keys]
+    new = [index for index, cached in enumerate(are_beyond) if cached is None]
+    outcomes = IsolatedRunner(_THREADS, _FILES_PER_TASK).outcomes(
         with_arguments(_read_bounds),
-        [((wanted[place][1],), location, wanted[place][0]) for place in new],
-        paths=[location.full_path(wanted[place][0].stored.path) for place in new],
+        [((integer_columns[index][1],), location, integer_columns[index][0]) for index in new],
+        paths=[location.full_path(integer_columns[index][0].stored.path) for index in new],
     )
-    for place, outcome in zip(new, outcomes, strict=True):
+    for index, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, FragmentError):
             continue
         bounds = metadata_result(outcome).bounds
         extremes = [value for value, _ in (bounds.minimum, bounds.maximum) if value is not None]
-        are_beyond[place] = any(abs(value.as_py()) > 2**53 for value in extremes)
-        cache.put(keys[place], json.dumps(are_beyond[place]).encode())
-    for (file, field), is_beyond in zip(wanted, are_beyond, strict=True):
+        are_beyond[index] = any(abs(value.as_py()) > 2**53 for value in extremes)
+        cache.put(keys[index], json.dumps(are_beyond[index]).encode())
+    for (file, field), is_beyond in zip(integer_columns, are_beyond, strict=True):
         if is_beyond:
             raise TableFormatError(
                 f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "
@@ -145,47 +145,47 @@ def check_integers(
             )
 
 
-def _flag(data: bytes) -> bool:
+def _decode_flag(data: bytes) -> bool:
     if data not in (b"true", b"false"):
         raise ValueError(data)
     return data == b"true"
 
 
 def _read_bounds(path: Sequence[pa.Field], location: Location, file: DataFile) -> _FileBounds:
-    """Read the bounds in a file's footer. Raises FragmentError."""
+    """Return the bounds of the column at `path` from the footer of a file. Raises FragmentError."""
     with fragment_errors(location.full_path(file.stored.path)), location.open_stored(file.stored) as source:
-        return _READERS[file.kind](source, path)
+        return _BOUNDS_READERS[file.kind](source, path)
 
 
-def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
+def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
     file = open_parquet(source)
     metadata = file.metadata
-    place = _leaf_position(file.schema_arrow, path, leaf_count)
-    if place is None:
+    leaf = _leaf_position(file.schema_arrow, path, leaf_count)
+    if leaf is None:
         return _missing_column_bounds(file.schema_arrow, path, metadata.num_rows)
-    leaf, stored = place[0], canonical_type(place[1])
-    chunks = [metadata.row_group(group).column(leaf) for group in range(metadata.num_row_groups)]
+    leaf_number, stored = leaf[0], canonical_type(leaf[1])
+    chunks = [metadata.row_group(group).column(leaf_number) for group in range(metadata.num_row_groups)]
     statistics = [chunk.statistics for chunk in chunks if chunk.num_values]
-    if any(one is None for one in statistics):
+    if any(group is None for group in statistics):
         return _FileBounds()
     nulls: tuple[int | None, Guarantee] = (None, "absent")
-    if all(one.has_null_count for one in statistics):
-        nulls = (sum(one.null_count for one in statistics), "exact")
-    # A row group without values has no extremes, and does not change those of the file.
-    non_empty = [one for one in statistics if not (one.has_null_count and one.num_values == 0)]
-    if not non_empty or not all(one.has_min_max for one in non_empty):
+    if all(group.has_null_count for group in statistics):
+        nulls = (sum(group.null_count for group in statistics), "exact")
+    # A row group without values has no minimum and maximum, and does not change those of the file.
+    non_empty = [group for group in statistics if not (group.has_null_count and group.num_values == 0)]
+    if not non_empty or not all(group.has_min_max for group in non_empty):
         return _FileBounds(nulls)
-    extremes = [_parquet_value(one, stored) for one in non_empty]
+    extremes = [_parquet_extremes(group, stored) for group in non_empty]
     calendar = FileCalendar.of(metadata.metadata)
     if calendar.affects(stored) and any(
-        least is None or least < calendar.first_unambiguous(stored) for least, _ in extremes
+        minimum is None or minimum < calendar.first_unambiguous(stored) for minimum, _ in extremes
     ):
         return _FileBounds(nulls)
-    return _merged_bounds(nulls, extremes, stored, path[-1].type)
+    return _merge_bounds(nulls, extremes, stored, path[-1].type)
 
 
-def _parquet_value(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
-    """Return minimum and maximum in Arrow's storage; None where their order or meaning is uncertain."""
+def _parquet_extremes(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
+    """Return minimum and maximum of a row group as Arrow stores them; None if their order or meaning is uncertain."""
     pair = statistics.min_raw, statistics.max_raw
     kind = statistics.physical_type
     if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
@@ -197,15 +197,15 @@ def _parquet_value(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any,
     return None, None
 
 
-def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
+def _read_orc_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
     import pyarrow.orc as pyarrow_orc
 
     file = pyarrow_orc.ORCFile(source)
     tail = OrcTail.of(file.reader.serialized_file_tail())
-    place = _leaf_position(file.schema, path, _orc_nodes, 1, below=1)
-    if place is None:
+    leaf = _leaf_position(file.schema, path, _orc_nodes, 1, below=1)
+    if leaf is None:
         return _missing_column_bounds(file.schema, path, file.nrows)
-    column, stored = place
+    column, stored = leaf
     statistics = tail.statistics(column)
     if not statistics or _ORC_VALUES not in statistics:
         return _FileBounds()
@@ -213,51 +213,51 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
     nulls: tuple[int | None, Guarantee] = (file.nrows - values, "exact")
     pair: tuple[Any, Any] = (None, None)
     if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
-        pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, decode_signed)
+        pair = _decode_pair(statistics[_ORC_INTEGERS][0], 1, 2, decode_signed)
         if pa.types.is_timestamp(path[-1].type):
-            stored = pa.timestamp("us")  # Spark writes timestamps without a zone so
+            stored = pa.timestamp("us")  # Spark stores timestamps without a zone as such integers.
     elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
-        pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, decode_double)
+        pair = _decode_pair(statistics[_ORC_DOUBLES][0], 1, 2, decode_double)
         pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
     elif values and pa.types.is_date(stored) and _ORC_DATES in statistics:
-        pair = _pair(statistics[_ORC_DATES][0], 1, 2, decode_signed)
+        pair = _decode_pair(statistics[_ORC_DATES][0], 1, 2, decode_signed)
         pair = (None, None) if None in pair or (pair[0] < GREGORIAN_START and not tail.is_proleptic) else pair
     elif values and pa.types.is_string(stored) and _ORC_STRINGS in statistics:
         texts: Any = statistics[_ORC_STRINGS][0]
         fields = decode_message(texts)
-        # Bounds of truncated texts have other field numbers.
+        # The bounds of long texts are truncated, and have other field numbers.
         pair = fields.get(1, fields.get(_ORC_LOWER, [None]))[0], fields.get(2, fields.get(_ORC_UPPER, [None]))[0]
-    return _merged_bounds(nulls, [pair], stored, path[-1].type)
+    return _merge_bounds(nulls, [pair], stored, path[-1].type)
 
 
-def _pair(data: Any, least: int, greatest: int, decode: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _decode_pair(data: Any, minimum: int, maximum: int, decode: Callable[[Any], Any]) -> tuple[Any, Any]:
     fields = decode_message(data)
-    low, high = (decode(fields[number][0]) if number in fields else None for number in (least, greatest))
+    low, high = (decode(fields[number][0]) if number in fields else None for number in (minimum, maximum))
     return low, high
 
 
-def _merged_bounds(
+def _merge_bounds(
     nulls: tuple[int | None, Guarantee],
     extremes: Sequence[tuple[Any, Any]],
     stored: pa.DataType,
-    wanted: pa.DataType,
+    table_type: pa.DataType,
 ) -> _FileBounds:
-    # pyarrow does not show whether an extreme is a value of the column or truncated.
+    # These are bounds, not extremes: pyarrow does not show whether a value was truncated.
     if any(value is None for pair in extremes for value in pair):
         return _FileBounds(nulls)
-    if pa.types.is_string(wanted) != pa.types.is_string(stored):
-        # Texts are ordered differently from the values that they are converted from or to.
+    if pa.types.is_string(table_type) != pa.types.is_string(stored):
+        # Texts and the values that they are converted to or from are ordered differently.
         return _FileBounds(nulls)
-    # The stored numbers have the order of the values, and texts the order of their bytes.
-    least, greatest = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
+    # Stored numbers have the order of the values, and texts have the order of their bytes.
+    minimum, maximum = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
     try:
-        bounds = cast_to_schema(_array([least, greatest], stored), wanted, FieldMatcher())
+        bounds = cast_to_schema(_to_array([minimum, maximum], stored), table_type, FieldMatcher())
     except (pa.ArrowException, UnicodeDecodeError, OverflowError):
         return _FileBounds(nulls)
     return _FileBounds(nulls, bounds)
 
 
-def _array(values: list[Any], stored: pa.DataType) -> pa.Array:
+def _to_array(values: list[Any], stored: pa.DataType) -> pa.Array:
     if pa.types.is_string(stored):
         return pa.array([value.decode() for value in values], stored)
     if pa.types.is_decimal(stored):
@@ -275,30 +275,30 @@ def _leaf_position(
     *,
     below: int = 0,
 ) -> tuple[int, pa.DataType] | None:
-    """Return the number and the type of the leaf at a path of structs; None when the file has no such leaf.
+    """Return the number and the type of a leaf column in a file; None if the file has no leaf at this path.
 
     Args:
         fields: The fields of the file, or of a struct in it.
-        path: The fields of the table, from one of these down to the leaf.
-        count: How many numbers a type takes.
+        path: The fields of the table, from a field of that level down to the leaf. All except the last are structs.
+        count: Returns how many column numbers a type takes.
         first: The number of the first field.
-        below: How many numbers a struct takes by itself, before those of its children.
+        below: How many numbers a struct takes itself, before those of its children.
     """
-    position, found = first, None
+    position, match = first, None
     for field in fields:
         if field.name == path[0].name:
-            found = position, field.type
+            match = position, field.type
             break
         position += count(field.type)
-    if found is None or len(path) == 1:
-        return None if found is None or pa.types.is_nested(found[1]) else found
-    if not (pa.types.is_struct(found[1]) and pa.types.is_struct(path[0].type)):
+    if match is None or len(path) == 1:
+        return None if match is None or pa.types.is_nested(match[1]) else match
+    if not (pa.types.is_struct(match[1]) and pa.types.is_struct(path[0].type)):
         return None
-    return _leaf_position(list(found[1]), path[1:], count, found[0] + below, below=below)
+    return _leaf_position(list(match[1]), path[1:], count, match[0] + below, below=below)
 
 
 def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _FileBounds:
-    """Return the bounds of a column that the file lacks: all values are null; unknown for a part of a struct."""
+    """Return the bounds of a column that the file lacks: only nulls if it is a top-level column, else unknown."""
     if path[0].name in schema.names or len(path) > 1:
         return _FileBounds()
     return _FileBounds((rows, "exact"))
@@ -312,4 +312,7 @@ def _orc_nodes(type_: pa.DataType) -> int:
     return 1 + sum(_orc_nodes(type_.field(index).type) for index in range(type_.num_fields))
 
 
-_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], _FileBounds]] = {"parquet": _parquet, "orc": _orc}
+_BOUNDS_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], _FileBounds]] = {
+    "parquet": _read_parquet_bounds,
+    "orc": _read_orc_bounds,
+}

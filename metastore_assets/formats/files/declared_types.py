@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
 
 DeclaredTypes = Mapping[str, pa.DataType]
-"""Types by dotted path: `a`, `a.b` of a struct, `a.element` of a list, `a.key` and `a.value` of a map."""
+"""Declared types by dotted path: `a`, `a.b` in a struct, `a.element` in a list, `a.key` and `a.value` in a map."""
 
 
 def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
-    """Parse the types that the configuration declares. Raises ConfigError."""
+    """Parse the column types in a table's configuration. Raises ConfigError."""
     types = {}
     for column, name in table.declared.items():
         try:
@@ -35,13 +35,13 @@ def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
 def check_declared_columns(
     table: str, declared: DeclaredTypes, schema: pa.Schema, partition_columns: Sequence[str]
 ) -> None:
-    """Raise ConfigError for a declared type of a partition column, or of a column that the table lacks.
+    """Raise ConfigError if a type is declared for a partition column, or for a column that the table lacks.
 
     Args:
-        table: name of the table, for messages.
-        declared: the declared types.
-        schema: the schema of the table.
-        partition_columns: names of its partition columns.
+        table: Name of the table, for messages.
+        declared: The declared types.
+        schema: The schema of the table.
+        partition_columns: Names of the partition columns.
     """
     for column in declared:
         if column in partition_columns:
@@ -60,7 +60,13 @@ def check_declared_columns(
 
 
 def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
-    """Return the type of a column with the declared types of it and of its parts."""
+    """Replace the type of a column, and types within it, by the declared ones.
+
+    Args:
+        name: Dotted path of the column.
+        type_: The inferred type.
+        declared: The declared types.
+    """
     if name in declared:
         return declared[name]
     if not any(path.startswith(f"{name}.") for path in declared):
@@ -79,38 +85,40 @@ def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes)
     return type_
 
 
-def cast_losslessly(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Cast the values of a leaf column, without changing any.
+def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast the values of a leaf column to another type. Every value must be the same after a cast back.
 
-    Texts are parsed. Other values must be the same after a cast back. A timestamp without a zone is in UTC. Raises
-    ArrowInvalid with the first value that changes, or when the types have no values in common.
+    Texts are parsed instead. A timestamp without a zone is taken as UTC.
+
+    Raises:
+        ArrowInvalid: A value would change, or the types have no values in common. The message has the first such value.
     """
-    stored, wanted_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(wanted)
+    stored, target_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(target)
     convert: Callable[[pa.Array, pa.DataType], pa.Array]
-    if stored == "text" and wanted_kind != "bytes":
+    if stored == "text" and target_kind != "bytes":
         array, convert = array.cast(pa.string()), parse
-    elif stored != "other" and (wanted_kind == "text" or stored == wanted_kind):
+    elif stored != "other" and (target_kind == "text" or stored == target_kind):
         convert = _cast
-    elif (stored, wanted_kind) in _COMPATIBLE_KINDS:
+    elif (stored, target_kind) in _COMPATIBLE_KINDS:
         convert = _cast_between_kinds
     else:
-        raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {wanted}; {_HINT}")
+        raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {target}; {_HINT}")
     if array.null_count == len(array):
-        return pa.nulls(len(array), wanted)
+        return pa.nulls(len(array), target)
     # Arrow cannot compare floats of 16 bits.
     array = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
     try:
-        return convert(array, wanted)
+        return convert(array, target)
     except _REFUSALS:
         values = array.drop_null()
-        place = first_mismatch(values, lambda part: _succeeds(convert, part, wanted))
-        raise pa.ArrowInvalid(f"{_shown(values[place])!r:.100} is no {wanted}; {_HINT}") from None
+        index = first_mismatch(values, lambda part: _can_convert(convert, part, target))
+        raise pa.ArrowInvalid(f"{_shown(values[index])!r:.100} is no {target}; {_HINT}") from None
 
 
 def _shown(value: pa.Scalar) -> str:
     try:
         return str(value)
-    except ValueError:  # Python has no timestamps of nanoseconds
+    except ValueError:  # Python has no timestamps in nanoseconds.
         return str(value.cast(pa.string()))
 
 
@@ -123,30 +131,33 @@ _COMPATIBLE_KINDS = {
     ("timestamp", "date"),
     ("text", "bytes"),
 }
-"""Kinds of types with values in common, besides conversions to text."""
+"""Pairs of different kinds of types that have some values in common. Every kind converts to text, which is not listed.
+"""
 
 
-def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Cast within a kind of types, or to text."""
-    if pa.types.is_integer(array.type) and pa.types.is_decimal(wanted):
-        return _decimals(array, wanted)
-    result = cast_leaf(array, wanted)
-    return result if pa.types.is_string(wanted) or pa.types.is_binary(wanted) else _unchanged(array, result)
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast values to another type of the same kind, or to text. Raises ArrowInvalid if a value changes."""
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
+        return _decimals(array, target)
+    result = cast_leaf(array, target)
+    return result if pa.types.is_string(target) or pa.types.is_binary(target) else _require_unchanged(array, result)
 
 
-def _cast_between_kinds(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if pa.types.is_binary(wanted):
-        return array.cast(pa.string()).cast(wanted)
-    return _unchanged(array, pc.cast(_naive(array), _naive_type(wanted)).view(wanted))
+def _cast_between_kinds(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(target):
+        return array.cast(pa.string()).cast(target)
+    return _require_unchanged(array, pc.cast(_naive(array), _naive_type(target)).view(target))
 
 
-def _decimals(integers: pa.Array, wanted: pa.DataType) -> pa.Array:
-    # Arrow requires digits for every integer of a type, not only for those in the array.
-    return pc.cast(pc.cast(integers, pa.decimal128(38, min(wanted.scale, 18))), wanted)
+def _decimals(integers: pa.Array, target: pa.DataType) -> pa.Array:
+    # Arrow casts integers to a decimal only if it has digits for every integer of their type.
+    return pc.cast(pc.cast(integers, pa.decimal128(38, min(target.scale, 18))), target)
 
 
-def _unchanged(array: pa.Array, result: pa.Array) -> pa.Array:
-    """Return the result if a cast back gives the same values. Arrow rounds some types silently."""
+def _require_unchanged(array: pa.Array, result: pa.Array) -> pa.Array:
+    """Return the result of a cast. Raises ArrowInvalid if a cast back gives other values, because Arrow rounds
+    silently.
+    """
     before, after = _naive(array), _naive(result)
     is_decimal = pa.types.is_integer(after.type) and pa.types.is_decimal(before.type)
     back = _decimals(after, before.type) if is_decimal else pc.cast(after, before.type, safe=False)
@@ -166,16 +177,16 @@ def _naive_type(type_: pa.DataType) -> pa.DataType:
     return pa.timestamp(type_.unit) if pa.types.is_timestamp(type_) else type_
 
 
-def _succeeds(convert: Callable[[pa.Array, pa.DataType], pa.Array], array: pa.Array, wanted: pa.DataType) -> bool:
+def _can_convert(convert: Callable[[pa.Array, pa.DataType], pa.Array], array: pa.Array, target: pa.DataType) -> bool:
     try:
-        convert(array, wanted)
+        convert(array, target)
     except _REFUSALS:
         return False
     return True
 
 
 def _paths(name: str, type_: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield the path and type of a column and of all its parts."""
+    """Yield the dotted path and the type of a column, and of all fields within it."""
     yield name, type_
     if pa.types.is_struct(type_):
         for field in type_:

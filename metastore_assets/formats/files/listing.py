@@ -1,13 +1,14 @@
-"""The listing of a table of plain files: its data files, their kinds and their partitions."""
+"""Listing of a table of plain files: which files are data, their kinds and their partitions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_filter import BoundPartitionFilter
-from metastore_assets.formats.files.ignored_files import is_ignored, is_ignored_folder
 from metastore_assets.formats.files.overlapping_tables import Formats, OverlappingTables
 from metastore_assets.formats.files.partitioning import Items, Partitioning, key_items
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
@@ -18,7 +19,7 @@ from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy
 
 _TEXT = "text"
-"""The kind of text files, whose suffix does not say more."""
+"""The kind of text files with the suffix .txt, which may be CSV or JSON."""
 _KINDS = {
     ".parquet": "parquet",
     ".parq": "parquet",
@@ -36,169 +37,208 @@ _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "av
 _MAGIC_BYTES = 4
 _UNKNOWN = "unknown"
 _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
-"""Suffixes for the compression of pages, which some writers put after the suffix of the kind."""
+"""Suffixes after the suffix of the kind that name the compression inside of the file, as in `x.parquet.snappy`."""
 _TEXT_KINDS = ("csv", "json")
 READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
 
+_ENDINGS = frozenset(
+    [
+        *("tmp", "temp", "part", "partial", "filepart", "inprogress", "_copying_", "crdownload", "download", "gstmp"),
+        *("swp", "swo", "bak", "backup", "old", "orig", "crc", "md5", "sha1", "sha256", "sha512", "lock"),
+    ]
+)
+_NUMBERED = frozenset(["bak", "backup", "old", "orig", "tmp", "temp"])
+_WITH_NUMBER = re.compile(r"([a-z]+)-?[0-9]+")
+_COMPRESSIONS = frozenset(["gz", "bz2", "zst", "zstd", "lz4", "xz", "snappy", "zip"])
+_OF_SYSTEMS = frozenset(
+    ["lost+found", "$recycle.bin", "system volume information", "@eadir", "+tmp", "thumbs.db", "desktop.ini"]
+)
+
 
 class DataFile(NamedTuple):
-    """One data file of a table in folders."""
+    """One data file of a table of plain files."""
 
     stored: StoredFile
     kind: str
     """`parquet`, `orc`, `avro`, `csv` or `json`."""
     suffix: str
-    """The suffix of the kind in lower case; empty when the content shows the kind."""
+    """The suffix of the kind in lower case, such as `.tsv`; empty if the name shows no kind."""
     partition: Items
-    """Partition values from the folders above it, outermost first."""
+    """Partition values of the folders that contain the file, outermost first."""
 
     @property
     def is_text(self) -> bool:
-        """Whether the file has values without types."""
+        """Return whether the file is CSV or JSON, whose values have no types."""
         return self.kind in _TEXT_KINDS
 
 
-def list_files(
-    location: Location,
-    location_policy: LocationPolicy,
-    partitioning: Partitioning,
-    filter_: BoundPartitionFilter | None,
-    formats: Formats,
-) -> tuple[list[StoredFile], OverlappingTables]:
-    """List the files of a table, and evidence of overlapping tables.
+@dataclass(frozen=True)
+class TableFolder:
+    """The folder of a table of plain files, or its only file, and how the files in it are recognised."""
 
-    Args:
-        location: the table's folder, or its only file.
-        location_policy: what the table may refer to.
-        partitioning: how folders give partition values.
-        filter_: the selected partitions; None for all.
-        formats: detectors of tables of other formats.
+    location: Location
+    partitioning: Partitioning
+    cache: MetadataCache
+    """Caches the kinds that were recognised by the first bytes of files."""
+    default_kind: str | None = None
+    """The kind of files whose names show none. None means that their first bytes are read."""
 
-    Returns:
-        The files that are not ignored, and the evidence, which is not checked yet. In a folder that Spark's streaming
-        wrote, these are the files that its log has committed.
+    def list_files(
+        self, location_policy: LocationPolicy, filter_: BoundPartitionFilter | None, formats: Formats
+    ) -> tuple[list[StoredFile], OverlappingTables]:
+        """List the files of the table, without hidden, unfinished and other ignored files.
 
-    Raises:
-        OSError: the location cannot be listed.
-        TableFormatError: a committed file is missing.
-    """
-    overlapping = OverlappingTables(location, formats)
-    has_log = False
+        In a folder that Spark's structured streaming wrote, these are the files that its log has committed.
 
-    def may_contain_files(path: str) -> bool:
-        if is_ignored_folder(path.rpartition("/")[2]) or not partitioning.may_contain_files(path.split("/")):
-            return False
-        return filter_ is None or filter_.may_match(key_items(_items(location, partitioning, path, path.split("/"))))
+        Args:
+            location_policy: Resolves the paths in that log.
+            filter_: The selected partitions; None for all.
+            formats: Detectors of tables of other formats.
 
-    def contains_files(path: str) -> bool:
-        above, _, name = path.rpartition("/")
-        return not is_ignored(name) and partitioning.contains_files(above.split("/") if above else ())
+        Returns:
+            The files in any order, and the signs of overlapping tables, which the caller must check.
 
-    def add_folder(path: str) -> bool:
-        nonlocal has_log
-        has_log = has_log or path == LOG
-        overlapping.add_folder(path)
-        is_listed = may_contain_files(path)
-        if is_listed:
-            overlapping.add_link(path)
-        return is_listed
+        Raises:
+            OSError: The location cannot be listed.
+            TableFormatError: A committed file is missing.
+        """
+        location = self.location
+        overlapping = OverlappingTables(location, formats)
+        has_log = False
 
-    def add_file(path: str) -> bool:
-        overlapping.add_file(path)
-        is_data = contains_files(path)
-        if is_data:
-            overlapping.add_data_file(path)
-        return is_data
+        def may_contain_files(path: str) -> bool:
+            folders = path.split("/")
+            if is_ignored_folder(folders[-1]) or not self.partitioning.may_contain_files(folders):
+                return False
+            return filter_ is None or filter_.may_match(key_items(self._partition(path, folders)))
 
-    files = list(location.list(add_file, add_folder, by_folder=filter_ is not None))
-    if len(files) == 1 and not files[0].path:
-        overlapping.add_data_file("")
-    committed = committed_paths(location, location_policy) if has_log else None
-    if committed is None:
-        return files, overlapping
-    present = {file.path: file for file in files}
-    for path in committed:
-        if path not in present and contains_files(path) and all(map(may_contain_files, _parents(path))):
-            raise TableFormatError(
-                f"{location.full_path(path)} is missing, which {location.full_path(LOG)} says was committed; restore "
-                f"the file, or remove the folder {LOG} to read all files that are there"
-            )
-    return [present[path] for path in committed if path in present], overlapping
+        def contains_files(path: str) -> bool:
+            folder, _, name = path.rpartition("/")
+            return not is_ignored(name) and self.partitioning.contains_files(folder.split("/") if folder else ())
 
+        def add_folder(path: str) -> bool:
+            nonlocal has_log
+            has_log = has_log or path == LOG
+            overlapping.add_folder(path)
+            is_listed = may_contain_files(path)
+            if is_listed:
+                overlapping.add_link(path)
+            return is_listed
 
-def data_files(
-    location: Location,
-    listed: Iterable[StoredFile],
-    partitioning: Partitioning,
-    bind: Callable[[Sequence[str]], BoundPartitionFilter],
-    cache: MetadataCache,
-    default_kind: str | None = None,
-) -> list[DataFile]:
-    """Return the data files among listed files, ordered by path.
+        def add_file(path: str) -> bool:
+            overlapping.add_file(path)
+            is_data = contains_files(path)
+            if is_data:
+                overlapping.add_data_file(path)
+            return is_data
 
-    Args:
-        location: the table's folder, or its only file.
-        listed: the files of `list_files`.
-        partitioning: how folders give partition values.
-        bind: returns the selected partitions of a table with the given partition columns.
-        cache: has the kinds of files whose first bytes were read.
-        default_kind: the kind of files whose names show none; None to read their first bytes.
+        files = list(location.list(add_file, add_folder, by_folder=filter_ is not None))
+        if len(files) == 1 and not files[0].path:
+            overlapping.add_data_file("")
+        committed = committed_paths(location, location_policy) if has_log else None
+        if committed is None:
+            return files, overlapping
+        present = {file.path: file for file in files}
+        for path in committed:
+            if path not in present and contains_files(path) and all(map(may_contain_files, _parents(path))):
+                raise TableFormatError(
+                    f"{location.full_path(path)} is missing, although {location.full_path(LOG)} says that it was "
+                    f"committed; restore the file, or remove the folder {LOG} to read all files of the folder"
+                )
+        return [present[path] for path in committed if path in present], overlapping
 
-    Raises:
-        TableFormatError: a file is of a kind that is not supported.
-    """
-    files = []
-    partitions: dict[str, Items] = {}
-    stored_files = _sorted_data(location, listed)
-    for stored in stored_files:
-        folder = stored.path.rpartition("/")[0]
-        if folder not in partitions:
-            above = folder.split("/") if folder else []
-            partitions[folder] = _items(location, partitioning, stored.path, above, is_file=True)
-    if not stored_files:
-        return []
-    filter_ = bind(_columns(partitioning, partitions.values()))
-    for stored in stored_files:
-        name = (stored.path or location.uri).rpartition("/")[2].lower()
+    def data_files(
+        self, files: Iterable[StoredFile], bind: Callable[[Sequence[str]], BoundPartitionFilter]
+    ) -> list[DataFile]:
+        """Return the data files in selected partitions, ordered by path.
+
+        Args:
+            files: The files of `list_files`.
+            bind: Returns the filter of partitions for the names of the partition columns, which the paths of the files
+                show.
+
+        Raises:
+            TableFormatError: A file is of an unsupported kind, or its folders do not fit the partitioning.
+        """
+        location = self.location
+        partitions: dict[str, Items] = {}
+        stored_files = self._non_empty(files)
+        for stored in stored_files:
+            folder = stored.path.rpartition("/")[0]
+            if folder not in partitions:
+                folders = folder.split("/") if folder else []
+                partitions[folder] = self._partition(stored.path, folders, is_file=True)
+        if not stored_files:
+            return []
+        filter_ = bind(_columns(self.partitioning, partitions.values()))
+        data_files = []
+        for stored in stored_files:
+            partition = partitions[stored.path.rpartition("/")[0]]
+            if not filter_.may_match(key_items(partition)):
+                continue
+            stem, compression, suffix = self._split_name(stored)
+            if stored.path and not suffix:
+                _check_suffix(location, stored.path, stem)
+            kind = _KINDS.get(suffix, "")
+            if kind in ("", _TEXT):
+                # The suffix .txt does not tell CSV from JSON.
+                kind = self.default_kind or kind or self._sniff(stored)
+            # Compressed text is supported, and decompressed when it is opened.
+            is_compressed = compression and kind not in _TEXT_KINDS and self._sniff(stored) != kind
+            _check_readable(location, stored.path, kind, compression if is_compressed else None)
+            data_files.append(DataFile(stored, kind, suffix, partition))
+        return data_files
+
+    def _non_empty(self, files: Iterable[StoredFile]) -> list[StoredFile]:
+        """Return the files that may have rows, ordered by path.
+
+        The others are markers of folders in an object store, and empty files whose names show no kind.
+        """
+        ordered = sorted(files, key=lambda file: file.path)
+        folders = {parent for stored in ordered for parent in _parents(stored.path)}
+        for stored in ordered:
+            _check_name(self.location, stored.path)
+        return [
+            stored for stored in ordered if stored.size or (stored.path not in folders and self._split_name(stored)[2])
+        ]
+
+    def _split_name(self, stored: StoredFile) -> tuple[str, str | None, str]:
+        """Split a file name, in lower case.
+
+        Returns:
+            The name without a suffix of compression; the compression, or None; and the suffix of the kind, or an empty
+                text.
+        """
+        name = (stored.path or self.location.uri).rpartition("/")[2].lower()
         stem, compression = _strip(name, SUFFIXES)
-        suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
-        partition = partitions[stored.path.rpartition("/")[0]]
-        if not filter_.may_match(key_items(partition)):
-            continue
-        if stored.path and not suffix:
-            _check_suffix(location, stored.path, stem)
-        kind = _KINDS.get(suffix, "")
-        if kind in ("", _TEXT):
-            # The suffix .txt shows no more than none.
-            kind = default_kind or kind or _sniff(location, stored, cache)
-        # Compressed text is recognised when it is opened.
-        is_compressed = compression and kind not in _TEXT_KINDS and _sniff(location, stored, cache) != kind
-        outer = compression if is_compressed else None
-        _check_readable(location, stored.path, kind, outer)
-        files.append(DataFile(stored, kind, suffix, partition))
-    return files
+        return stem, compression, next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
 
+    def _partition(self, path: str, folders: Sequence[str], *, is_file: bool = False) -> Items:
+        """Return the partition values of the folders of a path. Raises TableFormatError if they do not fit the
+        partitioning.
+        """
+        try:
+            items = self.partitioning.items(folders)
+            if is_file:
+                self.partitioning.check(folders)
+        except ValueError as error:
+            raise TableFormatError(f"{self.location.full_path(path)} has {error}") from None
+        return items
 
-def _sorted_data(location: Location, listed: Iterable[StoredFile]) -> list[StoredFile]:
-    """Return the files that may have rows, ordered by path."""
-    ordered = sorted(listed, key=lambda file: file.path)
-    with_files = {parent for stored in ordered for parent in _parents(stored.path)}
-    for stored in ordered:
-        _check_name(location, stored.path)
-    # Excluded are markers of folders in an object store, and empty files without a suffix.
-    return [
-        stored for stored in ordered if stored.size or (stored.path not in with_files and _suffix(location, stored))
-    ]
-
-
-def _suffix(location: Location, stored: StoredFile) -> str:
-    """Return the suffix of a file's kind in lower case; empty without one."""
-    stem, _ = _strip((stored.path or location.uri).rpartition("/")[2].lower(), SUFFIXES)
-    return next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
+    def _sniff(self, stored: StoredFile) -> str:
+        """Return the kind of a file by its first bytes; `unknown` if no kind begins so."""
+        key = cache_key("first bytes", self.location.uri, *stored)
+        kind = self.cache.get(key, _decode_kind)
+        if kind is None:
+            with self.location.open_stored(stored) as file:
+                head = file.read(_MAGIC_BYTES)
+            kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), _UNKNOWN)
+            self.cache.put(key, kind.encode())
+        return kind
 
 
 def partition_columns(partitioning: Partitioning, files: Sequence[DataFile]) -> tuple[str, ...]:
-    """Return the names of all partition columns, in the order of the deepest folders."""
+    """Return the names of all partition columns of the files. Those of the deepest folders come first."""
     return _columns(partitioning, (file.partition for file in files))
 
 
@@ -210,18 +250,6 @@ def _columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[s
     return tuple(columns)
 
 
-def _items(
-    location: Location, partitioning: Partitioning, path: str, above: Sequence[str], *, is_file: bool = False
-) -> Items:
-    try:
-        items = partitioning.items(above)
-        if is_file:
-            partitioning.check(above)
-    except ValueError as error:
-        raise TableFormatError(f"{location.full_path(path)} has {error}") from None
-    return items
-
-
 def _check_name(location: Location, path: str) -> None:
     try:
         path.encode("utf-8")
@@ -230,7 +258,7 @@ def _check_name(location: Location, path: str) -> None:
 
 
 def _check_suffix(location: Location, path: str, stem: str) -> None:
-    """Raise TableFormatError for text after the suffix of a kind: such a file may be a copy, or no data."""
+    """Raise TableFormatError for a name such as `x.csv.1`, because the file may be a copy, or no data."""
     inner = [f".{part}" for part in stem.split(".")[1:-1]]
     inner_suffix = next((suffix for suffix in inner if suffix in _KINDS), None)
     if inner_suffix is not None and not stem.endswith(_CODECS):
@@ -271,19 +299,47 @@ def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
     return name, None
 
 
-def _sniff(location: Location, stored: StoredFile, cache: MetadataCache) -> str:
-    key = cache_key("first bytes", location.uri, *stored)
-    kind = cache.get(key, _kind)
-    if kind is None:
-        with location.open_stored(stored) as file:
-            head = file.read(_MAGIC_BYTES)
-        kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), _UNKNOWN)
-        cache.put(key, kind.encode())
-    return kind
-
-
-def _kind(data: bytes) -> str:
+def _decode_kind(data: bytes) -> str:
     kind = data.decode()
     if kind not in (*_MAGIC.values(), _UNKNOWN):
         raise ValueError(kind)
     return kind
+
+
+def is_ignored(name: str) -> bool:
+    """Return whether a file of this name is no data: hidden, unfinished, a backup, a checksum, or the file of an
+    editor.
+    """
+    lower = name.lower()
+    return (
+        _is_hidden(name)
+        or lower.endswith(("~", "_$folder$"))
+        or lower.startswith("~$")
+        or (lower.startswith("#") and lower.endswith("#"))
+        or lower in _OF_SYSTEMS
+        or _has_ending(lower)
+    )
+
+
+def is_ignored_folder(name: str) -> bool:
+    """Return whether files in a folder of this name are no data. Folders `column=value` contain data."""
+    return _is_hidden(name) or ("=" not in name and is_ignored(name))
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether Spark ignores files of this name: `_SUCCESS` and `.x.crc`, but not `_a=1`."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _has_ending(name: str) -> bool:
+    stem, dot, last = name.rpartition(".")
+    if last in _COMPRESSIONS:
+        stem, dot, last = stem.rpartition(".")
+    if not dot:
+        return False
+    if last in _ENDINGS or ".inprogress." in name:
+        return True
+    if last.isdecimal():
+        return "." in stem and stem.rpartition(".")[2] in _NUMBERED
+    match = _WITH_NUMBER.fullmatch(last)
+    return match is not None and match[1] in _NUMBERED

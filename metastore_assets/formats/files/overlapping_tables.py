@@ -1,6 +1,6 @@
-"""Detection of tables of other formats that overlap a folder of plain files: above it, at it, or below it.
+"""Detection of tables of other formats at a folder of plain files, above it, or below it.
 
-The metadata of such a table say which files are live. If they were read as plain files, removed files would count.
+The metadata of such a table list its live files. Plain files have no such list, so rows of removed files would count.
 """
 
 from __future__ import annotations
@@ -18,39 +18,41 @@ from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 
 Formats: TypeAlias = Mapping[str, FormatDetector]
-"""Detectors of formats by title."""
+"""Detectors of table formats, by the name of the format."""
 
 _MAX_NAMED = 3
-"""Tables that a message names."""
-_WHY = "of which removed and superseded files would count if they were read as plain files"
+"""Maximum number of tables that a message names."""
+_REASON = "of which removed and superseded files would count if they were read as plain files"
 _PROBES = 16
-"""Concurrent requests."""
+"""Maximum number of concurrent requests."""
 
 
 class OverlappingTables:
-    """Evidence of overlapping tables, collected while a location is listed."""
+    """Collects signs of overlapping tables while a folder is listed, and checks them afterwards."""
 
     def __init__(self, location: Location, formats: Formats) -> None:
         self._location = location
         self._formats = formats
         self._suspects: dict[tuple[str, str], None] = {}
-        """(folder, format), relative to the location."""
+        """Folders that may be tables, because they contain the metadata folder of a format: path below the location,
+        and format. The values are unused."""
         self._partitions: list[tuple[str, str]] = []
-        """(folder, format)."""
+        """Folders with a file that only partitions of tables of a format have: path below the location, and format."""
         self._table_file: tuple[str, str, str] | None = None
-        """The first file whose name is that of a table's file: its path, the format, and what the user can do."""
+        """The first data file whose name only tables of an unsupported format use: path, format, and what the user can
+        do."""
         self._linked: dict[Location, None] = {}
-        """Folders above the targets of links."""
+        """Folders above the targets of symbolic links. The values are unused."""
 
     def add_folder(self, path: str) -> None:
-        """Add a folder below the location, whether it is listed or not."""
+        """Record a folder below the location. Folders that are not listed must be recorded too."""
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if name == detector.metadata_folder and detector.is_metadata_file is None:
                 self._suspects[above, kind] = None
 
     def add_file(self, path: str) -> None:
-        """Add a file below the location, whether it is data or not."""
+        """Record a file below the location. Files that are no data must be recorded too."""
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if detector.is_metadata_file is not None:
@@ -61,7 +63,7 @@ class OverlappingTables:
                 self._partitions.append((above, kind))
 
     def add_data_file(self, path: str) -> None:
-        """Add a data file below the location; with an empty path, the file at the location."""
+        """Record a data file below the location. An empty path means that the location itself is a file."""
         self.add_link(path)
         if self._table_file is None:
             folder, _, name = self._location.full_path(path).rpartition("/")
@@ -69,30 +71,31 @@ class OverlappingTables:
                 self._table_file = path, *owner
 
     def add_link(self, path: str) -> None:
-        """Add a folder with data or a data file, which may be a symbolic link."""
+        """Record the target of a data file, or of a folder with data, if it is a symbolic link."""
         if self._location.is_local and os.path.islink(self._location.full_path(path)):
             self._linked |= dict.fromkeys(_parents(self._location.below(path).resolved))
 
     def check(self, *, refresh_cache: bool) -> None:
-        """Raise TableFormatError if there are overlapping tables.
+        """Raise TableFormatError if the location overlaps a table of another format.
 
         Args:
-            refresh_cache: whether to look above a location in an object store again. Otherwise the process looks once.
+            refresh_cache: Whether to search the folders above a location in an object store again. If not, a process
+                searches them once.
 
         Raises:
-            TableFormatError: tables overlap; the message names them.
-            OSError: a folder cannot be read.
+            TableFormatError: There is an overlapping table. The message names it.
+            OSError: A folder cannot be read.
         """
         self._check_below()
         look_up = _table_above if refresh_cache or self._location.is_local else _cached_table_above
         formats = tuple(self._formats.items())
-        above, linked = look_up(self._location, formats), _nearest(list(self._linked), formats)
+        above, linked = look_up(self._location, formats), _nearest_table(list(self._linked), formats)
         if overlap := above or linked:
             kind, table = overlap
             unsupported = self._formats[kind].unsupported
             raise TableFormatError(
                 f"{self._location.uri} {'lies inside' if above else 'has links to files inside'} the {kind} table "
-                f"{table.uri}, {_WHY}; "
+                f"{table.uri}, {_REASON}; "
                 + (
                     f"{kind} tables are not supported: {unsupported}"
                     if unsupported
@@ -109,7 +112,7 @@ class OverlappingTables:
             folder, kind = min(self._partitions)
             raise TableFormatError(
                 f"{self._location.full_path(folder)} is a partition of a {kind} table, as its "
-                f"{self._formats[kind].partition_file_prefix} says, {_WHY}; name the table's "
+                f"{self._formats[kind].partition_file_prefix} says, {_REASON}; name the table's "
                 "own folder, or remove that marker if these are plain files by now"
             )
 
@@ -132,7 +135,7 @@ class OverlappingTables:
             )
         if not first:
             raise TableFormatError(
-                f"{location.uri} is the folder of a table of the format {kind}, {_WHY}; leave out `format: files`"
+                f"{location.uri} is the folder of a table of the format {kind}, {_REASON}; leave out `format: files`"
             )
         kinds = {kind for _, kind in tables}
         names = [location.full_path(folder) for folder, _ in tables]
@@ -140,28 +143,31 @@ class OverlappingTables:
             names = [f"{name} ({kind})" for name, (_, kind) in zip(names, tables, strict=True)]
         shown = [*names[:_MAX_NAMED], *(["others"] if len(names) > _MAX_NAMED else [])]
         listed = " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
-        what = f"the {kind} " if len(kinds) == 1 else "the "
+        subject = f"the {kind} " if len(kinds) == 1 else "the "
         advice = f"name {'one' if len(shown) > 1 else names[0]}"
         if refused := sorted({kind for kind in kinds if self._formats[kind].unsupported}):
             kind = refused[0]
             advice = f"{kind} tables are not supported: {self._formats[kind].unsupported}"
         raise TableFormatError(
-            f"{location.uri} holds {what}{'tables' if len(shown) > 1 else 'table'} {listed}, {_WHY}; {advice}"
+            f"{location.uri} holds {subject}{'tables' if len(shown) > 1 else 'table'} {listed}, {_REASON}; {advice}"
         )
 
     def _is_table(self, folder: str, kind: str) -> bool:
         try:
             return self._formats[kind].is_table(self._location.below(folder))
         except PermissionError:
-            return True  # A folder without access may be a table.
+            return True  # The user may lack access to the folder of a table.
 
 
 def _table_above(location: Location, formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
-    """Return format and location of the nearest table above a location, also above the target of a link.
+    """Return format and location of the nearest table above a location, or above its target if it is a symbolic link.
 
-    Folders without access count as no tables. Raises OSError.
+    Folders without access count as no tables.
+
+    Raises:
+        OSError: A folder cannot be read.
     """
-    return _nearest(list(dict.fromkeys([*_parents(location), *_parents(location.resolved)])), formats)
+    return _nearest_table(list(dict.fromkeys([*_parents(location), *_parents(location.resolved)])), formats)
 
 
 _cached_table_above = lru_cache(maxsize=1024)(_table_above)
@@ -174,18 +180,22 @@ def _parents(location: Location) -> Iterator[Location]:
         parent = parent.parent
 
 
-def _nearest(folders: list[Location], formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
+def _nearest_table(
+    folders: list[Location], formats: tuple[tuple[str, FormatDetector], ...]
+) -> tuple[str, Location] | None:
     candidates = [(kind, detector, folder) for folder in folders for kind, detector in formats]
     if all(folder.is_local for folder in folders):
-        return next(((kind, folder) for kind, detector, folder in candidates if _may_hold(detector, folder)), None)
+        return next(
+            ((kind, folder) for kind, detector, folder in candidates if _is_accessible_table(detector, folder)), None
+        )
     with IoCountingThreadPool(_PROBES) as pool:
-        answers = pool.map(lambda one: _may_hold(*one[1:]), candidates)
+        answers = pool.map(lambda candidate: _is_accessible_table(*candidate[1:]), candidates)
         return next(
             ((kind, folder) for (kind, _, folder), holds in zip(candidates, answers, strict=True) if holds), None
         )
 
 
-def _may_hold(detector: FormatDetector, folder: Location) -> bool:
+def _is_accessible_table(detector: FormatDetector, folder: Location) -> bool:
     try:
         return detector.is_table(folder)
     except (FileNotFoundError, PermissionError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Value = str | int | date | None
 Items = tuple[tuple[str, Value], ...]
-"""(column, value) pairs, outermost first."""
+"""(column, value) pairs of the folders of a path, outermost first."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
 _TYPES: Mapping[str, tuple[str, pa.DataType]] = {
@@ -30,40 +30,44 @@ _TYPES: Mapping[str, tuple[str, pa.DataType]] = {
     "int": (r"-?[0-9]{1,19}", pa.int64()),
     "date": (r"[0-9]{4}-[0-9]{2}-[0-9]{2}", pa.date32()),
 }
-"""By the type's name in a template: the pattern of a value, and its Arrow type."""
+"""Pattern and Arrow type of a value, by the name of the type in a template."""
 
 
 _CATALOG_TYPES: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"), pa.int64()),
     "date": pa.date32(),
 }
-"""Types of partition columns by the catalog's names. Others are text, as their values are written."""
+"""Arrow types of partition columns, by the name of the type in a catalog. Columns of other types are text."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Partitioning(Protocol):
-    """The rules that derive partition values from folders. Paths are lists of folder names."""
+    """The rules by which folders have partition values. A path is a list of the names of folders below the table's
+    folder.
+    """
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Types of the columns that exist even without files. Other columns are text."""
+        """Return the types of the columns that exist even in a table without files. Other columns are text."""
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the values of a path of folders, complete or not. Raises ValueError for an invalid path."""
+        """Return the partition values of a path, which may end above the deepest folders. Raises ValueError if it is
+        invalid.
+        """
 
     def check(self, folders: Sequence[str]) -> None:
-        """Raise ValueError when the path may not contain files."""
+        """Raise ValueError if files may not lie in this path."""
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the table may have files in the path or below."""
+        """Return whether files of the table may lie in this path or in folders below it."""
 
     def contains_files(self, folders: Sequence[str]) -> bool:
-        """Return whether files in the path belong to the table."""
+        """Return whether files that lie in this path belong to the table."""
 
 
 @dataclass(frozen=True)
 class HivePartitioning:
-    """Folders `column=value`, percent-encoded, as Hive and Spark write them. Values are text."""
+    """Partitions in folders `column=value`, percent-encoded, as Hive and Spark write them. Values are text."""
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
@@ -82,7 +86,7 @@ class HivePartitioning:
         return tuple(items.items())
 
     def check(self, folders: Sequence[str]) -> None:
-        """Accept every path: files may lie at any depth."""
+        """Accept every path, because files may lie at any depth."""
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
         return True
@@ -93,17 +97,25 @@ class HivePartitioning:
 
 @dataclass(frozen=True)
 class TemplatePartitioning:
-    """Folders by a template: `{year:int}/{month}/{day}`, also with fixed parts: `dt={day:date}`.
+    """Partitions in folders that follow a template: `{year:int}/{month}/{day}`, also with fixed text: `dt={day:date}`.
 
-    A value is an integer, a date, or the text itself; Hive's text for null is null. Every file lies exactly as deep as
-    the template.
+    A value is an integer, a date, or the text itself. The text that Hive writes for null is null. Files lie only in
+    folders as deep as the template.
     """
 
     text: str
 
     @classmethod
     def of(cls, table: str, text: Any) -> TemplatePartitioning:
-        """Parse the template of a table's configuration. Raises ConfigError."""
+        """Parse a template.
+
+        Args:
+            table: Name of the table, for messages.
+            text: The option in the configuration, which may be of any type.
+
+        Raises:
+            ConfigError: It is no template.
+        """
         where = f"table {table!r}: options.template = {text!r}"
         if not isinstance(text, str) or not text.strip("/"):
             raise ConfigError(f"{where}: folders such as {{year:int}}/{{month}}/{{day}}")
@@ -114,8 +126,8 @@ class TemplatePartitioning:
             if type_ and type_ not in _TYPES:
                 raise ConfigError(f"{where}: {type_!r} is no type of a placeholder: {', '.join(_TYPES)}")
             names.append(name)
-        rest = _PLACEHOLDER.sub("\0", text)
-        if not names or "\0\0" in rest or "{" in rest or "}" in rest or "//" in text.strip("/"):
+        fixed_text = _PLACEHOLDER.sub("\0", text)
+        if not names or "\0\0" in fixed_text or "{" in fixed_text or "}" in fixed_text or "//" in text.strip("/"):
             raise ConfigError(f"{where}: placeholders are {{name}} or {{name:type}}, with something fixed between two")
         return cls(text.strip("/"))
 
@@ -124,12 +136,12 @@ class TemplatePartitioning:
         return {name: _TYPES[type_ or "text"][1] for name, type_ in _PLACEHOLDER.findall(self.text)}
 
     def items(self, folders: Sequence[str]) -> Items:
-        wanted = self.text.split("/")
-        if len(folders) > len(wanted):
+        segments = self.text.split("/")
+        if len(folders) > len(segments):
             raise ValueError(f"folders that are deeper than the template {self.text!r}")
         types = self.types
         items: list[tuple[str, Value]] = []
-        for segment, folder in zip(wanted, folders, strict=False):
+        for segment, folder in zip(segments, folders, strict=False):
             match = _pattern(segment).fullmatch(folder)
             if match is None:
                 raise ValueError(f"the folder {folder!r} where the template {self.text!r} has {segment!r}")
@@ -160,13 +172,13 @@ class TemplatePartitioning:
 
 @dataclass(frozen=True)
 class CatalogPartitioning:
-    """Folders of partitions that a catalog registers. Only they contain files, wherever they lie below the table."""
+    """Partitions that a catalog registers. Only files in their folders belong to the table."""
 
     columns: tuple[tuple[str, pa.DataType], ...]
     by_folder: Mapping[tuple[str, ...], Items] = field(repr=False)
-    """Values by the path of each partition's folder. No path is the start of another one."""
+    """Partition values by the path of the partition's folder. No folder lies in another one."""
     above: frozenset[tuple[str, ...]] = field(repr=False)
-    """Paths of the folders above them."""
+    """Paths of the folders that contain folders of partitions."""
 
     @classmethod
     def of(
@@ -175,16 +187,16 @@ class CatalogPartitioning:
         columns: Iterable[tuple[str, str]],
         partitions: Iterable[tuple[str, Sequence[str | None]]],
     ) -> CatalogPartitioning:
-        """Create the partitioning.
+        """Return the partitioning of the partitions that a catalog registers.
 
         Args:
             table: URI of the table, for messages.
-            columns: names of the partition columns, with the catalog's types. Without columns, all files in the table's
-                folder belong to it.
-            partitions: path of each partition's folder, relative to the table, and its values.
+            columns: Names of the partition columns, with the types that the catalog names. Without columns, all files
+                in the table's folder belong to the table.
+            partitions: Path of each partition's folder, relative to the table, and its values.
 
         Raises:
-            TableFormatError: two partitions share files, or a value is not of its column's type.
+            TableFormatError: Two partitions share files, or a value is not of the type of its column.
         """
         typed_columns = tuple((name, _CATALOG_TYPES.get(type_.lower(), pa.string())) for name, type_ in columns)
         by_folder: dict[tuple[str, ...], Items] = {}
@@ -209,18 +221,18 @@ class CatalogPartitioning:
         return dict(self.columns)
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the path is above a partition's folder, is one, or lies in one."""
+        """Return whether the path contains the folder of a partition, is one, or lies in one."""
         return tuple(folders) in self.above or self._items(folders) is not None
 
     def contains_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the path is a partition's folder, or lies in one."""
+        """Return whether the path is the folder of a partition, or lies in one."""
         return self._items(folders) is not None
 
     def items(self, folders: Sequence[str]) -> Items:
         return self._items(folders) or ()
 
     def check(self, folders: Sequence[str]) -> None:
-        """Accept every path: files may lie at any depth below a partition's folder."""
+        """Accept every path, because files may lie at any depth below the folder of a partition."""
 
     def _items(self, folders: Sequence[str]) -> Items | None:
         for length in range(len(folders) + 1):
@@ -245,9 +257,10 @@ def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: 
 
 
 def catalog_partitioning(table: TableConfig, registered: RegisteredFolders) -> CatalogPartitioning:
-    """Return the partitioning by the folders that a catalog registers.
+    """Return the partitioning by the folders that a catalog registers for the table.
 
-    Raises TableFormatError for a partition outside of the table's folder, because its rows would be missing.
+    Raises:
+        TableFormatError: A partition lies outside of the table's folder, so that its rows would be missing.
     """
     table_folder = table_location(table)
     location_policy = LocationPolicy.of(table, table_folder)
@@ -265,12 +278,12 @@ def catalog_partitioning(table: TableConfig, registered: RegisteredFolders) -> C
 
 
 def key_items(items: Items) -> tuple[tuple[str, str | None], ...]:
-    """Return the pairs with values as texts, as partition keys have them."""
+    """Return the (column, value) pairs with values as text, as partition keys have them."""
     return tuple((name, None if value is None else str(value)) for name, value in items)
 
 
 def typed_constant(value: Value) -> Constant:
-    """Return the value in its column's Arrow type."""
+    """Return a partition value as a constant in the Arrow type of its column."""
     return constant(value, pa.string() if value is None else None)
 
 

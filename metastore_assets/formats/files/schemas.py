@@ -1,10 +1,10 @@
-"""The schema of a table of plain files, from footers, and from every value of CSV and JSON files."""
+"""The schema of a table of plain files: from the footers of its files, or from every value of CSV and JSON files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -20,7 +20,7 @@ from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import canonical_type, union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.columns import check_distinct, check_types
-from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
+from metastore_assets.formats.readers.parquet import open_parquet, validate_row_count
 from metastore_assets.formats.readers.reader import fragment_errors
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
 from metastore_assets.storage.compression import Stream, open_decompressed
@@ -30,96 +30,221 @@ from metastore_assets.tasks.isolation import TEXT_THREADS, IsolatedRunner
 from metastore_assets.tasks.runner import TaskRunner, with_arguments
 
 _REMOTE_THREADS = 32
-"""Concurrent reads of footers in an object store: nearly all of the time is waiting."""
+"""Concurrent reads of footers in an object store, where nearly all of the time is waiting."""
 _LOCAL_THREADS = 2
-"""Concurrent reads of footers on local disk: more threads wait for each other."""
-_SHARE = 256
-"""Files in one task of a thread, because one file takes little time."""
+"""Concurrent reads of footers on local disk. More threads would wait for each other."""
+_FILES_PER_TASK = 256
+"""Number of local files that one task reads, because a footer takes less time than starting a task."""
+_ALWAYS_CACHED_BYTES = 256 << 10
+_CACHED_FRACTION = 8
+"""A summary is cached if it has at most _ALWAYS_CACHED_BYTES, or at most one eighth of the bytes of its file."""
+
+FileTask = tuple[DataFile, TextReader | None]
+"""A data file, and its reader if it is a CSV or JSON file."""
+FileContent = Any
+"""Content of one file: a summary (CSV, JSON), row count and schema (other kinds), or why it could not be read."""
 
 
 @dataclass(frozen=True)
 class FileDescription:
-    """The result of reading one file for planning."""
+    """What planning knows about one data file."""
 
     is_readable: bool
     row_count: int | None = None
-    """None when the file could not be read, or has no row count outside of its rows."""
+    """None if the file could not be read, or if its footer has no row count."""
     reader: TextReader | None = None
     """The reader of a CSV or JSON file."""
     types: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types of the columns of a CSV or JSON file, over all files of the table."""
+    """Types of the columns of a CSV or JSON file, by name. They fit the values in all files of the table."""
     fatal: str | None = None
-    """Why reading the file ended a process. Such a file is not opened again."""
+    """The message of the error, if reading the file ended a process. Such a file is not opened again."""
     schema: pa.Schema | None = None
-    """The schema in other files."""
+    """The file's schema in canonical types; None for CSV and JSON files."""
 
     @classmethod
     def unreadable(cls, error: FragmentError, **fields: Any) -> FileDescription:
-        """Describe a file that could not be read."""
+        """Return the description of a file that could not be read."""
         return cls(False, fatal=str(error) if isinstance(error, FatalFileError) else None, **fields)
 
 
-def table_schema(
-    location: Location,
-    files: Sequence[DataFile],
-    reader_of: Callable[[DataFile], TextReader | None],
-    partition_columns: Sequence[str],
-    declared: DeclaredTypes,
-    cache: MetadataCache,
-    runner: TaskRunner | None,
-    is_hidden: Callable[[str], bool] = lambda name: False,
-) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason], int]:
-    """Return the descriptions of all files and the schema of the table. Files that are not cached are read.
+@dataclass(frozen=True)
+class TableSchema:
+    """The schema of a table of plain files, with the descriptions of the files that it was derived from."""
 
-    Args:
-        location: the table's folder.
-        files: its data files.
-        reader_of: returns the reader of a CSV or JSON file, None for other kinds.
-        partition_columns: names of the partition columns.
-        declared: types that the configuration declares.
-        cache: descriptions of files that were read before.
-        runner: reads CSV and JSON files; None for a child process.
-        is_hidden: whether values of a column are hidden. They are not stored in the cache.
+    schema: pa.Schema
+    """The columns of all files, then the partition columns."""
+    descriptions: list[FileDescription]
+    """In the order of the files."""
+    type_reasons: list[TypeReason]
+    """Why columns do not have narrower types."""
+    bytes_read: int
+    """Size of the CSV and JSON files that were read because no summary of them was cached."""
 
-    Returns:
-        Descriptions in the order of the files; the columns of all files; why columns are not of narrower types; and the
-        bytes of the CSV and JSON files that were read.
 
-    Raises:
-        TableFormatError: no file can be read, or the files have no common schema.
-    """
-    readers = [reader_of(file) for file in files]
-    outcomes, bytes_read = _describe_all(location, files, readers, cache, runner, is_hidden)
-    readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
-    if not readable:
-        what = f"{location.uri} has no readable file"
-        raise with_redacted_message(TableFormatError(f"{what}: {outcomes[0]}"), what, outcomes[0]) from outcomes[0]
-    if readers[0] is not None:
-        return *_text_schema(location, files, readers, outcomes, readable, partition_columns), bytes_read
-    # Equal schemas are mostly one object. Comparing identities first is faster than comparing schemas.
-    objects: dict[int, int] = {}
-    for place in readable:
-        objects.setdefault(id(outcomes[place][1]), place)
-    schemas: dict[pa.Schema, int] = {}
-    for place in objects.values():
-        schemas.setdefault(outcomes[place][1], place)
-    fields, reasons = union_fields(
-        location.uri,
-        [
-            (
-                location.full_path(files[place].stored.path),
-                [field.with_type(apply_declared_types(field.name, field.type, declared)) for field in schema],
-            )
-            for schema, place in schemas.items()
-        ],
-    )
-    described = [
-        FileDescription.unreadable(outcome)
-        if isinstance(outcome, FragmentError)
-        else FileDescription(True, outcome[0], schema=outcome[1])
-        for outcome in outcomes
-    ]
-    return described, fields, reasons, bytes_read
+@dataclass(frozen=True)
+class SchemaReader:
+    """Reads the footers, or the texts, of a table's files, and merges their schemas to the schema of the table."""
+
+    location: Location
+    """The folder of the table, or its only file."""
+    reader_of: Callable[[DataFile], TextReader | None]
+    """Returns the reader of a CSV or JSON file, None for other kinds."""
+    declared: DeclaredTypes
+    """Types that the configuration declares."""
+    cache: MetadataCache
+    """Caches what was read from each file. Only files that are not cached are read."""
+    runner: TaskRunner | None
+    """Runs the tasks that read CSV and JSON files; None for a child process."""
+    is_hidden: Callable[[str], bool] = lambda name: False
+    """Returns whether the configuration hides the values of a column. Hidden values are not stored in the cache."""
+
+    def read(self, files: Sequence[DataFile], partition_types: Mapping[str, pa.DataType]) -> TableSchema:
+        """Return the schema of the table.
+
+        Args:
+            files: All data files of the table, at least one.
+            partition_types: Types of the partition columns by name.
+
+        Raises:
+            TableFormatError: No file can be read, or the files have no common schema.
+        """
+        tasks = [(file, self.reader_of(file)) for file in files]
+        contents, bytes_read = self._read_files(tasks)
+        if all(isinstance(content, FragmentError) for content in contents):
+            what, error = f"{self.location.uri} has no readable file", contents[0]
+            raise with_redacted_message(TableFormatError(f"{what}: {error}"), what, error) from error
+        if tasks[0][1] is None:
+            descriptions, fields, reasons = self._merge_schemas(files, contents)
+        else:
+            descriptions, fields, reasons = self._merge_summaries(tasks, contents, partition_types)
+        schema = pa.schema(
+            [field for field in fields if field.name not in partition_types]
+            + [pa.field(name, type_) for name, type_ in partition_types.items()]
+        )
+        return TableSchema(schema, descriptions, reasons, bytes_read)
+
+    def _merge_schemas(
+        self, files: Sequence[DataFile], contents: Sequence[FileContent]
+    ) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason]]:
+        """Merge the schemas of Parquet, ORC or Avro files.
+
+        Returns:
+            A description of each file, the columns of all files, and why columns do not have narrower types.
+        """
+        # Equal schemas are mostly one object. Comparing identities first is faster than comparing schemas.
+        first_uses: dict[int, int] = {}
+        for index, content in enumerate(contents):
+            if not isinstance(content, FragmentError):
+                first_uses.setdefault(id(content[1]), index)
+        schemas: dict[pa.Schema, int] = {}
+        for index in first_uses.values():
+            schemas.setdefault(contents[index][1], index)
+        fields, reasons = union_fields(
+            self.location.uri,
+            [
+                (
+                    self.location.full_path(files[index].stored.path),
+                    [field.with_type(apply_declared_types(field.name, field.type, self.declared)) for field in schema],
+                )
+                for schema, index in schemas.items()
+            ],
+        )
+        descriptions = [
+            FileDescription.unreadable(content)
+            if isinstance(content, FragmentError)
+            else FileDescription(True, content[0], schema=content[1])
+            for content in contents
+        ]
+        return descriptions, fields, reasons
+
+    def _merge_summaries(
+        self, tasks: Sequence[FileTask], contents: Sequence[FileContent], partition_columns: Collection[str]
+    ) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason]]:
+        """Infer the columns of CSV or JSON files from their summaries, and decide how each file is read.
+
+        Returns:
+            A description of each file, the columns of all files, and why columns do not have other types.
+        """
+        first_reader = tasks[0][1]
+        assert first_reader is not None
+        readable = [index for index, content in enumerate(contents) if not isinstance(content, FragmentError)]
+        inputs = [
+            (self.location.full_path(tasks[index][0].stored.path), tasks[index][1], contents[index])
+            for index in readable
+        ]
+        planned_files, fields, reasons = first_reader.plan(self.location.uri, inputs)
+        types = tuple((field.name, field.type) for field in fields)
+        if tasks[0][0].kind == "csv":
+            # Partition values in folders are texts, so a partition column in files is read as text: 01 stays 01.
+            types = tuple((name, pa.string() if name in partition_columns else type_) for name, type_ in types)
+        plans = dict(zip(readable, planned_files, strict=True))
+        descriptions = [
+            FileDescription(True, plans[index].row_count, plans[index].reader, types)
+            if index in plans
+            else FileDescription.unreadable(contents[index], reader=reader, types=types)
+            for index, (_, reader) in enumerate(tasks)
+        ]
+        return descriptions, fields, reasons
+
+    def _read_files(self, tasks: Sequence[FileTask]) -> tuple[list[FileContent], int]:
+        """Return the content of each file, and the size in bytes of the CSV and JSON files that were not cached."""
+        keys = [
+            cache_key("file" if reader is None else "text", *file_identity(self.location, file), repr(reader))
+            for file, reader in tasks
+        ]
+        contents = [self._cached(key, reader) for key, (_, reader) in zip(keys, tasks, strict=True)]
+        missing = [index for index, content in enumerate(contents) if content is None]
+        sizes = [float(tasks[index][0].stored.size) for index in missing]
+        is_text = tasks[0][0].is_text
+        outcomes = self._runner(is_text).outcomes(
+            with_arguments(partial(describe_file, self.location)),
+            [tasks[index] for index in missing],
+            paths=[self.location.full_path(tasks[index][0].stored.path) for index in missing],
+            costs=sizes,
+        )
+        for index, outcome in zip(missing, outcomes, strict=True):
+            if isinstance(outcome, FragmentError):
+                contents[index] = outcome
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                contents[index] = self._store(keys[index], *tasks[index], outcome)
+        return contents, int(sum(sizes)) if is_text else 0
+
+    def _runner(self, is_text: bool) -> TaskRunner:
+        if is_text:
+            return self.runner or IsolatedRunner(threads=TEXT_THREADS)
+        return (
+            IsolatedRunner(_LOCAL_THREADS, _FILES_PER_TASK)
+            if self.location.is_local
+            else IsolatedRunner(_REMOTE_THREADS)
+        )
+
+    def _cached(self, key: bytes, reader: TextReader | None) -> FileContent | None:
+        """Return the cached content of a file without hidden values; None if it is not cached."""
+        if reader is None:
+            return self.cache.get(key, partial(_decode_description, self.cache))
+        cached = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
+        if cached is None:
+            return None
+        summary, had_hidden_values = cached
+        if had_hidden_values:
+            self.cache.put(key, reader.encode(summary))
+        return summary
+
+    def _store(self, key: bytes, file: DataFile, reader: TextReader | None, description: Any) -> FileContent:
+        """Cache the result of `describe_file`, and return it as the content of the file."""
+        if reader is not None:
+            summary = reader.without_values(description, self.is_hidden)
+            encoded = reader.encode(summary)
+            if len(encoded) <= max(_ALWAYS_CACHED_BYTES, file.stored.size // _CACHED_FRACTION):
+                self.cache.put(key, encoded, shared=True)
+            return summary
+        row_count, schema = description
+        digest = hashlib.sha256(schema).hexdigest()[:32]
+        self.cache.put(cache_key("schema", digest), schema, shared=True)
+        self.cache.put(key, json.dumps([row_count, digest]).encode(), shared=True)
+        return row_count, _parse_schema(schema)
 
 
 def open_text(location: Location, file: DataFile) -> Stream:
@@ -132,125 +257,45 @@ def open_text(location: Location, file: DataFile) -> Stream:
         raise
 
 
-def _text_schema(
-    location: Location,
-    files: Sequence[DataFile],
-    readers: Sequence[TextReader | None],
-    summaries: Sequence[Any],
-    readable: Sequence[int],
-    partition_columns: Sequence[str],
-) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason]]:
-    inputs = [(location.full_path(files[place].stored.path), readers[place], summaries[place]) for place in readable]
-    first = readers[0]
-    assert first is not None
-    planned, fields, reasons = first.plan(location.uri, inputs)
-    types = tuple((field.name, field.type) for field in fields)
-    if files[0].kind == "csv":
-        # Partition values in folders are texts, so that a partition column in files is read as text: 01 stays 01.
-        types = tuple((name, pa.string() if name in partition_columns else type_) for name, type_ in types)
-    plans = dict(zip(readable, planned, strict=True))
-    described = [
-        FileDescription(True, plans[place].row_count, plans[place].reader, types)
-        if place in plans
-        else FileDescription.unreadable(summary, reader=readers[place], types=types)
-        for place, summary in enumerate(summaries)
-    ]
-    return described, fields, reasons
-
-
 def file_identity(location: Location, file: DataFile) -> list[Any]:
-    """Return JSON values that identify the content of a file."""
+    """Return JSON values that identify the file and its content: location, path, size, version and kind."""
     return [location.uri, *file.stored, file.kind]
 
 
-def _describe_all(
-    location: Location,
-    files: Sequence[DataFile],
-    readers: Sequence[TextReader | None],
-    cache: MetadataCache,
-    runner: TaskRunner | None,
-    is_hidden: Callable[[str], bool],
-) -> tuple[list[Any], int]:
-    """Return a summary, (row count, schema) or FragmentError for each file, and the bytes of text that was read."""
-    keys = [
-        cache_key("file" if reader is None else "text", *file_identity(location, file), repr(reader))
-        for file, reader in zip(files, readers, strict=True)
-    ]
-    result: list[Any] = [
-        cache.get(
-            key, partial(_decode_description, cache) if reader is None else partial(_decode_summary, reader, is_hidden)
-        )
-        for key, reader in zip(keys, readers, strict=True)
-    ]
-    for place, (reader, cached) in enumerate(zip(readers, result, strict=True)):
-        if reader is not None and cached is not None:
-            result[place], was_redacted = cached
-            if not was_redacted:
-                cache.put(keys[place], reader.encode(result[place]))
-    new = [place for place, cached in enumerate(result) if cached is None]
-    tasks = [(files[place], readers[place]) for place in new]
-    paths = [location.full_path(files[place].stored.path) for place in new]
-    if files[0].is_text:
-        runner = runner or IsolatedRunner(threads=TEXT_THREADS)
-    else:
-        runner = IsolatedRunner(_LOCAL_THREADS, _SHARE) if location.is_local else IsolatedRunner(_REMOTE_THREADS)
-    sizes = [float(files[place].stored.size) for place in new]
-    outcomes = runner.outcomes(with_arguments(partial(describe_file, location)), tasks, paths=paths, costs=sizes)
-    for place, outcome in zip(new, outcomes, strict=True):
-        if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
-            raise outcome
-        reader = readers[place]
-        if isinstance(outcome, FragmentError):
-            result[place] = outcome
-        elif reader is not None:
-            result[place] = outcome = reader.without_values(outcome, is_hidden)
-            if len(encoded := reader.encode(outcome)) <= max(
-                _ALWAYS_CACHED_BYTES, files[place].stored.size // _CACHED_FRACTION
-            ):
-                cache.put(keys[place], encoded, shared=True)
-        else:
-            rows, schema = outcome
-            result[place] = rows, _schema(schema)
-            digest = hashlib.sha256(schema).hexdigest()[:32]
-            cache.put(cache_key("schema", digest), schema, shared=True)
-            cache.put(keys[place], json.dumps([rows, digest]).encode(), shared=True)
-    return result, int(sum(sizes)) if files[0].is_text else 0
-
-
 def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:
-    """Return a summary without values of hidden columns, and whether it had none before.
+    """Parse a cached summary.
 
-    It has values if it was cached before the column was hidden, or by another table of this process.
+    Returns:
+        The summary without values of hidden columns; and whether the cached bytes have such values, because the column
+            was hidden later or another table of this process caches the same file.
     """
     summary = reader.decode(data)
-    without_hidden = reader.without_values(summary, is_hidden)
-    return without_hidden, without_hidden is summary
-
-
-_ALWAYS_CACHED_BYTES = 256 << 10
-_CACHED_FRACTION = 8
-"""A summary is cached when it has at most this many bytes, or is at most this fraction of the file."""
+    redacted = reader.without_values(summary, is_hidden)
+    return redacted, redacted is not summary
 
 
 def _decode_description(cache: MetadataCache, data: bytes) -> tuple[int | None, pa.Schema]:
-    """Return the row count and the schema of a file. Schemas are cached separately, because files share them."""
-    rows, digest = json.loads(data)
-    schema = cache.get(cache_key("schema", digest), _schema)
+    """Return the row count and the schema of a cached file. Schemas are cached separately, because files share them."""
+    row_count, digest = json.loads(data)
+    schema = cache.get(cache_key("schema", digest), _parse_schema)
     if schema is None:
         raise LookupError(digest)
-    return rows, schema
+    return row_count, schema
 
 
 @lru_cache(maxsize=4096)
-def _schema(data: bytes) -> pa.Schema:
+def _parse_schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 
 def describe_file(location: Location, file: DataFile, reader: TextReader | None) -> Any:
-    """Read a file in this process. Raises FragmentError.
+    """Read the footer of a data file, or all of a CSV or JSON file, in this process.
 
     Returns:
-        The summary of a CSV or JSON file; of other files the row count, and the serialized schema in canonical types.
+        For a CSV or JSON file, the summary; for other files, the row count (None for Avro) and the serialized schema.
+
+    Raises:
+        FragmentError: The file cannot be read, or has changed since it was listed.
     """
     stored = file.stored
     with fragment_errors(location.full_path(stored.path)):
@@ -258,78 +303,80 @@ def describe_file(location: Location, file: DataFile, reader: TextReader | None)
             description: Any = reader.summarize(lambda: open_text(location, file))
         else:
             with location.open_listed(stored) as source:
-                description = _DESCRIBE[file.kind](source)
+                description = _FOOTER_READERS[file.kind](source)
         location.check(stored)
     return description
 
 
-_SCHEMAS: dict[tuple[str, bytes | None], bytes] = {}
-"""Serialized schemas by the schema text of Parquet footers. Converting a schema costs more than reading a footer."""
+_SERIALIZED_SCHEMAS: dict[tuple[str, bytes | None], bytes] = {}
+"""Serialized schemas by the Parquet schema (as text) and the Arrow schema in the footer of a file.
+
+Files of a table share few schemas, and converting a schema takes longer than reading a footer."""
 _MAX_SCHEMAS = 4096
 _ARROW_SCHEMA = b"ARROW:schema"
 _DELETE_TYPE = "delete-type"
-"""Key in the footers of Iceberg's delete files."""
+"""Key that only Iceberg's delete files have in the metadata of their footers."""
 _DELETE_POSITION = b"2147483545"
-"""Field id of the position column in Iceberg's delete files. No other column has it."""
+"""Field id that Iceberg reserves for the position column of its delete files."""
 
 
-def _describe_parquet(source: pa.NativeFile) -> tuple[int, bytes]:
-    metadata = _parquet_metadata(source)
+def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
+    metadata = _read_parquet_metadata(source)
     # The key is the schema as text, because Arrow's comparison ignores the names of struct columns.
     text = repr(metadata.schema).partition("\n")[2]
-    pairs = metadata.metadata or {}
-    _check_no_deletes(_DELETE_TYPE.encode() in pairs)
-    key = text, pairs.get(_ARROW_SCHEMA)
-    plain = _SCHEMAS.get(key)
-    if plain is None:
-        plain = _plain_schema(open_parquet(source, metadata).schema_arrow)
-        if len(_SCHEMAS) >= _MAX_SCHEMAS:
-            _SCHEMAS.clear()
-        _SCHEMAS[key] = plain
-    return checked_rows(metadata), plain
+    key_values = metadata.metadata or {}
+    _refuse_delete_file(_DELETE_TYPE.encode() in key_values)
+    key = text, key_values.get(_ARROW_SCHEMA)
+    serialized = _SERIALIZED_SCHEMAS.get(key)
+    if serialized is None:
+        serialized = _serialize_schema(open_parquet(source, metadata).schema_arrow)
+        if len(_SERIALIZED_SCHEMAS) >= _MAX_SCHEMAS:
+            _SERIALIZED_SCHEMAS.clear()
+        _SERIALIZED_SCHEMAS[key] = serialized
+    return validate_row_count(metadata), serialized
 
 
-def _parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    # This is what read_metadata does, without preparing reads of rows.
+def _read_parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
+    # `pq.read_metadata` does the same, and also prepares to read rows, which takes time.
     reader = pq.ParquetReader()
     try:
         reader.open(source)
     except OSError:
-        # Some unusual footers can be read only this way.
+        # This also opens footers that only the lenient reader accepts.
         return open_parquet(source).metadata
     return reader.metadata
 
 
-def _describe_orc(source: pa.NativeFile) -> tuple[int, bytes]:
+def _read_orc_footer(source: pa.NativeFile) -> tuple[int, bytes]:
     from metastore_assets.formats.readers.orc import OrcColumns
 
     columns = OrcColumns(source)
-    _check_no_deletes(_DELETE_TYPE in columns.tail.metadata_keys)
-    return columns.row_count, _plain_schema(columns.fields)
+    _refuse_delete_file(_DELETE_TYPE in columns.tail.metadata_keys)
+    return columns.row_count, _serialize_schema(columns.fields)
 
 
-def _describe_avro(source: pa.NativeFile) -> tuple[int | None, bytes]:
+def _read_avro_header(source: pa.NativeFile) -> tuple[int | None, bytes]:
     from metastore_assets.formats.readers.avro import avro_fields
 
-    return None, _plain_schema(avro_fields(source))
+    return None, _serialize_schema(avro_fields(source))
 
 
-_DESCRIBE: dict[str, Callable[[pa.NativeFile], tuple[int | None, bytes]]] = {
-    "parquet": _describe_parquet,
-    "orc": _describe_orc,
-    "avro": _describe_avro,
+_FOOTER_READERS: dict[str, Callable[[pa.NativeFile], tuple[int | None, bytes]]] = {
+    "parquet": _read_parquet_footer,
+    "orc": _read_orc_footer,
+    "avro": _read_avro_header,
 }
 
 
-def _check_no_deletes(is_delete_file: bool) -> None:
+def _refuse_delete_file(is_delete_file: bool) -> None:
     if is_delete_file:
         raise UnsupportedError("it is a delete file of an Iceberg table, whose rows are no data; name the table itself")
 
 
-def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
-    """Serialize a schema in canonical types. Bytes are fast to send, compare and cache; few schemas differ."""
+def _serialize_schema(fields: Sequence[pa.Field]) -> bytes:
+    """Serialize the schema of a file in canonical types. Raises UnsupportedError, ArrowInvalid or LimitError."""
     check_types(fields)
-    _check_no_deletes(any((field.metadata or {}).get(PARQUET_FIELD_ID) == _DELETE_POSITION for field in fields))
+    _refuse_delete_file(any((field.metadata or {}).get(PARQUET_FIELD_ID) == _DELETE_POSITION for field in fields))
     schema = pa.schema([pa.field(field.name, canonical_type(field.type)) for field in fields])
     check_distinct(schema.names)
     return bytes(schema.serialize().to_pybytes())

@@ -1,4 +1,4 @@
-"""The source of a fragment that is one plain file."""
+"""The source of a fragment of a table of plain files: one data file."""
 
 from __future__ import annotations
 
@@ -22,21 +22,25 @@ from metastore_assets.storage.location import Location
 
 @dataclass(frozen=True)
 class FilesFragmentSource:
-    """A data file in the version that was listed."""
+    """Opens one data file, in the version that was listed, as a fragment."""
 
     location: Location
     file: DataFile
     reader: TextReader | None
-    """The reader of a CSV or JSON file."""
+    """The reader of a CSV or JSON file; None for other kinds."""
     types: tuple[tuple[str, pa.DataType], ...]
-    """Types of a CSV or JSON file's columns, by name."""
+    """Types of the columns of a CSV or JSON file, by name."""
     is_readable: bool
-    """Whether planning could read it. If not, the schema does not include its columns."""
+    """Whether planning could read the file. If not, the table's schema may lack columns of the file."""
     fatal: str | None = None
-    """Why reading it ended a process."""
+    """The message of the error, if reading the file ended a process. Such a file is not opened again."""
 
     def open(self) -> FileFragmentReader:
-        """Open the file. Raises FragmentError, with `missing=True` when it was removed or overwritten."""
+        """Return a reader of the file's rows in the table's types.
+
+        Raises:
+            FragmentError: The file cannot be read; with `missing=True`, it was removed or overwritten.
+        """
         path = self.location.full_path(self.file.stored.path)
         if self.fatal is not None:
             raise FatalFileError(self.fatal, path=path)

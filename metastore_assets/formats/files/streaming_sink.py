@@ -1,4 +1,4 @@
-"""The output of Spark's structured streaming: a log in the folder says which files were committed."""
+"""The log that Spark's structured streaming writes beside its files, which lists the committed files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION = "v1"
 
 
 def holds_sink(location: Location) -> bool:
-    """Return whether a folder has a log with batches. Raises OSError."""
+    """Return whether a folder has a log with at least one batch. Raises OSError."""
     return any(_BATCH.fullmatch(name) for name in location.names(LOG, "0", ":"))
 
 
@@ -27,12 +27,19 @@ SINK = FormatDetector(LOG, holds_sink, is_plain=True)
 
 
 def committed_paths(location: Location, location_policy: LocationPolicy) -> list[str] | None:
-    """Return the paths of the committed files, relative to the folder; None if its log is something else.
+    """Return the paths of the committed files, relative to the folder.
+
+    Args:
+        location: The folder.
+        location_policy: Resolves the paths in the log.
+
+    Returns:
+        The paths; None if the folder `_spark_metadata` has files but no log.
 
     Raises:
-        TableNotFoundError: no batch was committed yet.
-        TableFormatError: the log is corrupt or incomplete.
-        OSError: the log cannot be read.
+        TableNotFoundError: No batch was committed yet.
+        TableFormatError: The log is corrupt or incomplete.
+        OSError: The log cannot be read.
     """
     names = [name for name in location.names(LOG) if not name.startswith(".")]
     batches = {int(match[1]): name for name in sorted(names) if (match := _BATCH.fullmatch(name))}
@@ -59,7 +66,7 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
 
 
 def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
-    """Yield the recorded URI of each file in a batch, and whether it is added."""
+    """Yield the URI of each file in a batch of the log, and True if the batch adds the file, False if it deletes it."""
     with metadata_errors(location.full_path(path)):
         version, *lines = location.read(path).decode().splitlines()
         if version.strip() != _VERSION:
@@ -73,12 +80,16 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
 
 
 def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:
-    """Return the path below the folder. After the folder was moved, only partition folders and names still match."""
+    """Return the path of a file in the log, relative to the folder.
+
+    The log has complete paths. If the folder was moved since, only the names of partition folders and of the file
+    count.
+    """
     try:
-        found, path = location_policy.resolve(recorded)
+        target, path = location_policy.resolve(recorded)
     except TableFormatError:
-        found, path = None, ""
-    if found == location and path:
+        target, path = None, ""
+    if target == location and path:
         return path
     *folders, name = recorded.split("/")
     first = len(folders)

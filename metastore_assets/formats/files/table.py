@@ -24,7 +24,7 @@ from metastore_assets.formats.base import Fragment, HistoryChange, Snapshot, Sna
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.files.csv.options import CsvOptions
-from metastore_assets.formats.files.listing import READABLE, DataFile, data_files, list_files, partition_columns
+from metastore_assets.formats.files.listing import READABLE, DataFile, TableFolder, partition_columns
 from metastore_assets.formats.files.overlapping_tables import OverlappingTables
 from metastore_assets.formats.files.partitioning import (
     HivePartitioning,
@@ -53,19 +53,23 @@ _KIND = "kind"
 
 
 class FilesFormat(TableFormat):
-    """Files in folders. A snapshot is what one listing shows, because no commit spans files."""
+    """A table of plain files. A snapshot is the result of one listing, because files have no commits."""
 
     def __init__(self, table: TableConfig, context: OpenContext) -> None:
-        """Open the table. Raises ConfigError for options that plain files do not have, or that are invalid."""
+        """Open the table, without listing it.
+
+        Raises:
+            ConfigError: An option is invalid, or plain files do not have it.
+        """
         self._table = table
         self._detectors = {**format_detectors(), **UNSUPPORTED_FORMATS, "Spark streaming": SINK}
         self._cache = context.cache
         self._runner = context.runner
         self._listing: tuple[list[DataFile], OverlappingTables, list[str]] | None = None
-        """The files of the last `snapshot_id()`, with their fragment ids. The next `snapshot()` uses them, so that both
-        describe one listing and cost one."""
+        """The data files that `snapshot_id()` listed last, with the signs of overlapping tables and the fragment ids.
+        The next `snapshot()` uses this listing instead of another one, and removes it."""
         check_option_names(table, _TEMPLATE, _KIND, *CSV_OPTIONS)
-        CsvOptions.of(table.name, table.options, "")  # Invalid options are reported whatever kind the files are of.
+        CsvOptions.of(table.name, table.options, "")  # Invalid CSV options are an error for files of any kind.
         self._declared_types: DeclaredTypes = {}
         if table.declared:
             from metastore_assets.formats.files.declared_types import declared_types
@@ -77,81 +81,75 @@ class FilesFormat(TableFormat):
         self._kind = table.options.get(_KIND)
         if self._kind not in (None, *READABLE):
             raise ConfigError(f"table {table.name!r}: options.kind = {self._kind!r}: one of {', '.join(READABLE)}")
+        self._folder = TableFolder(self._location, self._partitioning, self._cache, self._kind)
         self._filter = PartitionFilter.of(table.partitions)
 
     def snapshot_id(self) -> str:
-        """Return a digest of the fragment ids. It lists the files once."""
+        """List the files, and return a digest of their fragment ids."""
         self._listing = None
         listed = self._list()
-        files = self._files(listed, refresh_cache=False)
+        files = self._checked_files(listed, refresh_cache=False)
         ids = [self._fragment_id(file) for file in files]
         self._listing = files, listed[1], ids
         return self._snapshot_id(ids)
 
     def current(self) -> SnapshotReference:
-        """Return the digest without a time. The next `snapshot()` uses the same listing."""
+        """List the files, and return the snapshot id without a time. The next `snapshot()` uses this listing."""
         return SnapshotReference(self.snapshot_id(), None)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return None, because files have no history."""
+        """Return None, because plain files have no history."""
         return None
 
     def snapshot(self) -> Snapshot:
-        """Return the current files. It reads the footers of new files, and new CSV and JSON files completely.
+        """Return the snapshot of the current files.
 
-        A file that cannot be read is a fragment too, if another file has the schema.
+        It reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read becomes a
+        fragment too, unless no file can be read.
         """
         from metastore_assets.formats.files.bounds import check_integers
         from metastore_assets.formats.files.declared_types import check_declared_columns
-        from metastore_assets.formats.files.schemas import table_schema
+        from metastore_assets.formats.files.schemas import SchemaReader
 
         if self._listing is None:
-            files = self._files(self._list(), refresh_cache=True)
+            files = self._checked_files(self._list(), refresh_cache=True)
             ids = [self._fragment_id(file) for file in files]
         else:
             (files, overlapping, ids), self._listing = self._listing, None
             with self._listing_errors():
                 overlapping.check(refresh_cache=True)
         columns = partition_columns(self._partitioning, files)
-        described, fields, reasons, bytes_read = table_schema(
-            self._location,
-            files,
-            self._reader,
-            columns,
-            self._declared_types,
-            self._cache,
-            self._runner,
-            self._is_hidden,
-        )
         types = self._partitioning.types
-        schema = pa.schema(
-            [field for field in fields if field.name not in columns]
-            + [pa.field(name, types.get(name, pa.string())) for name in columns]
+        schema_reader = SchemaReader(
+            self._location, self._text_reader, self._declared_types, self._cache, self._runner, self._is_hidden
         )
-        check_integers(self._location, files, described, schema, reasons, self._cache)
-        check_declared_columns(self._table.name, self._declared_types, schema, columns)
+        table_schema = schema_reader.read(files, {name: types.get(name, pa.string()) for name in columns})
+        check_integers(self._location, files, table_schema, self._cache)
+        check_declared_columns(self._table.name, self._declared_types, table_schema.schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
             self._fragment(id_, file, description, keys[file.partition])
-            for id_, file, description in zip(ids, files, described, strict=True)
+            for id_, file, description in zip(ids, files, table_schema.descriptions, strict=True)
         ]
         return Snapshot(
             format="files",
             id=self._snapshot_id(ids),
             committed_at=None,
-            schema=schema,
+            schema=table_schema.schema,
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
-            type_reasons=tuple(reasons),
-            bytes_read=bytes_read,
+            type_reasons=tuple(table_schema.type_reasons),
+            bytes_read=table_schema.bytes_read,
         )
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the partition columns. It lists the files once."""
-        return partition_columns(self._partitioning, self._files(self._list(), refresh_cache=False))
+        """List the files, and return the names of the partition columns."""
+        return partition_columns(self._partitioning, self._checked_files(self._list(), refresh_cache=False))
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return bounds from folder names and from the footers of Parquet and ORC files, one read per fragment."""
+        """Return a column's bounds in each fragment, from partition values or from the footers of Parquet and ORC
+        files.
+        """
         from metastore_assets.formats.files.bounds import file_bounds
 
         return bounds_table(snapshot, column, file_bounds(snapshot, column))
@@ -163,37 +161,34 @@ class FilesFormat(TableFormat):
                 f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
             )
         with self._listing_errors():
-            return list_files(
-                location,
-                LocationPolicy.of(self._table, location),
-                self._partitioning,
-                self._listing_filter(),
-                self._detectors,
-            )
+            policy = LocationPolicy.of(self._table, location)
+            return self._folder.list_files(policy, self._listing_filter(), self._detectors)
 
     def _listing_filter(self) -> BoundPartitionFilter | None:
-        """Return the folders to list, before the partition columns are known; None for all."""
+        """Return the filter of folders for a listing, before all partition columns are known; None for all
+        folders.
+        """
         if not self._filter.excludes_partitions:
             return None
         if self._partitioning.types:
             return (
                 None
                 if self._filter.unknown_columns(self._partitioning.types)
-                else self._bound(self._partitioning.types)
+                else self._bind_filter(self._partitioning.types)
             )
-        # Folders without the columns of the filter are listed, because the columns may follow further down.
-        return self._bound(dict.fromkeys(self._filter.columns, pa.string()))
+        # A folder that lacks a column of the filter is listed, because folders below it may have the column.
+        return self._bind_filter(dict.fromkeys(self._filter.columns, pa.string()))
 
     def _bind(self, columns: Sequence[str]) -> BoundPartitionFilter:
-        """Return the selected partitions. Raises TableFormatError for a filter by columns that do not exist."""
+        """Return the filter of partitions, bound to these columns. Raises TableFormatError if it has other columns."""
         if unknown := self._filter.unknown_columns(columns):
             raise TableFormatError(
                 f"{self._location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
                 + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")
             )
-        return self._bound({name: self._partitioning.types.get(name, pa.string()) for name in columns})
+        return self._bind_filter({name: self._partitioning.types.get(name, pa.string()) for name in columns})
 
-    def _bound(self, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
+    def _bind_filter(self, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
         try:
             return self._filter.bind(self._table.name, types)
         except LiteralError as error:
@@ -204,19 +199,26 @@ class FilesFormat(TableFormat):
                 "`day={day:date}/n={n:int}`"
             ) from None
 
-    def _files(self, listed: tuple[list[StoredFile], OverlappingTables], *, refresh_cache: bool) -> list[DataFile]:
-        """Return the data files of a listing; see `OverlappingTables.check` for `refresh_cache`."""
+    def _checked_files(
+        self, listed: tuple[list[StoredFile], OverlappingTables], *, refresh_cache: bool
+    ) -> list[DataFile]:
+        """Return the data files of a listing, after checks for overlapping tables and for files of several kinds.
+
+        Args:
+            listed: The result of `_list`.
+            refresh_cache: Whether to search folders above the table again; see `OverlappingTables.check`.
+        """
         location = self._location
         stored_files, overlapping = listed
         with self._listing_errors():
             overlapping.check(refresh_cache=refresh_cache)
-            files = data_files(location, stored_files, self._partitioning, self._bind, self._cache, self._kind)
+            files = self._folder.data_files(stored_files, self._bind)
         if not files:
             selection = " in the selected partitions" if self._filter.excludes_partitions else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{selection}")
         kinds = {file.kind: file for file in files}
-        if self._kind is not None and (others := kinds.keys() - {self._kind}):
-            kind = min(others)
+        if self._kind is not None and (other_kinds := kinds.keys() - {self._kind}):
+            kind = min(other_kinds)
             path = location.full_path(kinds[kind].stored.path)
             raise TableFormatError(f"{path} is a file of the kind {kind!r}, and options.kind says {self._kind!r}")
         if len(kinds) > 1:
@@ -235,11 +237,13 @@ class FilesFormat(TableFormat):
             raise TableFormatError(f"{uri} cannot be listed: {error}") from error
 
     def _is_hidden(self, column: str) -> bool:
-        """Return whether values of a column are hidden. A column with a dot in its name may have two paths."""
+        """Return whether the configuration hides the values of a top-level column. Its path may be with or without
+        backquotes.
+        """
         quoted = "`" + column.replace("`", "``") + "`"
         return any(self._table.effective_policy(path).values == "hidden" for path in (column, quoted))
 
-    def _reader(self, file: DataFile) -> TextReader | None:
+    def _text_reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":
             from metastore_assets.formats.files.csv.reader import CsvReader
 
@@ -252,13 +256,13 @@ class FilesFormat(TableFormat):
 
     def _fragment_id(self, file: DataFile) -> str:
         stored = file.stored
-        # Names of Hive folders are in the path. With a template, the values depend on the template too.
+        # The path has the partition values of Hive folders. Values by a template change when the template does.
         template_values = [key_items(file.partition)] if self._partitioning.types else []
-        reader = [file.kind, repr(self._reader(file))]
+        reader = [file.kind, repr(self._text_reader(file))]
         return _digest([stored.path, stored.size, stored.version, *reader, *template_values])
 
     def _snapshot_id(self, fragments: Sequence[str]) -> str:
-        # The same rows have other statistics in other types.
+        # Declared types are part of the id, because they change the statistics of unchanged files.
         return _digest([*fragments, repr(self._declared_items)] if self._declared_types else fragments)
 
     def _fragment(self, id_: str, file: DataFile, description: FileDescription, key: str) -> Fragment:
@@ -287,7 +291,7 @@ def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict
     keys = {}
     for partition in {file.partition for file in files}:
         values = dict(key_items(partition))
-        # A file above the deepest folders has no value of the deeper columns here: they are in its rows, or null.
+        # The folders above a file may lack some partition columns. Their values are in the rows of the file, or null.
         keys[partition] = encode_partition_key([(name, values[name]) for name in columns if name in values])
     return keys
 

@@ -1,4 +1,4 @@
-"""The interface of readers of CSV and JSON lines files, whose values have no types."""
+"""The interface of readers of CSV and JSON lines files, whose values are written without types."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.storage.compression import Stream
 
 OpenStream = Callable[[], Stream]
-"""Opens the decompressed content of a file. It is called for each pass."""
+"""Opens the decompressed content of a file. It is called once for each pass over the file."""
 
 
 class TextReader(Protocol):
-    """A reader of files with the same options: a small value that can be pickled."""
+    """Reads files of one kind with the same options. It is a small immutable value that can be pickled."""
 
     def __hash__(self) -> int: ...
 
     def summarize(self, open_stream: OpenStream) -> Any:
-        """Read a file completely, and return a summary of the types of its values. Raises ArrowInvalid."""
+        """Read a file completely, and return which types its values fit. Raises ArrowInvalid."""
 
     @staticmethod
     def encode(summary: Any, /) -> bytes:
-        """Serialize a summary."""
+        """Serialize a summary for the cache."""
 
     @staticmethod
     def decode(data: bytes, /) -> Any:
@@ -33,35 +33,48 @@ class TextReader(Protocol):
 
     @staticmethod
     def without_values(summary: Any, is_hidden: Callable[[str], bool], /) -> Any:
-        """Return a summary without values of hidden columns; the same object if it has none."""
+        """Return a summary without values of hidden columns.
+
+        Args:
+            summary: A result of `summarize`.
+            is_hidden: Returns whether the values of a column are hidden.
+
+        Returns:
+            The same object if it has no such values.
+        """
 
     @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, Any, Any]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """Decide how the files of a table are read.
+        """Decide how each file of a table is read, and which columns the table has.
 
         Args:
             table: URI of the table, for messages.
-            files: path, reader and summary of each file.
+            files: Path, reader and summary of each file.
 
         Returns:
-            How each file is read; the columns of all files, of types that fit every value; and why columns are not of
-            other types.
+            How each file is read, in the same order; the columns of all files, in types that every value fits; and why
+                columns do not have other types.
 
         Raises:
-            TableFormatError: no type fits all values of a column.
+            TableFormatError: No type fits all values of a column.
         """
 
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema and the rows of a file. `types` are the types of columns by name."""
+        """Return the schema and the rows of a file.
+
+        Args:
+            open_stream: Opens the file.
+            types: Types of the table's columns by name.
+        """
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """The plan for reading one file, decided from the summaries of all files."""
+    """How one file is read, and how many rows it then has. It is decided from the summaries of all files."""
 
     row_count: int
     reader: TextReader

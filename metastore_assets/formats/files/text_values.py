@@ -1,4 +1,4 @@
-"""Parsing of values that are written as text, for inferred and declared types."""
+"""Parsing of values that are written as text, into inferred or declared types."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ FALSE = ["false", "False", "FALSE"]
 BLANKS = " \t"
 _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
 _EXACT_DIGITS = {16: 3, 32: 7, 64: 15}
-"""By the width of a float, the digits of an integer that it certainly holds exactly."""
+"""The most digits with which a float of this width holds every integer exactly."""
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _ZERO = r"^[+-]?[0.]*([eE].*)?$"
 
 
 def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Parse texts as values of a type. Nulls stay null; blanks around a value are ignored, except in texts and bytes.
+    """Parse texts as values of a type. Nulls stay null, and blanks around values are ignored (not in texts and bytes).
 
-    Raises ArrowInvalid when a text is no value of the type: also integers that a float does not hold exactly, more
-    digits than a decimal has, and numbers that are too large or too small.
+    Raises:
+        ArrowInvalid: A text is no value of the type. These are errors too: an integer that a float does not hold
+            exactly, more digits than a decimal has, and a number out of range.
     """
     if pa.types.is_string(type_):
         return texts
@@ -46,14 +47,14 @@ def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def first_mismatch(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]) -> int:
-    """Return the index of the first text that does not fit. At least one must not.
+    """Return the index of the first text that does not fit.
 
     Args:
-        texts: the texts.
-        fits: returns whether all texts of a slice fit.
+        texts: The texts, of which at least one does not fit.
+        fits: Returns whether all texts of a slice fit.
     """
     start, end = 0, 1
-    # Slices of doubling size from the front, because Arrow is slow to refuse many values.
+    # It tests slices of doubling size from the front, because Arrow is slow to refuse many values.
     while end < len(texts) and fits(texts.slice(start, end - start)):
         start, end = end, 2 * end
     end = min(end, len(texts))
@@ -67,7 +68,7 @@ def first_mismatch(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]
 
 
 def matches(texts: pa.StringArray, pattern: str) -> pa.BooleanArray:
-    """Return for each text whether it contains a match of a regular expression."""
+    """Return for each text whether a part of it matches a regular expression."""
     return pc.match_substring_regex(texts, pattern)
 
 
@@ -78,14 +79,14 @@ def _booleans(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def _integers(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    # Arrow parses 0x10 as 16.
+    # Arrow would parse 0x10 as 16.
     _require(pc.invert(matches(texts, "[xX]")), texts, type_)
     return pc.cast(_unsigned(texts), type_)
 
 
 def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
     values = pc.cast(texts, type_)
-    # Arrow parses 1e400 as infinity, nan(1) as NaN, and 1e-400 as zero: these are refused.
+    # Arrow parses 1e400 as infinity, nan(1) as NaN, and 1e-400 as zero. All three are refused.
     is_finite, is_zero = pc.is_finite(values), pc.equal(values, pa.scalar(0, type_))
     if not pc.all(is_finite, min_count=0).as_py():
         _require(pc.or_(is_finite, matches(texts, _NOT_FINITE)), texts, type_)
@@ -97,7 +98,7 @@ def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _are_exact(texts: pa.StringArray, values: pa.Array) -> pa.BooleanArray:
-    """Return for each text whether it is no integer, or its float has the same value."""
+    """Return for each text whether its float is equal to it. Texts that are no integers count as equal."""
     is_integer = matches(texts, r"^[+-]?[0-9]{1,18}$")
     zero = pa.scalar(0, values.type)
     integers = pc.cast(_unsigned(pc.if_else(is_integer, texts, "0")), pa.int64())
@@ -124,14 +125,14 @@ def _uuids(texts: pa.StringArray) -> pa.Array:
 
 
 def _unsigned(texts: pa.StringArray) -> pa.StringArray:
-    """Remove a leading plus before a digit."""
+    """Remove a plus sign before the first digit of each text."""
     if not pc.any(pc.starts_with(texts, "+")).as_py():
         return texts
     return pc.replace_substring_regex(texts, r"^\+([0-9])", r"\1")
 
 
-def _require(holds: pa.BooleanArray, texts: pa.StringArray, type_: object) -> None:
-    if not pc.all(holds, min_count=0).as_py():
-        wrong = texts.filter(pc.and_(pc.invert(holds), texts.is_valid()))
+def _require(is_valid_text: pa.BooleanArray, texts: pa.StringArray, type_: object) -> None:
+    if not pc.all(is_valid_text, min_count=0).as_py():
+        wrong = texts.filter(pc.and_(pc.invert(is_valid_text), texts.is_valid()))
         if len(wrong):
             raise pa.ArrowInvalid(f"{wrong[0].as_py()!r} is no {type_}")

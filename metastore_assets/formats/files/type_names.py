@@ -1,4 +1,4 @@
-"""Parsing of type names in a configuration: Arrow's names, and those of SQL engines."""
+"""Parsing of type names in the configuration: those of Arrow and those of SQL engines."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _DIGITS = 38
 
 
 def parse_type_name(name: object) -> pa.DataType:
-    """Return the type of a name, without regard to case. Timestamps with any time zone are in UTC.
+    """Return the type with a name, in upper or lower case. Timestamps with any time zone become UTC.
 
-    Raises ValueError, whose message has the possible names.
+    Raises:
+        ValueError: There is no such type. The message lists names.
     """
     text = re.sub(r"\s*([\[\](),])\s*", r"\1", " ".join(str(name).lower().split()))
     if text in _NAMES:

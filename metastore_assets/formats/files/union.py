@@ -1,4 +1,4 @@
-"""The union of several schemas: columns by name, types widened without loss."""
+"""The union of the schemas of several files: columns by name, in types that hold the values of all files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ _UNITS = ("s", "ms", "us", "ns")
 def union_fields(
     table: str, schemas: Iterable[tuple[str, Sequence[pa.Field]]]
 ) -> tuple[list[pa.Field], list[TypeReason]]:
-    """Return the columns of all schemas, nullable and in the order of first occurrence, and why types were widened.
+    """Merge the schemas of the files of a table.
 
     Args:
         table: URI of the table, for messages.
-        schemas: path and fields of each file.
+        schemas: Path and fields of each file.
+
+    Returns:
+        The columns of all files, nullable, in the order of first occurrence; and for each type that was widened, why.
 
     Raises:
-        TableFormatError: no type holds the values of two files without loss. The message has both.
+        TableFormatError: No type holds the values of two files without loss. The message has both files and types.
     """
     origins_by_name: dict[str, dict[pa.DataType, str]] = {}
     for path, fields in schemas:
@@ -36,15 +39,15 @@ def union_fields(
         wide = _union(table, name, origins)
         united.append(pa.field(name, wide))
         for type_ in origins:
-            # The reason is the first type that this one does not hold.
-            others = (other for other in origins if _wider_column(type_, other) != type_)
-            reasons += [TypeReason(name, type_, f"{other} in {origins[other]}") for other in islice(others, 1)]
+            # The reason names the first type whose values this type does not hold.
+            unfit_types = (other for other in origins if _wider_column(type_, other) != type_)
+            reasons += [TypeReason(name, type_, f"{other} in {origins[other]}") for other in islice(unfit_types, 1)]
     return united, reasons
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
-    # Floats come first: they hold signed and unsigned integers. The union of these alone is a decimal, which floats
-    # do not hold.
+    # Floats come first, because they hold signed and unsigned integers. The union of only these is a decimal, whose
+    # values floats do not hold.
     ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
     wide, origin = ordered[0], origins[ordered[0]]
     for type_ in ordered[1:]:
@@ -58,20 +61,23 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
     return wide
 
 
-def _wider_column(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return `wider_type`, except that doubles hold 64-bit integers: those beyond 2^53 are refused when they are read.
+def _wider_column(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the type of a top-level column with values of two types: `wider_type`, or double for integers and floats.
 
-    pandas writes a column of integers as floats when it has nulls.
+    pandas writes a column of integers as floats if it has nulls. Integers beyond 2^53 are refused elsewhere.
     """
-    if {pa.types.is_integer(left), pa.types.is_integer(right)} == {True, False}:
-        other = right if pa.types.is_integer(left) else left
+    if {pa.types.is_integer(first), pa.types.is_integer(second)} == {True, False}:
+        other = second if pa.types.is_integer(first) else first
         if pa.types.is_floating(other):
-            return wider_type(left, right) or pa.float64()
-    return wider_type(left, right)
+            return wider_type(first, second) or pa.float64()
+    return wider_type(first, second)
 
 
 def canonical_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type that readers give a column: no dictionaries, views, large offsets, or extensions except UUID."""
+    """Return the type in which readers return a column: dictionaries, views and large types become plain types.
+
+    Of the extension types, only UUID stays; others become their storage types.
+    """
     if type_ == pa.bool8():
         return pa.bool_()
     if isinstance(type_, pa.BaseExtensionType):
@@ -93,58 +99,58 @@ def canonical_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def wider_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the narrowest canonical type that holds all values of two types; None if there is none."""
-    if left == right or pa.types.is_null(right):
-        return left
-    if pa.types.is_null(left):
-        return right
+def wider_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the narrowest canonical type that holds all values of two types; None if no type does."""
+    if first == second or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
     for widen in (_wider_number, _wider_timestamp, _wider_time, _wider_binary, _wider_nested):
-        wider = widen(left, right)
+        wider = widen(first, second)
         if wider is not None:
             return wider
     return None
 
 
-def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if pa.types.is_integer(left) and pa.types.is_integer(right):
-        return _wider_integer(left, right)
-    if pa.types.is_floating(left) and pa.types.is_floating(right):
-        return max(left, right, key=lambda type_: type_.bit_width)
-    if pa.types.is_floating(left) and pa.types.is_integer(right):
-        left, right = right, left
-    if pa.types.is_integer(left) and pa.types.is_floating(right):
-        # Bits of the significand: integers of so many bits are exact.
-        needed = left.bit_width - pa.types.is_signed_integer(left)
+def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_integer(first) and pa.types.is_integer(second):
+        return _wider_integer(first, second)
+    if pa.types.is_floating(first) and pa.types.is_floating(second):
+        return max(first, second, key=lambda type_: type_.bit_width)
+    if pa.types.is_floating(first) and pa.types.is_integer(second):
+        first, second = second, first
+    if pa.types.is_integer(first) and pa.types.is_floating(second):
+        # Each float type with the bits of its significand. It holds all integers of so many bits.
+        needed = first.bit_width - pa.types.is_signed_integer(first)
         exact = [(pa.float16(), 11), (pa.float32(), 24), (pa.float64(), 53)]
-        return next((type_ for type_, bits in exact if bits >= needed and type_.bit_width >= right.bit_width), None)
-    return _wider_decimal(left, right)
+        return next((type_ for type_, bits in exact if bits >= needed and type_.bit_width >= second.bit_width), None)
+    return _wider_decimal(first, second)
 
 
-def _wider_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if pa.types.is_signed_integer(left) == pa.types.is_signed_integer(right):
-        return max(left, right, key=lambda type_: type_.bit_width)
-    signed, unsigned = (left, right) if pa.types.is_signed_integer(left) else (right, left)
+def _wider_integer(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_signed_integer(first) == pa.types.is_signed_integer(second):
+        return max(first, second, key=lambda type_: type_.bit_width)
+    signed, unsigned = (first, second) if pa.types.is_signed_integer(first) else (second, first)
     bits = max(signed.bit_width, unsigned.bit_width * 2)
     if bits > 64:
         return pa.decimal128(20, 0)
     return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
 
 
-def _wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    shapes = [_decimal_shape(left), _decimal_shape(right)]
-    if not (pa.types.is_decimal(left) or pa.types.is_decimal(right)) or None in shapes:
+def _wider_decimal(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    shapes = [_decimal_shape(first), _decimal_shape(second)]
+    if not (pa.types.is_decimal(first) or pa.types.is_decimal(second)) or None in shapes:
         return None
-    (left_whole, left_scale), (right_whole, right_scale) = (shape for shape in shapes if shape)
-    scale = max(left_scale, right_scale)
-    precision = max(left_whole, right_whole) + scale
+    (first_digits, first_scale), (second_digits, second_scale) = (shape for shape in shapes if shape)
+    scale = max(first_scale, second_scale)
+    precision = max(first_digits, second_digits) + scale
     if precision <= 38:
         return pa.decimal128(precision, scale)
     return pa.decimal256(precision, scale) if precision <= 76 else None
 
 
 def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the digits before and after the decimal point."""
+    """Return how many digits values have before and after the point; None if the type is no decimal or integer."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     if pa.types.is_integer(type_):
@@ -152,37 +158,37 @@ def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
     return None
 
 
-def _wider_timestamp(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if not (pa.types.is_timestamp(left) and pa.types.is_timestamp(right)) or bool(left.tz) != bool(right.tz):
+def _wider_timestamp(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_timestamp(first) and pa.types.is_timestamp(second)) or bool(first.tz) != bool(second.tz):
         return None
-    unit = max(left.unit, right.unit, key=_UNITS.index)
-    return pa.timestamp(unit, left.tz if left.tz == right.tz else "UTC")
+    unit = max(first.unit, second.unit, key=_UNITS.index)
+    return pa.timestamp(unit, first.tz if first.tz == second.tz else "UTC")
 
 
-def _wider_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if not (pa.types.is_time(left) and pa.types.is_time(right)):
+def _wider_time(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_time(first) and pa.types.is_time(second)):
         return None
-    return pa.time64("ns") if "ns" in (left.unit, right.unit) else pa.time64("us")
+    return pa.time64("ns") if "ns" in (first.unit, second.unit) else pa.time64("us")
 
 
-def _wider_binary(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    kinds = [pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_) for type_ in (left, right)]
+def _wider_binary(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    kinds = [pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_) for type_ in (first, second)]
     return pa.binary() if all(kinds) else None
 
 
-def _wider_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if pa.types.is_struct(left) and pa.types.is_struct(right):
-        types = {field.name: field.type for field in left}
-        for field in right:
+def _wider_nested(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        types = {field.name: field.type for field in first}
+        for field in second:
             wider = wider_type(types[field.name], field.type) if field.name in types else field.type
             if wider is None:
                 return None
             types[field.name] = wider
         return pa.struct([pa.field(name, type_) for name, type_ in types.items()])
-    if pa.types.is_list(left) and pa.types.is_list(right):
-        element = wider_type(left.value_type, right.value_type)
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        element = wider_type(first.value_type, second.value_type)
         return None if element is None else pa.list_(pa.field("element", element))
-    if pa.types.is_map(left) and pa.types.is_map(right):
-        key, item = wider_type(left.key_type, right.key_type), wider_type(left.item_type, right.item_type)
+    if pa.types.is_map(first) and pa.types.is_map(second):
+        key, item = wider_type(first.key_type, second.key_type), wider_type(first.item_type, second.item_type)
         return None if key is None or item is None else pa.map_(key, item)
     return None

@@ -1,4 +1,4 @@
-"""Formats that are recognised by metadata or file names, and not supported."""
+"""Unsupported formats that are recognised by metadata files or by file names, with advice for the user."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PAIMON_BUCKET = re.compile(r"bucket-([0-9]+|postpone)")
 _PAIMON_FILE = re.compile(rf"(data|changelog)-{_UUID}-[0-9]+\.[a-z0-9.]+")
 _PAIMON_SCHEMA = re.compile(r"schema-[0-9]+")
 _ACID_FOLDER = re.compile(r"((delete_)?delta_[0-9]{7,}_[0-9]{7,}(_[0-9]{4,})?|base_[0-9]{7,})(_v[0-9]+)?")
-"""Folders of Hive transactions: numbers of at least seven digits."""
+"""Folders of Hive's transactional tables, which have numbers of at least seven digits. Other folders may match too."""
 _ACID_PADDED = re.compile(r"((delete_)?delta_0[0-9]{6}_[0-9]{7}(_[0-9]{4,})?|base_0[0-9]{6})(_v[0-9]+)?")
-"""The same with a leading zero, which no date has."""
+"""Folders that are certainly of such tables: their numbers begin with a zero, which a date does not."""
 _ACID_FILE = re.compile(r"bucket_[0-9]{5,}(_[0-9]+)?|[0-9]{6}_[0-9]+(\.[a-z0-9.]+)?")
 _SUFFIXES = {
     "arrow": "an Arrow IPC file",
@@ -44,7 +44,7 @@ _SUFFIXES = {
 
 
 def holds_paimon(location: Location) -> bool:
-    """Return whether a folder is a Paimon table: whether it has a schema file that is one. Raises OSError."""
+    """Return whether a folder is a Paimon table, which has a valid schema file. Raises OSError."""
     for name in location.names("schema", "schema-", "schema."):
         if _PAIMON_SCHEMA.fullmatch(name):
             try:
@@ -65,15 +65,18 @@ UNSUPPORTED_FORMATS: Mapping[str, FormatDetector] = {
         unsupported=_PAIMON,
     ),
 }
-"""Detectors of formats with metadata files, by title."""
+"""Detectors of unsupported formats that have metadata files, by the name of the format."""
 
 
 def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
-    """Return the format of the table that a data file belongs to by its name, and what to do; None for plain files.
+    """Recognise a data file of an unsupported format by its name and its folders.
 
     Args:
-        folder: the path or URI of the folder that the file is in.
-        name: the name of the file.
+        folder: Path or URI of the folder that contains the file.
+        name: Name of the file.
+
+    Returns:
+        The name of the format, and what the user can do; None if the names are of no such format.
     """
     if name.startswith("ducklake-") and _DUCKLAKE_FILE.fullmatch(name):
         return "DuckLake", _EXPORT
@@ -87,7 +90,7 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return whether a folder in the path is a Paimon bucket, surely of a Hive transaction, or possibly of one."""
+    """Return whether any folder of a path is a Paimon bucket, certainly of a Hive transaction, or possibly of one."""
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
     bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)
@@ -95,9 +98,9 @@ def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
 
 
 def kind_of_file(name: str) -> str | None:
-    """Return what a file is by its suffix, with an article, if that is not supported; else None."""
+    """Return the kind of an unsupported file by its suffix, as in "an Excel file"; None for other suffixes."""
     return _SUFFIXES.get(name.rpartition(".")[2].lower())
 
 
 ADVICE = _EXPORT
-"""What the user can do with rows in such files."""
+"""What the user can do with rows in a file of an unsupported kind."""

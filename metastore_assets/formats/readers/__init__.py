@@ -1,1 +1,1 @@
-"""Readers of data files of each kind, one column at a time, in chunks of bounded size."""
+"""Readers of Parquet, ORC and Avro files. They return one column at a time, in chunks of bounded size."""

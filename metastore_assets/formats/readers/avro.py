@@ -1,4 +1,4 @@
-"""Reader of Avro container files: header, records, and columns through a temporary Parquet file."""
+"""Reader of Avro files: their header, their records, and their columns."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LONGEST_VARINT = 10
 
 
 class AvroColumns:
-    """The top-level columns of an Avro file, whose rows are decoded once when it is opened."""
+    """The top-level columns of an Avro file. All rows are decoded into a temporary Parquet file when it is opened."""
 
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         with _decoder_errors():
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)
             check_distinct(header.arrow_schema.names)
-            batches = _batches(stream, header)
+            batches = _decode_batches(stream, header)
             calendar = FileCalendar.of(header.metadata)
             if rebases and not calendar.is_gregorian:
                 batches = map(partial(_rebase_batch, calendar), batches)
@@ -53,33 +53,33 @@ class AvroColumns:
         return self._rows.read(index)
 
     def close(self) -> None:
-        """Release the decoded rows."""
+        """Delete the decoded rows."""
         self._rows.close()
 
 
 @dataclass(frozen=True)
 class AvroHeader:
-    """Header of an Avro file: schema, metadata, codec and sync marker."""
+    """Header of an Avro file: schema, metadata, codec, and the marker at the end of each block."""
 
     schema: Any
-    """Schema of the records as parsed JSON."""
+    """Schema of the records, as parsed JSON."""
     metadata: Mapping[str, bytes]
     codec: str
     sync: bytes
 
     @cached_property
     def type(self) -> AvroType:
-        """Return the type of the records. Raises ArrowInvalid when the schema is invalid or has no Arrow equivalent."""
+        """Return the type of the records. Raises ArrowInvalid if the schema is invalid, or Arrow has no such type."""
         return record_type(self.schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Return the columns with the file's names and field ids."""
+        """Return the columns with their names and field ids in the file."""
         return pa.schema(list(self.type.arrow))
 
 
 def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
-    """Return the columns of an Avro file, reading only its header. Raises ArrowInvalid."""
+    """Return the top-level columns of an Avro file, of which only the header is read. Raises ArrowInvalid."""
     with _decoder_errors():
         schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
         check_distinct(schema.names)
@@ -99,8 +99,8 @@ def avro_records(
 
     Args:
         data: Content of the file.
-        schemas: Maps the file's schema (as JSON) to a writer schema, which may rename fields, and a reader schema,
-            which may select fewer fields. By default both are the file's schema.
+        schemas: Returns, for the schema in the file (as JSON), a writer schema, which may rename fields, and a reader
+            schema, which may select fields. By default both are the schema in the file.
 
     Raises:
         ArrowInvalid: The file is corrupt.
@@ -114,7 +114,7 @@ def avro_records(
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
-    """Read the header, up to the first block. Raises ArrowInvalid, UnsupportedError or LimitError."""
+    """Read the header from the beginning of a file. Raises ArrowInvalid, UnsupportedError or LimitError."""
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")
     metadata: dict[str, bytes] = {}
@@ -134,7 +134,7 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
     return AvroHeader(schema, metadata, codec, _read_exactly(stream, _SYNC_BYTES))
 
 
-def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
+def _decode_batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
     blocks = _Blocks(stream, header, header.type.written)
     rows: list[Any] = []
     size = 0.0
@@ -144,10 +144,10 @@ def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.Recor
             rows.append(record)
             size += average
             if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _batch(rows, header)
+                yield _to_batch(rows, header)
                 rows, size = [], 0.0
     if rows:
-        yield _batch(rows, header)
+        yield _to_batch(rows, header)
 
 
 def _rebase_batch(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -157,14 +157,14 @@ def _rebase_batch(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBat
 
 
 def _read_records(blocks: Iterable[Any]) -> Iterator[Any]:
-    """Yield the records of the blocks. Raises ArrowInvalid when bytes follow the last record of a block."""
+    """Yield the records of blocks. Raises ArrowInvalid if bytes follow the last record of a block."""
     for block in blocks:
         yield from block
         if block.bytes_.read(1):
             raise pa.ArrowInvalid("a block of the Avro file is longer than its records")
 
 
-def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
+def _to_batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
     prepare = header.type.prepare
     array = pa.array([prepare(row) for row in rows] if prepare else rows, header.type.raw)
     return pa.RecordBatch.from_struct_array(_to_arrow(array, header.type))
@@ -172,44 +172,44 @@ def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
 
 def _to_arrow(array: pa.Array, type_: AvroType) -> pa.Array:
     """Convert decoded values to the Arrow type that the schema declares."""
-    wanted = type_.arrow
-    if array.type == wanted:
+    target = type_.arrow
+    if array.type == target:
         return array
-    if pa.types.is_decimal(wanted):
-        return _to_decimals(array, wanted)
-    if wanted == pa.uuid():
-        return pa.ExtensionArray.from_storage(wanted, array)
-    if not pa.types.is_nested(wanted):
-        return array.view(wanted)
+    if pa.types.is_decimal(target):
+        return _to_decimals(array, target)
+    if target == pa.uuid():
+        return pa.ExtensionArray.from_storage(target, array)
+    if not pa.types.is_nested(target):
+        return array.view(target)
     mask = array.is_null() if array.null_count else None
-    if pa.types.is_struct(wanted):
+    if pa.types.is_struct(target):
         children = [_to_arrow(array.field(number), child) for number, child in enumerate(type_.children)]
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
     if pa.types.is_map(array.type):
         items = _to_arrow(array.items, type_.children[0])
-        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=wanted, mask=mask)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=target, mask=mask)
     values = _to_arrow(array.values, type_.children[0])
-    if pa.types.is_map(wanted):
-        return pa.MapArray.from_arrays(array.offsets, values.field(0), values.field(1), type=wanted, mask=mask)
-    return pa.ListArray.from_arrays(array.offsets, values, type=wanted, mask=mask)
+    if pa.types.is_map(target):
+        return pa.MapArray.from_arrays(array.offsets, values.field(0), values.field(1), type=target, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=mask)
 
 
-def _to_decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Convert big-endian two's complement integers of any length to decimals."""
-    width = wanted.bit_width // 8
+def _to_decimals(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert big-endian integers in two's complement, of any length, to decimals."""
+    width = target.bit_width // 8
     data = bytearray()
     for value in array.to_pylist():
         unscaled = int.from_bytes(value or b"", "big", signed=True)
         data += unscaled.to_bytes(width, "little", signed=True)
     buffers = [array.is_valid().buffers()[1], pa.py_buffer(bytes(data))]
-    result = pa.Array.from_buffers(wanted, len(array), buffers)
-    # This refuses values with more digits than the schema declares.
+    result = pa.Array.from_buffers(target, len(array), buffers)
+    # Validation refuses values with more digits than the schema declares.
     result.validate(full=True)
     return result
 
 
 class _Blocks:
-    """A file-like object with the same blocks, decompressed, under a rewritten schema. The Avro decoder reads it."""
+    """A file-like object for the Avro decoder: the blocks of a file, decompressed and checked, with another schema."""
 
     def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
         self._limits = AvroLimits(schema)
@@ -217,12 +217,12 @@ class _Blocks:
         self._buffer = io.BytesIO(_container_header(schema, header.sync))
         self._position = 0
         self.block_bytes = 0
-        """Decompressed size of the most recent block, in bytes."""
+        """Decompressed size in bytes of the block that was read last."""
 
     def read(self, size: int = -1) -> bytes:
         data = self._buffer.read(size)
         if not data and size:
-            # The decoder takes the end of a file inside a block for a regular end, so an error is raised here.
+            # The decoder takes the end of a file inside of a block for a regular end, so an error is raised here.
             with _decoder_errors():
                 piece = next(self._pieces, b"")
             self._buffer = io.BytesIO(piece)
@@ -234,7 +234,7 @@ class _Blocks:
         return self._position
 
     def _decompressed_blocks(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        """Yield each block in pieces. All data of a block is one piece, because the decoder reads it in one call."""
+        """Yield each block in three pieces. Its data is one piece, because the decoder reads it in one call."""
         while stream.peek(1):
             count = _read_varint(stream)
             if count < 0:
@@ -264,7 +264,7 @@ def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
     check_limit(METADATA_BYTES, size, "bytes in one part of the Avro file")
-    # Reading in pieces bounds memory by the bytes that exist, not by the length that the file declares.
+    # Reading in pieces limits memory to the bytes that exist. The declared length may be false.
     pieces = []
     while size and (piece := stream.read(min(size, _BUFFER))):
         pieces.append(piece)
@@ -295,12 +295,12 @@ def encode_varint(value: int) -> bytes:
 
 
 _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
-"""Codec names that table formats use and some writers store in files, with the Avro name of each."""
+"""Other names of codecs, which table formats use and some writers store in files, with Avro's names."""
 
 
 @contextmanager
 def _decoder_errors() -> Iterator[None]:
-    """Convert decoder errors about corrupt bytes to ArrowInvalid."""
+    """Convert the errors of the decoder for corrupt bytes to ArrowInvalid."""
     try:
         yield
     except EOFError as error:

@@ -42,27 +42,34 @@ _PYTHON_TYPES: Mapping[str, type] = {
     "map": dict,
 }
 _NAMED = ("record", "error", "enum", "fixed")
-_MOST_DIGITS = 76
+_MAX_DIGITS = 76
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 
 @dataclass(frozen=True)
 class AvroType:
-    """One type of an Avro schema: how its bytes are decoded, and how the values become Arrow values."""
+    """One type of an Avro schema: how the decoder reads it, and how decoded values become Arrow values."""
 
     written: Any
-    """The same type for the decoder: without logical types, with generated names."""
+    """The schema of this type for the decoder, without logical types, and with generated names."""
     raw: pa.DataType
-    """Arrow type of the values after decoding and `prepare`."""
+    """Arrow type of the values after decoding and `prepare`, before logical types are applied."""
     arrow: pa.DataType
-    """Arrow type of the values that readers return, with field ids at every depth."""
+    """Arrow type of the values that the reader returns, with field ids at every depth."""
     children: tuple[AvroType, ...] = ()
     prepare: Prepare | None = None
-    """Converts a decoded, non-null value to what `pa.array` accepts; None when no conversion is needed."""
+    """Converts a decoded, non-null value to one that `pa.array` accepts; None if no conversion is needed."""
 
 
 def record_type(schema: Any) -> AvroType:
-    """Return the type of a file's records. Raises ArrowInvalid when the schema is invalid or not supported by Arrow."""
+    """Return the type of a file's records.
+
+    Args:
+        schema: Schema of the file, as parsed JSON.
+
+    Raises:
+        ArrowInvalid: The schema is invalid, or Arrow has no such type.
+    """
     try:
         resolved = _Resolver().resolve(schema, "")
     except (LimitError, pa.ArrowInvalid):
@@ -104,22 +111,22 @@ class _Resolver:
     def _reference(self, name: str, namespace: str) -> AvroType:
         if name in _PRIMITIVES:
             return AvroType(name, _PRIMITIVES[name], _PRIMITIVES[name])
-        full_name = _full_name(name, namespace)
-        definition = self._definitions.get(full_name) or self._definitions.get(name)
+        type_name = full_name(name, namespace)
+        definition = self._definitions.get(type_name) or self._definitions.get(name)
         if definition is None:
             raise pa.ArrowInvalid(f"its Avro schema names a type {name!r} that it does not define")
-        return self._named(full_name if full_name in self._definitions else name, *definition)
+        return self._named(type_name if type_name in self._definitions else name, *definition)
 
     def _define(self, schema: dict[str, Any], namespace: str) -> AvroType:
-        full_name = _full_name(schema["name"], schema.get("namespace") or namespace)
-        inner_namespace = full_name.rpartition(".")[0]
-        self._definitions[full_name] = (schema, inner_namespace)
-        return self._named(full_name, schema, inner_namespace)
+        type_name = full_name(schema["name"], schema.get("namespace") or namespace)
+        inner_namespace = type_name.rpartition(".")[0]
+        self._definitions[type_name] = (schema, inner_namespace)
+        return self._named(type_name, schema, inner_namespace)
 
-    def _named(self, full_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
-        if full_name in self._open:
-            raise UnsupportedError(f"its Avro type {full_name!r} contains itself, which has no reader")
-        # Each use becomes a separate definition with a generated name, so names cannot collide.
+    def _named(self, type_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
+        if type_name in self._open:
+            raise UnsupportedError(f"its Avro type {type_name!r} contains itself, which has no reader")
+        # Each use becomes a separate definition with a generated name, so that names cannot collide.
         written: dict[str, Any] = {"type": schema["type"], "name": f"n{self._count}"}
         if schema["type"] == "enum":
             # Existing files have symbols that the Avro specification forbids.
@@ -127,7 +134,7 @@ class _Resolver:
         if schema["type"] == "fixed":
             check_limit(FIXED_BYTES, schema["size"], "bytes in a value of fixed width")
             return _leaf(written | {"size": schema["size"]}, pa.binary(schema["size"]), schema)
-        self._open.append(full_name)
+        self._open.append(type_name)
         fields = [(field, self.resolve(field["type"], namespace)) for field in schema["fields"]]
         self._open.pop()
         written |= {
@@ -160,22 +167,24 @@ class _Resolver:
     def _union(self, branches: list[Any], namespace: str) -> AvroType:
         types = [self.resolve(branch, namespace) for branch in branches]
         written = [type_.written for type_ in types]
-        others = [type_ for type_ in types if type_.written != "null"]
-        if not others:
+        non_null_types = [type_ for type_ in types if type_.written != "null"]
+        if not non_null_types:
             return AvroType(written, pa.null(), pa.null())
-        if len(others) == 1:
-            only = others[0]
+        if len(non_null_types) == 1:
+            only = non_null_types[0]
             unwrap = _prepare_named(only.prepare) if _is_named(only.written) else only.prepare
             return AvroType(written, only.raw, only.arrow, only.children, unwrap)
         for wider, names in (("long", {"int", "long"}), ("double", {"float", "double"})):
-            if {str(type_.written) for type_ in others} == names and all(type_.raw == type_.arrow for type_ in others):
+            if {str(type_.written) for type_ in non_null_types} == names and all(
+                type_.raw == type_.arrow for type_ in non_null_types
+            ):
                 return AvroType(written, _PRIMITIVES[wider], _PRIMITIVES[wider])
-        arrow = pa.struct([pa.field(f"member{number}", type_.arrow) for number, type_ in enumerate(others)])
-        return _struct(written, arrow, tuple(others), _prepare_union(others))
+        arrow = pa.struct([pa.field(f"member{number}", type_.arrow) for number, type_ in enumerate(non_null_types)])
+        return _struct(written, arrow, tuple(non_null_types), _prepare_union(non_null_types))
 
 
 def _leaf(written: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType:
-    """Return a primitive or fixed type. A logical type that the specification tells readers to ignore is ignored."""
+    """Return a primitive or fixed type. An invalid logical type is ignored, as the specification says."""
     return AvroType(written, raw, _logical(raw, schema) or raw)
 
 
@@ -200,8 +209,8 @@ def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
         return None
-    if precision > _MOST_DIGITS:
-        raise UnsupportedError(f"a decimal of {precision} digits has no reader; at most {_MOST_DIGITS} are read")
+    if precision > _MAX_DIGITS:
+        raise UnsupportedError(f"a decimal of {precision} digits has no reader; at most {_MAX_DIGITS} are read")
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
@@ -218,7 +227,8 @@ def _metadata(field_id: Any) -> dict[bytes, bytes] | None:
     return None if field_id is None else {PARQUET_FIELD_ID: str(field_id).encode()}
 
 
-def _full_name(name: str, namespace: str) -> str:
+def full_name(name: str, namespace: str) -> str:
+    """Return the name of a named type with its namespace; unchanged if it has one."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
@@ -227,7 +237,7 @@ def _is_named(written: Any) -> bool:
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
-    """Return a conversion of (type name, value) pairs, which the decoder returns for named types in a union."""
+    """Return a conversion of the pairs (type name, value) that the decoder returns for named types in a union."""
     if prepare is None:
         return lambda pair: pair[1]
     return lambda pair: prepare(pair[1])
@@ -257,21 +267,23 @@ def _prepare_map(item: Prepare | None) -> Prepare:
     return lambda mapping: [(key, None if value is None else item(value)) for key, value in mapping.items()]
 
 
-def _prepare_union(others: list[AvroType]) -> Prepare:
-    """Return a conversion of a union value to a struct in which only the field of its branch is set.
+def _prepare_union(non_null_types: list[AvroType]) -> Prepare:
+    """Return a conversion of a union value to a struct in which only the field of its branch is not null.
 
     Raises:
-        UnsupportedError: Two branches decode to the same Python type, so values do not identify their branch.
+        UnsupportedError: Values of two branches have the same Python type, so they do not identify their branch.
     """
     branch_numbers: dict[Any, int] = {}
-    for number, type_ in enumerate(others):
+    for number, type_ in enumerate(non_null_types):
         written = type_.written
         name = written["type"] if isinstance(written, dict) else written
         key = written["name"] if _is_named(written) else _PYTHON_TYPES[name]
         if key in branch_numbers:
-            raise UnsupportedError(f"its Avro schema has a union of {', '.join(_names(others))}, which has no reader")
+            raise UnsupportedError(
+                f"its Avro schema has a union of {', '.join(_names(non_null_types))}, which has no reader"
+            )
         branch_numbers[key] = number
-    steps = [type_.prepare for type_ in others]
+    steps = [type_.prepare for type_ in non_null_types]
 
     def prepare(value: Any) -> dict[str, Any]:
         key, inner = value if isinstance(value, tuple) else (type(value), value)

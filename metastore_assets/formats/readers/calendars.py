@@ -23,11 +23,12 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 GREGORIAN_START = -141_427
 """15 October 1582 in days since 1970-01-01: the first day of the Gregorian calendar."""
 _FIRST_UNAMBIGUOUS_DAY = -25_566
-"""2 January 1900 in days since 1970-01-01. Before it java.util and java.time disagree on time zone offsets."""
+"""2 January 1900 in days since 1970-01-01. Before that day, java.util and java.time have different time zone offsets.
+"""
 _CYCLE_YEAR, _CYCLE_START = -4716, -2_441_989
-"""A year whose March begins a Julian cycle of four years, and that 1 March in days since 1970-01-01."""
+"""A year whose March begins a Julian cycle of four years, and the first day of that March in days since 1970-01-01."""
 SPARK_VERSION = "org.apache.spark.version"
-"""Key under which Spark stores its version in the metadata of a file."""
+"""Key of Spark's version in the metadata of a file."""
 _DATES, _INT96, _ZONE = (
     "org.apache.spark.legacyDateTime",
     "org.apache.spark.legacyINT96",
@@ -40,17 +41,17 @@ _DAY_SECONDS = 24 * 60 * 60
 
 @dataclass(frozen=True)
 class FileCalendar:
-    """Calendar of a file's days, as its metadata declares it. Gregorian by default."""
+    """The calendar of a file's days and timestamps: Gregorian, or Spark's legacy hybrid of Julian and Gregorian."""
 
     has_julian_dates: bool = False
-    """Whether dates and timestamps with a time zone are Julian. INT96 has a separate flag."""
+    """Whether dates, and timestamps with a time zone, are in the hybrid calendar. INT96 has a separate flag."""
     has_julian_int96: bool = False
     zone: str | None = None
-    """Time zone in which timestamps were rebased; None when the file does not name it."""
+    """Time zone in which Spark converted timestamps; None if the file does not name it."""
 
     @classmethod
     def of(cls, metadata: Mapping[Any, bytes] | None) -> FileCalendar:
-        """Return the calendar that a file's key-value metadata declares. Keys may be text or bytes."""
+        """Return the calendar that the key-value metadata of a file declares. Keys may be text or bytes."""
         entries = {
             (key.decode("utf-8", "replace") if isinstance(key, bytes) else key): value
             for key, value in (metadata or {}).items()
@@ -66,18 +67,18 @@ class FileCalendar:
 
     @property
     def is_gregorian(self) -> bool:
-        """Return whether no value uses the Julian calendar."""
+        """Return whether all days and timestamps are in the Gregorian calendar, so that none need a conversion."""
         return not (self.has_julian_dates or self.has_julian_int96)
 
     def rebase(self, array: pa.Array, *, has_int96: bool = False) -> pa.Array:
-        """Return an array, nested or not, with its days in the Gregorian calendar.
+        """Convert the days and timestamps in an array, nested or not, to the Gregorian calendar.
 
         Args:
             array: Values as stored.
             has_int96: Whether its timestamps are stored as INT96.
 
         Raises:
-            UnsupportedError: The days of timestamps depend on a time zone that is unknown or whose old offsets are
+            UnsupportedError: The days of timestamps depend on a time zone that is unknown, or whose old offsets are
                 uncertain.
         """
         if not any(self._is_affected(leaf, has_int96) for leaf in leaves(array)):
@@ -85,7 +86,12 @@ class FileCalendar:
         return map_leaves(array, lambda leaf: self._rebase_leaf(leaf) if self._is_affected(leaf, has_int96) else leaf)
 
     def affects(self, type_: pa.DataType, *, has_int96: bool = False) -> bool:
-        """Return whether values of a non-nested type may use the Julian calendar."""
+        """Return whether values of a non-nested type may need a conversion.
+
+        Args:
+            type_: Type of the values.
+            has_int96: Whether timestamps are stored as INT96.
+        """
         if pa.types.is_date(type_):
             return self.has_julian_dates
         if not pa.types.is_timestamp(type_):
@@ -95,12 +101,12 @@ class FileCalendar:
     def _is_affected(self, leaf: pa.Array, has_int96: bool) -> bool:
         if not self.affects(leaf.type, has_int96=has_int96):
             return False
-        least = pc.min(leaf.view(pa.int32() if leaf.type == pa.date32() else pa.int64())).as_py()
-        return least is not None and least < self.first_unambiguous(leaf.type)
+        minimum = pc.min(leaf.view(pa.int32() if leaf.type == pa.date32() else pa.int64())).as_py()
+        return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the first date or timestamp (Arrow's integer) that means the same in both calendars."""
-        # Spark too treats a file without a time zone as if offsets never changed.
+        """Return the first value of a date or timestamp type that is the same in both calendars, as Arrow's integer."""
+        # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
         return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)
 
@@ -120,8 +126,8 @@ class FileCalendar:
             )
         integers = leaf.view(pa.int32() if leaf.type == pa.date32() else pa.int64())
         values = pc.fill_null(integers, 0).to_numpy().astype(np.int64)
-        days, rest = np.divmod(values, _units_per_day(leaf.type))
-        values = _gregorian_days(days) * _units_per_day(leaf.type) + rest
+        days, unit_of_day = np.divmod(values, _units_per_day(leaf.type))
+        values = _gregorian_days(days) * _units_per_day(leaf.type) + unit_of_day
         mask = leaf.is_null().to_numpy(zero_copy_only=False) if leaf.null_count else None
         stored = values.astype(f"int{integers.type.bit_width}")
         return pa.array(stored, integers.type, mask=mask).view(leaf.type)
@@ -135,16 +141,16 @@ def _units_per_day(type_: pa.DataType) -> int:
 
 
 def _gregorian_days(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Convert hybrid-calendar days to the Gregorian days with the same year, month and day.
+    """Convert days in the hybrid calendar to the Gregorian days with the same year, month and day.
 
-    Days are counted from 1970-01-01. A 29 February that does not exist in the Gregorian calendar becomes 1 March.
+    Days are counted from 1970-01-01. A 29 February that the Gregorian calendar lacks becomes 1 March.
     """
     year, month, day = _julian_dates(days)
     return np.where(days < GREGORIAN_START, _month_starts(year, month) + day - 1, days)
 
 
 def _julian_dates(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return the Julian year, month and day of days since 1970-01-01."""
+    """Return Julian years, months and days of the month for days since 1970-01-01."""
     # Years begin in March here, so that the leap day is the last day of a year.
     years, within = np.divmod(4 * (days - _CYCLE_START) + 3, 1461)
     day_of_year = within // 4
@@ -154,6 +160,6 @@ def _julian_dates(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], .
 
 
 def _month_starts(year: npt.NDArray[np.int64], month: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the first day of each Gregorian month, in days since 1970-01-01."""
+    """Return the first day of Gregorian months, in days since 1970-01-01."""
     months = (year - 1970) * 12 + month - 1
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)

@@ -1,4 +1,4 @@
-"""Chunks of bounded size, and dictionary arrays of strings and bytes as Parquet files store them."""
+"""Cutting of arrays into chunks of bounded size, and dictionary arrays of strings and bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHUNK_BYTES = 32 << 20
 
 
 def split_array(array: pa.Array) -> Iterator[pa.Array]:
-    """The same rows in chunks of no more than CHUNK_ROWS, and about CHUNK_BYTES by the array's average."""
+    """Yield the array in chunks of at most CHUNK_ROWS rows and about CHUNK_BYTES bytes."""
     average = max(1, array.nbytes // max(1, len(array)))
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // average))
     for start in range(0, len(array), rows):
@@ -25,7 +25,7 @@ def split_array(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def decode_dictionary(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the values of a dictionary array in chunks of bounded size; yield any other array unchanged.
+    """Yield the values of a dictionary array in chunks of about CHUNK_BYTES; yield any other array unchanged.
 
     Raises:
         ArrowInvalid: An index has no dictionary entry.
@@ -46,44 +46,47 @@ def decode_dictionary(array: pa.Array) -> Iterator[pa.Array]:
         start, taken = stop, int(ends[stop - 1])
 
 
-def cast_dictionary(array: pa.Array, wanted: pa.DataType, matcher: FieldMatcher) -> pa.DictionaryArray | None:
-    """Return a dictionary array with entries of type `wanted`.
+def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) -> pa.DictionaryArray | None:
+    """Cast the entries of a dictionary array of strings or bytes.
 
-    Entries may occur in no row, so only casts that never fail are applied to them.
+    Args:
+        array: Values as stored.
+        wanted: Type of the entries in the result.
+        matcher: Has the conversions of the table.
 
     Returns:
-        The array, or None when `array` is no dictionary of strings or bytes, or when its entries would need another
-            cast.
+        The dictionary array; None if `array` is none, or if the cast might fail. A cast must not fail on entries that
+            occur in no row.
 
     Raises:
         ArrowInvalid: An index has no dictionary entry.
     """
     if not isinstance(array, pa.DictionaryArray) or not _is_bytes(array.dictionary.type):
         return None
-    if not (wanted == pa.string() and is_text(array.dictionary.type)) and wanted != array.dictionary.type:
+    if not (target == pa.string() and is_text(array.dictionary.type)) and target != array.dictionary.type:
         return None
     _check_indices(array)
-    return pa.DictionaryArray.from_arrays(array.indices, cast_to_schema(array.dictionary, wanted, matcher), safe=False)
+    return pa.DictionaryArray.from_arrays(array.indices, cast_to_schema(array.dictionary, target, matcher), safe=False)
 
 
 def saves_memory(array: pa.DictionaryArray) -> bool:
-    """Return whether the dictionary is short enough, compared with the rows, to be worth keeping."""
+    """Return whether a dictionary array takes less memory than its values: at most half as many entries as rows."""
     return 2 * len(array.dictionary) < len(array)
 
 
-def can_concatenate(one: pa.Array, other: pa.Array) -> bool:
-    """Return whether two arrays of one column can be concatenated without merging dictionaries."""
-    if not isinstance(one, pa.DictionaryArray) or not isinstance(other, pa.DictionaryArray):
-        return bool(one.type == other.type)
-    return bool(one.type == other.type and one.dictionary.equals(other.dictionary))
+def can_concatenate(first: pa.Array, second: pa.Array) -> bool:
+    """Return whether two arrays can be concatenated without merging their dictionaries."""
+    if not isinstance(first, pa.DictionaryArray) or not isinstance(second, pa.DictionaryArray):
+        return bool(first.type == second.type)
+    return bool(first.type == second.type and first.dictionary.equals(second.dictionary))
 
 
 def _check_indices(array: pa.DictionaryArray) -> None:
-    """Raise ArrowInvalid for an index out of range. Arrow does not check the indices that a file stores."""
+    """Raise ArrowInvalid if an index is out of range. Arrow does not check indices in a file."""
     extent = pc.min_max(array.indices)
-    least, greatest = extent["min"].as_py(), extent["max"].as_py()
-    if least is not None and not 0 <= least <= greatest < len(array.dictionary):
-        raise pa.ArrowInvalid(f"an index of {least if least < 0 else greatest} into {len(array.dictionary)} entries")
+    minimum, maximum = extent["min"].as_py(), extent["max"].as_py()
+    if minimum is not None and not 0 <= minimum <= maximum < len(array.dictionary):
+        raise pa.ArrowInvalid(f"an index of {minimum if minimum < 0 else maximum} into {len(array.dictionary)} entries")
 
 
 def _is_bytes(type_: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""The top-level columns of data files: their interface, opening by the kind of file, and checks of their schema."""
+"""The top-level columns of data files: their interface, how they are opened, and checks of their types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("parquet", "orc", "avro")
 
 
 class FileColumns(Protocol):
-    """The top-level columns of an opened data file of some kind."""
+    """The top-level columns of an opened Parquet, ORC or Avro file."""
 
     @property
     def fields(self) -> Sequence[pa.Field]:
@@ -24,12 +24,12 @@ class FileColumns(Protocol):
 
     @property
     def row_count(self) -> int:
-        """Return the rows of the file, deleted ones included."""
+        """Return the number of rows in the file, also those that a table format has deleted."""
 
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the column at `index`, in file order, in chunks of bounded size.
 
-        A chunk of strings or bytes may be a dictionary array. Its decoded values may exceed the bound.
+        A chunk of strings or bytes may be a dictionary array. Its values may exceed the bound after decoding.
         """
 
     def close(self) -> None:
@@ -37,20 +37,17 @@ class FileColumns(Protocol):
 
 
 def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> FileColumns:
-    """Open the columns of a data file.
-
-    Fields have the file's field ids under `PARQUET:field_id` at every depth. The result owns `source` and closes it;
-    `source` is also closed when opening fails.
+    """Open a data file, and return its columns. Field ids in the file are under `PARQUET:field_id` at every depth.
 
     Args:
         kind: `parquet`, `orc` or `avro`.
-        source: The file's content.
-        rebases: Whether days that Spark stored in the Julian calendar become Gregorian days. Iceberg readers leave them
-            as stored.
+        source: Content of the file. It is closed with the result, or if opening fails.
+        rebases: Whether days that Spark stored in the Julian calendar become Gregorian days. Iceberg's readers do not
+            convert them.
 
     Raises:
         OSError, ArrowException, UnicodeError: The file is corrupt.
-        UnsupportedError: The kind, or a feature of the file, is not supported.
+        UnsupportedError: The kind of file, or a feature that it uses, is not supported.
     """
     try:
         if kind == "parquet":
@@ -80,7 +77,7 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:
-    """Raise LimitError when the columns of a file exceed the limits on types."""
+    """Raise LimitError if types are nested too deeply, or have too many fields or too wide values."""
     counted = 0
     for field in fields:
         counted += _count_fields(field.type, 1)
@@ -88,7 +85,7 @@ def check_types(fields: Iterable[pa.Field]) -> None:
 
 
 def _count_fields(type_: pa.DataType, depth: int) -> int:
-    """Return the number of fields within a type, itself included."""
+    """Return the number of types within a type, itself included. Raises LimitError."""
     check_limit(NESTING, depth, "types inside of each other")
     if isinstance(type_, pa.BaseExtensionType):
         return _count_fields(type_.storage_type, depth)

@@ -1,7 +1,7 @@
-"""Timestamps of the legacy Parquet type INT96, which Arrow reads in one unit of 64 bits.
+"""Timestamps of the legacy Parquet type INT96.
 
-INT96 stores a day and the nanosecond of that day. Arrow combines both into one 64-bit integer: it truncates what is
-finer than the unit, and overflows silently.
+INT96 stores a day and the nanosecond of that day. Arrow reads both as one 64-bit integer in a requested unit: it
+truncates smaller parts, and overflows silently.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 _YEAR_1 = -62_135_596_800_000_000
 _YEAR_10000 = 253_402_300_800_000_000
-_MOST_MICROS = (1 << 63) // 1000
-"""Microseconds before or after 1970 that still fit into 64 bits as nanoseconds."""
+_MAX_MICROS = (1 << 63) // 1000
+"""Microseconds before and after 1970 that still fit into 64 bits after a conversion to nanoseconds."""
 
 _DAY_MILLIS = 86_400_000
 _DAYS = 1 << 32
@@ -34,14 +34,19 @@ def has_common_years(array: pa.Array) -> bool:
     """Return whether all timestamps (in microseconds, at any depth) are in the years 1 to 9999."""
     for leaf in _timestamps(array):
         extremes = pc.min_max(leaf.cast(pa.int64()))
-        least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
-        if least is not None and not _YEAR_1 <= least <= greatest < _YEAR_10000:
+        minimum, maximum = extremes["min"].as_py(), extremes["max"].as_py()
+        if minimum is not None and not _YEAR_1 <= minimum <= maximum < _YEAR_10000:
             return False
     return True
 
 
 def check_no_overflow(micros: pa.Array, millis: pa.Array) -> None:
-    """Raise UnsupportedError when microseconds and milliseconds of the same values differ because of an overflow."""
+    """Raise UnsupportedError if a read in microseconds overflowed.
+
+    Args:
+        micros: The values, read in microseconds.
+        millis: The same values, read in milliseconds, which never overflow.
+    """
     for fine, coarse in zip(_timestamps(micros), _timestamps(millis), strict=True):
         floored = pc.floor_temporal(fine, unit="millisecond").cast(coarse.type)
         if not floored.equals(coarse):
@@ -56,20 +61,20 @@ def check_no_overflow(micros: pa.Array, millis: pa.Array) -> None:
 
 def _year(millis: pa.TimestampScalar) -> int:
     days = millis.value // _DAY_MILLIS
-    # Arrow reads the day number as unsigned.
+    # Arrow takes the stored day as unsigned.
     days -= _DAYS if days + _JULIAN_1970 >= _DAYS // 2 else 0
     return int(np.datetime64(days, "D").astype("datetime64[Y]").astype(np.int64)) + 1970
 
 
 def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
-    """Yield INT96 values in microseconds, or in nanoseconds where microseconds would lose digits.
+    """Yield INT96 values in microseconds, or in nanoseconds if microseconds would lose digits.
 
     Args:
         micros: The values in microseconds, without overflow.
         nanos: The same values in nanoseconds, which may have overflowed.
 
     Raises:
-        UnsupportedError: Neither unit can represent all values of a nested array, or one of the values.
+        UnsupportedError: A value, or all values of a nested array together, fit neither unit.
     """
     pairs = list(zip(_timestamps(micros), _timestamps(nanos), strict=True))
     if not any(_lost_nanoseconds(fine, finer).any() for fine, finer in pairs):
@@ -90,7 +95,7 @@ def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
 
 
 def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
-    """Return the nanoseconds that microseconds lose, correct also after an overflow; 0 for nulls."""
+    """Return the nanoseconds that each value in microseconds lacks, also if `nanos` overflowed; 0 for nulls."""
     fine, finer = (pc.fill_null(array.cast(pa.int64()), 0).to_numpy() for array in (micros, nanos))
     with np.errstate(over="ignore"):
         return finer - fine * 1000
@@ -98,7 +103,7 @@ def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
 
 def _is_near(micros: pa.Array) -> npt.NDArray[Any]:
     values = pc.fill_null(micros.cast(pa.int64()), 0).to_numpy()
-    return (values > -_MOST_MICROS) & (values < _MOST_MICROS)
+    return (values > -_MAX_MICROS) & (values < _MAX_MICROS)
 
 
 def _timestamps(array: pa.Array) -> Iterator[pa.Array]:

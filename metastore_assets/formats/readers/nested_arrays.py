@@ -1,4 +1,4 @@
-"""Iteration over, and replacement of, the leaves of nested arrays."""
+"""Iteration over the leaves of nested arrays, and replacement of leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metastore_assets.startup import pc
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the non-nested arrays within an array. Values below null lists and maps are left out."""
+    """Yield the leaf arrays of a nested array, or the array itself. Values below null lists or maps are skipped."""
     if pa.types.is_struct(array.type) or pa.types.is_union(array.type):
         for index in range(array.type.num_fields):
             yield from leaves(array.field(index))
@@ -26,7 +26,7 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def leaf_types(type_: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield the non-nested types within a type."""
+    """Yield the leaf types of a nested type, or the type itself."""
     if pa.types.is_nested(type_):
         for index in range(type_.num_fields):
             yield from leaf_types(type_.field(index).type)
@@ -35,7 +35,7 @@ def leaf_types(type_: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return an array with each leaf replaced by `function(leaf)`, which must keep type and length."""
+    """Return an array with `function(leaf)` in place of each leaf. The function must not change type or length."""
     if not pa.types.is_nested(array.type):
         return function(array)
     if pa.types.is_union(array.type):

@@ -23,14 +23,14 @@ _SPARK_TYPE = b"spark.sql.catalyst.type"
 _ACID = {"hive.acid.key.index", "hive.acid.version"}
 _GREGORIAN_START = date(1582, 10, 15)
 _CHECKS_RANGE = int(pa.__version__.partition(".")[0]) >= 26
-"""Whether Arrow refuses timestamps out of the range of nanoseconds. Earlier versions read them as other timestamps."""
+"""Whether Arrow refuses timestamps beyond the range of nanoseconds. Versions before 26 return other timestamps."""
 
 
 class OrcColumns:
     """The top-level columns of an opened ORC file.
 
-    Timestamps are in nanoseconds; those without a time zone are the writer's local time. A union becomes a struct of
-    `tag`, the number of the row's alternative, and `field0`, `field1`, … for the alternatives.
+    Timestamps are in nanoseconds. Those without a time zone are in the local time of the writer. A union becomes a
+    struct: `tag` is the number of the alternative, and `field0`, `field1`, … are the alternatives.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
@@ -41,10 +41,10 @@ class OrcColumns:
         if _ACID & self.tail.metadata_keys:
             raise UnsupportedError("it belongs to a transactional Hive table, which has no reader")
         self.fields: list[pa.Field] = [_field(field) for field in self._stored]
-        # Iceberg always counts days in the Gregorian calendar.
+        # Iceberg's files are always in the Gregorian calendar.
         self._is_gregorian = self.tail.is_proleptic or any(field.metadata for field in self.fields)
         self.row_count: int = self._file.nrows
-        # pyarrow selects columns by name. Duplicate names, and names that read like a path, would select several.
+        # pyarrow selects columns by name. A duplicate name, or a name like a path, would select several columns.
         names = self._stored.names
         self._selectable = len(set(names)) == len(names) and not any("." in name or not name for name in names)
 
@@ -87,7 +87,9 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """Return the file to read local timestamps from, and the clock of each stripe; None when all are UTC."""
+        """Return the file to read local timestamps from, and the clock of each stripe; no clocks if all stripes are in
+        UTC.
+        """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())
 
@@ -122,7 +124,7 @@ def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
 
 
 def _type(stored: pa.DataType) -> pa.DataType:
-    """Return the type that readers return for a stored type, with field ids at every depth."""
+    """Return the type in which the reader returns values of a stored type, with field ids at every depth."""
     if pa.types.is_struct(stored):
         return pa.struct([_field(field) for field in stored])
     if pa.types.is_map(stored):
@@ -135,38 +137,38 @@ def _type(stored: pa.DataType) -> pa.DataType:
     return stored
 
 
-def _convert(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if not pa.types.is_nested(wanted):
-        return array if array.type == wanted else array.cast(wanted)
+def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if not pa.types.is_nested(target):
+        return array if array.type == target else array.cast(target)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_union(array.type):
-        return _union_struct(array, wanted)
-    if pa.types.is_struct(wanted):
-        children = [_convert(array.field(index), field.type) for index, field in enumerate(wanted)]
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
-    if pa.types.is_map(wanted):
-        keys, items = _convert(array.keys, wanted.key_type), _convert(array.items, wanted.item_type)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=wanted, mask=mask)
-    return pa.ListArray.from_arrays(array.offsets, _convert(array.values, wanted.value_type), type=wanted, mask=mask)
+        return _union_struct(array, target)
+    if pa.types.is_struct(target):
+        children = [_convert(array.field(index), field.type) for index, field in enumerate(target)]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_map(target):
+        keys, items = _convert(array.keys, target.key_type), _convert(array.items, target.item_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, _convert(array.values, target.value_type), type=target, mask=mask)
 
 
-def _union_struct(array: pa.UnionArray, wanted: pa.StructType) -> pa.Array:
+def _union_struct(array: pa.UnionArray, target: pa.StructType) -> pa.Array:
     codes = array.type_codes
     tags = pc.index_in(codes, pa.array(array.type.type_codes, pa.int8()))
     children = []
     present = pa.array([False] * len(array))
-    for index, field in enumerate(list(wanted)[1:]):
+    for index, field in enumerate(list(target)[1:]):
         child = _convert(array.field(index), field.type)
         chosen = pc.equal(tags, index)
         children.append(pc.if_else(chosen, child, pa.scalar(None, field.type)))
         present = pc.or_(present, pc.and_(chosen, child.is_valid()))
-    # Arrow does not distinguish a null union from a null in one alternative: both become null.
-    return pa.StructArray.from_arrays([tags.cast(pa.int32()), *children], fields=list(wanted), mask=pc.invert(present))
+    # Arrow does not distinguish a null union from a null in an alternative, so both become null.
+    return pa.StructArray.from_arrays([tags.cast(pa.int32()), *children], fields=list(target), mask=pc.invert(present))
 
 
 def _check_calendar(array: pa.Array) -> None:
-    """Raise UnsupportedError for a date that the Julian and the Gregorian calendar count differently."""
-    # Timestamps need no check: those before 1677 are never read.
+    """Raise UnsupportedError if an array has a date that differs between the Julian and the Gregorian calendar."""
+    # Timestamps need no check, because Arrow refuses those before 1677.
     for days in leaves(array):
         if pa.types.is_date(days.type) and pc.any(pc.less(days, pa.scalar(_GREGORIAN_START))).as_py():
             raise UnsupportedError(

@@ -1,6 +1,6 @@
-"""Parts of an ORC file's footer that pyarrow does not expose: calendar, writer, stripes and column statistics.
+"""The parts of an ORC file's footer that pyarrow does not return: calendar, writer, stripes and column statistics.
 
-The footer is a protobuf message; https://orc.apache.org/specification/ORCv1/ documents its fields.
+The footer is a protobuf message. https://orc.apache.org/specification/ORCv1/ documents its fields.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ Value = int | bytes
 
 @dataclass(frozen=True)
 class OrcTail:
-    """Footer and postscript of an ORC file. Columns are numbered in pre-order; the root struct is 0."""
+    """Footer and postscript of an ORC file, as protobuf fields by number. Columns are numbered in pre-order; the root
+    is 0.
+    """
 
     footer: dict[int, list[Value]]
     postscript: dict[int, list[Value]]
 
     @classmethod
     def of(cls, serialized: bytes) -> OrcTail:
-        """Parse what pyarrow returns as the serialized file tail. Raises ArrowInvalid when it is no such message."""
+        """Parse the serialized file tail that pyarrow returns. Raises ArrowInvalid if it is corrupt."""
         tail = decode_message(serialized)
         footer, postscript = (
             decode_message(_bytes(tail.get(part, [b""])[0])) for part in (_TAIL_FOOTER, _TAIL_POSTSCRIPT)
@@ -52,9 +54,13 @@ class OrcTail:
         return result
 
     def check(self) -> None:
-        """Raise ArrowInvalid or LimitError for invalid types and for stripes that contradict the footer.
+        """Check types and stripes, because Arrow trusts them.
 
         Arrow crashes on a decimal with too many digits, and loads all rows of a stripe at once.
+
+        Raises:
+            ArrowInvalid: Types are invalid, or the stripes contradict the footer.
+            LimitError: There are too many types, or too many rows in a stripe.
         """
         types = self.footer.get(_FOOTER_TYPES, [])
         check_limit(FIELDS, len(types), "fields in the footer of the ORC file")
@@ -80,21 +86,21 @@ class OrcTail:
     def is_proleptic(self) -> bool:
         """Return whether days before 15 October 1582 are certainly Gregorian, as Arrow assumes.
 
-        For files that do not declare a calendar, Apache's Java reader assumes the Julian one. The C++ library only
-        writes Gregorian days.
+        A file may declare no calendar. Apache's Java reader then assumes the Julian one, but the C++ writer is always
+        Gregorian.
         """
         calendar = self.footer.get(_FOOTER_CALENDAR)
         return calendar == [_PROLEPTIC] or (calendar is None and self.footer.get(_FOOTER_WRITER) == [_CPP_WRITER])
 
     @property
     def has_clock_times(self) -> bool:
-        """Return whether there are timestamps without a zone, which are local times of the writer."""
+        """Return whether the file has timestamps without a time zone, which are in the local time of the writer."""
         types = self.footer.get(_FOOTER_TYPES, [])
         return any(_number(decode_message(_bytes(type_)), _TYPE_KIND) == _TIMESTAMP for type_ in types)
 
     @property
     def is_java(self) -> bool:
-        """Return whether Apache's Java library, which Spark and Hive use, wrote the file."""
+        """Return whether Apache's Java library wrote the file, which Spark and Hive use."""
         return _number(self.footer, _FOOTER_WRITER) == 0
 
     @property
@@ -108,12 +114,12 @@ class OrcTail:
         return [Stripe(decode_message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
 
     def serialize(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:
-        """Return the tail of a file with the same columns and other stripes.
+        """Serialize the tail for a file with the same columns and other stripes.
 
         Args:
             stripes: The stripes of the new file.
-            content: Bytes before the tail.
-            pack: Encodes the footer as compressed chunks.
+            content: Number of bytes before the tail.
+            pack: Encodes the footer in the compression of the file.
         """
         replaced: dict[int, list[Value]] = {
             _FOOTER_STRIPES: [encode_message(stripe.fields) for stripe in stripes],
@@ -125,19 +131,19 @@ class OrcTail:
 
     @cached_property
     def metadata_keys(self) -> frozenset[str]:
-        """Return the keys of the user metadata."""
+        """Return the keys of the metadata that applications store in the file."""
         items = [decode_message(_bytes(item)) for item in self.footer.get(_FOOTER_METADATA, [])]
         return frozenset(_bytes(item[1][0]).decode("utf-8", "replace") for item in items if 1 in item)
 
     def statistics(self, column: int) -> dict[int, list[Value]] | None:
-        """Return the statistics message of one column for the file; None when the file has none."""
+        """Return the statistics of a column for the file, as protobuf fields by number; None if the file has none."""
         messages = self.footer.get(_FOOTER_STATISTICS, [])
         return decode_message(_bytes(messages[column])) if column < len(messages) else None
 
 
 @dataclass(frozen=True)
 class Stripe:
-    """Position of a stripe: index and data, followed by its footer."""
+    """One stripe, as protobuf fields by number: the index and data of some rows, followed by a footer."""
 
     fields: dict[int, list[Value]]
 
@@ -147,7 +153,7 @@ class Stripe:
 
     @property
     def footer_start(self) -> int:
-        """Return the offset of the stripe's footer."""
+        """Return the offset of the stripe's footer in the file."""
         return self.offset + _number(self.fields, _STRIPE_INDEX) + _number(self.fields, _STRIPE_DATA)
 
     @property
@@ -155,12 +161,12 @@ class Stripe:
         return _number(self.fields, _STRIPE_FOOTER)
 
     def with_position(self, offset: int, footer_length: int) -> Stripe:
-        """Return the stripe at another offset, with another length of its footer."""
+        """Return the same stripe at another offset, with a footer of another length."""
         return Stripe(self.fields | {_STRIPE_OFFSET: [offset], _STRIPE_FOOTER: [footer_length]})
 
 
 def encode_message(fields: Mapping[int, Sequence[Value]]) -> bytes:
-    """Encode a protobuf message of unsigned integers, and of bytes, strings or messages."""
+    """Encode a protobuf message whose values are unsigned integers or bytes."""
     data = bytearray()
     for number, values in sorted(fields.items()):
         for value in values:
@@ -180,7 +186,10 @@ def _encode_varint(value: int) -> bytes:
 
 
 def decode_message(data: bytes) -> dict[int, list[Value]]:
-    """Return the values of a protobuf message by field number, in order: unsigned integers, or bytes."""
+    """Return the values of a protobuf message by field number, in stored order. Raises ArrowInvalid.
+
+    Each value is an unsigned integer, or the bytes of a text, a message or a number of fixed size.
+    """
     fields: dict[int, list[Value]] = {}
     try:
         for number, value in _fields(data):
@@ -202,12 +211,12 @@ def decode_double(value: Value) -> float:
 
 
 def _number(fields: dict[int, list[Value]], field: int) -> int:
-    """Return the last value of an unsigned integer field; 0 when the field is absent."""
+    """Return the last value of a field of unsigned integers; 0 if the field is absent."""
     return decode_integer(fields[field][-1]) if field in fields else 0
 
 
 def _decode_integers(value: Value) -> list[int]:
-    """Return the integers of a repeated field, which may be packed."""
+    """Return the integers in one value of a repeated field, which may be packed."""
     if isinstance(value, int):
         return [value]
     numbers, position = [], 0
@@ -264,7 +273,7 @@ def _bytes(value: Value) -> bytes:
 
 
 def decode_integer(value: Value) -> int:
-    """Return the value of an unsigned integer field."""
+    """Return a value that must be an unsigned integer. Raises ArrowInvalid if it is bytes."""
     if isinstance(value, bytes):
         raise pa.ArrowInvalid("the footer of the ORC file is broken: a message stands where a number should")
     return value

@@ -1,9 +1,9 @@
-"""Timestamps without zone in ORC files whose writer's time zone is not UTC.
+"""Timestamps without a zone in ORC files that were written in a time zone other than UTC.
 
-ORC stores seconds since 2015 in the writer's local time, and truncates fractions towards 1970. Arrow's reader undoes
-the truncation after the shift to the reader's zone instead of before it, so values near 1970 are a second off. It also
-uses offsets before 1900 that Java did not use. Arrow therefore gets a file whose zone is replaced by GMT, which leaves
-the stored seconds unchanged, and this module converts them as Java's reader does.
+ORC stores seconds since 2015 in the local time of the writer, and truncates fractions towards 1970. Arrow corrects the
+truncation after the conversion to its zone instead of before, so values near 1970 are a second off. Before 1900, it
+uses offsets that Java did not use. Therefore Arrow reads a copy of the file with the zone GMT, which does not change
+the stored seconds, and this module converts them as Java's reader does.
 """
 
 from __future__ import annotations
@@ -62,27 +62,35 @@ Antarctica/DumontDUrville Antarctica/McMurdo Antarctica/Syowa Asia/Vientiane Atl
 CST6CDT EET EST5EDT Europe/Oslo Indian/Antananarivo Indian/Kerguelen MST7MDT PST8PDT Pacific/Majuro Pacific/Midway WET
 """
 _MERGED_1950, _MERGED_1970 = frozenset(_NAMES_1950.split()), frozenset(_NAMES_1970.split())
-"""Zones whose history before 1950, or before 1970, many copies of the time zone database take from another zone. Java's
-copy does not."""
+"""Zones whose history before 1950, or before 1970, many copies of the time zone database replace by that of another
+zone. Java's copy does not."""
 
 _SECOND = 1_000_000_000
 _MILLI = 999_999
-"""Largest fraction in nanoseconds that does not affect the truncation of seconds."""
+"""Largest fraction in nanoseconds that does not affect how seconds are truncated."""
 _BASE = 1_420_070_400
 """1 January 2015 in UTC, the epoch of ORC timestamps."""
 _JAVA_START = -2_208_988_800
-"""1 January 1900 in UTC. Before it java.util.TimeZone uses one offset, today's standard offset."""
+"""1 January 1900 in UTC. Before it, java.util.TimeZone uses the standard offset of today."""
 _QUARTER = 15 * 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START_1950, _START_1970 = -631_152_000, -86_400
-"""Start of certain offsets for the zones above. One day before 1970 admits times of day, which are stored as days of
-1970."""
+"""First second at which the offsets of these zones are certain. It is one day before 1970, because times of day are
+stored as times on 1 January 1970."""
 _YEAR_2037, _DAY = 2_114_380_800, 86_400
-"""The year whose smallest offset counts as the standard one, and the seconds of a day."""
+"""Start of the year whose smallest offset is the standard offset of a zone, and the seconds of a day."""
 
 
 class Clock:
-    """Local clock of a writer's time zone. Raises UnsupportedError for an unknown zone."""
+    """The local clock of a writer's time zone.
+
+    Args:
+        zone: Name of the zone in the file.
+        is_java: Whether Apache's Java library wrote the file.
+
+    Raises:
+        UnsupportedError: The zone is unknown.
+    """
 
     def __init__(self, zone: str, *, is_java: bool) -> None:
         self._zone = _SHORT_NAMES.get(zone, zone)
@@ -103,23 +111,23 @@ class Clock:
             ) from error
 
     def to_local(self, array: pa.Array) -> pa.Array:
-        """Convert timestamps that Arrow read as GMT to the writer's local time.
+        """Convert timestamps that Arrow read as GMT to the local time of the writer.
 
         Args:
             array: Timestamps in nanoseconds.
 
         Raises:
-            UnsupportedError: The offset is uncertain, or the result does not fit into nanoseconds.
+            UnsupportedError: The offset of the zone is uncertain, or the result is out of range.
         """
         integers = array.view(pa.int64())
         values = pc.fill_null(integers, 0).to_numpy()
         seconds, nanos = np.divmod(values, _SECOND)
         has_fraction = nanos > _MILLI
-        # This restores the stored seconds: the reader subtracted one from those before 1970 in GMT.
+        # This restores the stored seconds, because Arrow subtracted one from those before 1970 in GMT.
         seconds = seconds + (has_fraction & (seconds < 0)) - self._base
         seconds = seconds - (has_fraction & (seconds < 0))
         local = seconds + self._java_offsets(seconds)
-        if len(local) and not -_MOST_SECONDS < local.min() <= local.max() < _MOST_SECONDS:
+        if len(local) and not -_MAX_SECONDS < local.min() <= local.max() < _MAX_SECONDS:
             raise UnsupportedError(
                 "it holds timestamps before 1678 or after 2261, which no timestamp in nanoseconds is"
             )
@@ -144,7 +152,7 @@ class Clock:
         return np.where(is_old, self._standard, self._offsets(np.maximum(instants, _JAVA_START)))
 
     def _offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the offsets from UTC, in seconds, at UTC instants."""
+        """Return the offsets of the zone from UTC, in seconds, at instants in seconds since 1970."""
         if self._fixed is not None:
             return np.full(len(instants), self._fixed, np.int64)
         is_late = instants >= _YEAR_2037
@@ -153,10 +161,10 @@ class Clock:
         offsets: npt.NDArray[np.int64] = local.view(pa.int64()).to_numpy() - near
         if is_late.any():
             offsets = offsets.copy()
-            offsets[is_late] = self._late_offsets(instants[is_late])
+            offsets[is_late] = self._offsets_after_2037(instants[is_late])
         return offsets
 
-    def _late_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _offsets_after_2037(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
         quarters, positions = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)
@@ -165,16 +173,16 @@ class Clock:
         return np.array(offsets, np.int64)[positions]
 
 
-_MOST_SECONDS = (1 << 63) // _SECOND
+_MAX_SECONDS = (1 << 63) // _SECOND
 
 
 class WriterZones:
-    """Time zones of the stripes of an ORC file, and copies of the file with another zone."""
+    """The time zones of an ORC file's stripes, and copies of the file with another zone."""
 
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
         self._source = source
         self._tail = tail
-        self._footers = [_decompress(tail.compression, self._part(stripe)) for stripe in tail.stripes]
+        self._footers = [_decompress(tail.compression, self._read_footer(stripe)) for stripe in tail.stripes]
         zones = [decode_message(footer).get(_STREAMS_ZONE, [b""])[-1] for footer in self._footers]
         self.names = [zone.decode("utf-8", "replace") if isinstance(zone, bytes) else "" for zone in zones]
 
@@ -184,16 +192,16 @@ class WriterZones:
         return all(_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:
-        """Return the clock of each stripe; UTC for a stripe that names no zone."""
+        """Return the clock of each stripe. A stripe that names no zone is in UTC."""
         clocks = {name: Clock(name or _GMT, is_java=self._tail.is_java) for name in set(self.names)}
         return [clocks[name] for name in self.names]
 
     def without_zones(self) -> pa.NativeFile:
-        """Return the file with every zone replaced by GMT."""
+        """Return a copy of the file with the zone GMT in every stripe."""
         return self.with_zone(_GMT)
 
     def with_zone(self, zone: str) -> pa.NativeFile:
-        """Return the file with every zone replaced by `zone`."""
+        """Return a copy of the file with another zone in every stripe."""
         parts: list[tuple[int, int] | bytes] = [_MAGIC]
         position = len(_MAGIC)
         stripes = []
@@ -207,7 +215,7 @@ class WriterZones:
         parts.append(self._tail.serialize(stripes, position, partial(_encode_chunks, self._tail.compression)))
         return pa.PythonFile(_ConcatenatedFile(self._source, parts), mode="r")
 
-    def _part(self, stripe: Stripe) -> bytes:
+    def _read_footer(self, stripe: Stripe) -> bytes:
         check_limit(METADATA_BYTES, stripe.footer_length, "bytes in the footer of an ORC stripe")
         data = bytes(self._source.read_at(stripe.footer_length, stripe.footer_start))
         if len(data) < stripe.footer_length:
@@ -216,7 +224,7 @@ class WriterZones:
 
 
 class _ConcatenatedFile(io.RawIOBase):
-    """A file that concatenates ranges of another file and bytes."""
+    """A read-only file that concatenates ranges of another file with bytes in memory."""
 
     def __init__(self, source: pa.NativeFile, parts: list[tuple[int, int] | bytes]) -> None:
         self._source = source
@@ -264,11 +272,11 @@ class _ConcatenatedFile(io.RawIOBase):
 
 _NONE, _ZLIB, _SNAPPY, _LZ4, _ZSTD = 0, 1, 2, 4, 5
 _HEADER_BYTES = 3
-_MOST_CHUNK = (1 << 23) - 1
+_MAX_CHUNK_BYTES = (1 << 23) - 1
 
 
 def _decompress(compression: int, data: bytes) -> bytes:
-    """Decompress a part of an ORC file, chunk by chunk. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
+    """Decompress the footer of a stripe. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
     if compression == _NONE:
         return data
     if compression not in _CODECS:
@@ -288,38 +296,38 @@ def _decompress(compression: int, data: bytes) -> bytes:
 
 
 def _encode_chunks(compression: int, data: bytes) -> bytes:
-    """Encode a part of an ORC file as uncompressed chunks, which any ORC file may contain."""
+    """Encode the footer of a stripe in uncompressed chunks, which are valid in a file of any compression."""
     if compression == _NONE:
         return data
-    chunks = [data[start : start + _MOST_CHUNK] for start in range(0, len(data), _MOST_CHUNK)]
+    chunks = [data[start : start + _MAX_CHUNK_BYTES] for start in range(0, len(data), _MAX_CHUNK_BYTES)]
     return b"".join((len(chunk) << 1 | 1).to_bytes(_HEADER_BYTES, "little") + chunk for chunk in chunks)
 
 
 def _decompress_lz4(data: bytes) -> bytes:
-    """Decompress an LZ4 block of unknown size. Arrow's codec requires the size."""
+    """Decompress an LZ4 block of unknown size, because Arrow's codec must know the size."""
     result = bytearray()
-    at = 0
+    position = 0
 
     def length(value: int) -> int:
-        nonlocal at
-        while value >= 15 and data[at] == 255:
+        nonlocal position
+        while value >= 15 and data[position] == 255:
             value += 255
-            at += 1
-        at += value >= 15
-        return value + (data[at - 1] if value >= 15 else 0)
+            position += 1
+        position += value >= 15
+        return value + (data[position - 1] if value >= 15 else 0)
 
-    while at < len(data):
-        token = data[at]
-        at += 1
+    while position < len(data):
+        token = data[position]
+        position += 1
         literals = length(token >> 4)
-        result += data[at : at + literals]
-        at += literals
-        if at >= len(data):
+        result += data[position : position + literals]
+        position += literals
+        if position >= len(data):
             break
-        distance = int.from_bytes(data[at : at + 2], "little")
-        at += 2
+        distance = int.from_bytes(data[position : position + 2], "little")
+        position += 2
         copied = length(token & 15) + 4
-        if not 0 < distance <= len(result) or len(result) + copied > _MOST_CHUNK:
+        if not 0 < distance <= len(result) or len(result) + copied > _MAX_CHUNK_BYTES:
             raise pa.ArrowInvalid("the footer of a stripe is broken")
         for _ in range(copied):
             result.append(result[-distance])

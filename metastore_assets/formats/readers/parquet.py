@@ -20,16 +20,26 @@ from metastore_assets.storage.limits import FILE_ROWS
 
 _DICTIONARY_ROWS = 4096
 _SHORT_DICTIONARY = 64 << 10
-"""Size limit in bytes of a stored dictionary page for reading a string column as a dictionary. A writer that gives up a
-dictionary as too long leaves a larger page and plain values after it."""
+"""Maximum bytes of a stored dictionary page for which a string column is read as a dictionary. If a dictionary grows
+too long, writers store a larger page, and plain values after it."""
 _VALUE_BYTES = 8
 _ENCRYPTED = "no decryption found"
-"""Part of Arrow's message for a file with an encrypted footer."""
+"""Part of Arrow's message for a file whose footer is encrypted."""
 
 
 def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """Open a Parquet file and read its footer. INT96 timestamps are read as microseconds, which cover the years 1 to
-    9999.
+    """Open a Parquet file.
+
+    Args:
+        source: Content of the file.
+        metadata: The footer, if it was read before.
+
+    Returns:
+        The file. It reads INT96 timestamps in microseconds, which cover the years 1 to 9999.
+
+    Raises:
+        UnsupportedError: The file is encrypted.
+        OSError, ArrowException: The file is corrupt.
     """
     return _open(source, "us", metadata)
 
@@ -40,7 +50,7 @@ def _open(
     metadata: pq.FileMetaData | None = None,
     encoded: list[int] | None = None,
 ) -> pq.ParquetFile:
-    """Open a Parquet file. `encoded` lists the leaf columns to read as dictionaries."""
+    """Open a Parquet file. `encoded` has the numbers of the leaf columns that are read as dictionaries."""
     try:
         return pq.ParquetFile(
             source,
@@ -68,21 +78,21 @@ class ParquetColumns:
         self._file = file = open_parquet(source)
         self._calendar = FileCalendar.of(file.metadata.metadata) if rebases else FileCalendar()
         self.fields: list[pa.Field] = list(file.schema_arrow)
-        self.row_count = checked_rows(file.metadata)
+        self.row_count = validate_row_count(file.metadata)
         check_types(self.fields)
         self._leaves = _leaf_ranges(self.fields)
         self._text_leaves = {
             leaves.start for leaves, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)
         }
-        """Leaf columns of top-level string and binary columns."""
+        """Numbers of the leaf columns that store top-level strings and bytes."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the top-level column at `index`, in file order, as the file's type.
+        """Yield all values of the top-level column at `index`, in file order, in the type of the file.
 
-        INT96 timestamps that have nanoseconds are in nanoseconds. Strings and bytes are dictionary arrays where a row
-        group has few distinct values.
+        INT96 timestamps are in microseconds, or in nanoseconds if they have any. Strings and bytes are dictionary
+        arrays in row groups with few distinct values.
         """
         if _has_empty_struct(self.fields[index].type):
             yield from self._read_empty(self.fields[index])
@@ -121,29 +131,29 @@ class ParquetColumns:
 
     @cached_property
     def _dictionary_file(self) -> pq.ParquetFile:
-        """Return the same file, opened to read strings as dictionaries."""
+        """Return the same file, opened to return strings and bytes as dictionary arrays."""
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
-        # The reader fetches all requested row groups at once, so one is requested at a time.
+        # Arrow fetches all requested row groups at once, so each call requests one.
         batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
         first = next(batches, None)
         if first is None:
             return
         yield first.column(0)
-        # The first batch validated the metadata of these chunks. Reading corrupt metadata earlier would end the
+        # Only the first batch validates the metadata of the row group. Reading corrupt metadata before would end the
         # process.
         file.reader.set_batch_size(self._chunk_rows(group, leaves, encoded))
         for batch in batches:
             yield batch.column(0)
 
     def _convert_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
-        """Yield the arrays in microseconds, or in nanoseconds where they have any. Raises UnsupportedError."""
-        finer = None if self._is_of_spark else self._read_group(self._in_nanoseconds, group, leaves, False)
+        """Yield INT96 timestamps in microseconds, or in nanoseconds if they have any. Raises UnsupportedError."""
+        finer = None if self._is_written_by_spark else self._read_group(self._nanosecond_file, group, leaves, False)
         position = 0
         for array in arrays:
             if not has_common_years(array):
-                millis = pa.concat_arrays(list(self._read_group(self._in_milliseconds, group, leaves, False)))
+                millis = pa.concat_arrays(list(self._read_group(self._millisecond_file, group, leaves, False)))
                 check_no_overflow(array, millis.slice(position, len(array)))
             position += len(array)
             if finer is None:
@@ -152,16 +162,16 @@ class ParquetColumns:
                 yield from with_nanoseconds(array, next(finer))
 
     @cached_property
-    def _in_nanoseconds(self) -> pq.ParquetFile:
+    def _nanosecond_file(self) -> pq.ParquetFile:
         return _open(self._source, "ns", self._file.metadata)
 
     @cached_property
-    def _in_milliseconds(self) -> pq.ParquetFile:
+    def _millisecond_file(self) -> pq.ParquetFile:
         return _open(self._source, "ms", self._file.metadata)
 
     @property
-    def _is_of_spark(self) -> bool:
-        """Return whether Spark, whose INT96 timestamps have no nanoseconds, wrote the file."""
+    def _is_written_by_spark(self) -> bool:
+        """Return whether Spark wrote the file. Its INT96 timestamps have no nanoseconds."""
         return SPARK_VERSION.encode() in (self._file.metadata.metadata or {})
 
     def _has_short_dictionary(self, group: int, leaf: int) -> bool:
@@ -172,24 +182,22 @@ class ParquetColumns:
 
     def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
         metadata = self._file.metadata.row_group(group)
-        most = CHUNK_ROWS
+        max_rows = CHUNK_ROWS
         size = 0
         for leaf in leaves:
             column = metadata.column(leaf)
-            # Runs, dictionaries and nulls take almost no space in the file, but each value does in memory.
+            # Runs, dictionaries and nulls take almost no space in the file, but every value takes space in memory.
             width = max(_VALUE_BYTES, self._file.schema.column(leaf).length)
             size += max(column.total_uncompressed_size, column.num_values * width)
             if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY" and not encoded:
-                # The footer does not record the length of the repeated strings.
-                most = _DICTIONARY_ROWS
+                # The footer does not say how long the strings in the dictionary are.
+                max_rows = _DICTIONARY_ROWS
         average = max(1, size // max(1, metadata.num_rows))
-        return max(1, min(most, CHUNK_BYTES // average))
+        return max(1, min(max_rows, CHUNK_BYTES // average))
 
 
-def checked_rows(metadata: pq.FileMetaData) -> int:
-    """Return the row count of a footer.
-
-    A column that the file lacks is filled with that many values, so a false count would exhaust memory.
+def validate_row_count(metadata: pq.FileMetaData) -> int:
+    """Return the row count in a footer, after checks: a false count could fill memory with nulls.
 
     Raises:
         ArrowInvalid: The count contradicts the row groups.
@@ -203,7 +211,7 @@ def checked_rows(metadata: pq.FileMetaData) -> int:
 
 
 def _leaf_ranges(fields: list[pa.Field]) -> list[range]:
-    # Leaves are matched by position: a dotted path is the same for a column `a.b` and for the field `b` of a column
+    # Leaves are numbered by position, because dotted paths are ambiguous: `a.b` is a column, or a field of the column
     # `a`.
     ranges = []
     start = 0

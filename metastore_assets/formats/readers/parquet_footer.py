@@ -1,7 +1,7 @@
-"""Parquet footers with one harmless error that Arrow refuses.
+"""Reading of Parquet footers that Arrow refuses because of one harmless error.
 
-Hive gives the group of a map's entries the logical type UNKNOWN, which is reserved for columns of nulls, because its
-library has no other equivalent of the legacy type MAP_KEY_VALUE. The parent's type MAP already identifies the group.
+Hive marks the group of a map's entries with the logical type UNKNOWN, which only columns of nulls may have. Its library
+has no other equivalent of the legacy type MAP_KEY_VALUE. The parent group already has the type MAP.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 REFUSED = "Logical type Null cannot be applied to group node"
-"""Part of Arrow's message for such a file."""
+"""Part of the message with which Arrow refuses such a file."""
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
@@ -27,9 +27,7 @@ _UNKNOWN = 11
 
 
 def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    """Read a file's footer, ignoring logical types that are invalid on groups. Raises ArrowInvalid for a corrupt
-    footer.
-    """
+    """Read the footer of a file without its invalid logical types. Raises ArrowInvalid if it is corrupt otherwise."""
     size = source.size()
     source.seek(size - _TAIL_BYTES)
     tail = source.read(_TAIL_BYTES)
@@ -47,14 +45,14 @@ def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
 def _without_unknown_groups(footer: bytes) -> bytes:
     parts = []
     start = 0
-    for first, last in _unknown_groups(_Compact(footer)):
+    for first, last in _unknown_groups(_ThriftCursor(footer)):
         parts.append(footer[start:first])
         start = last
     return b"".join([*parts, footer[start:]])
 
 
-def _unknown_groups(footer: _Compact) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges, end exclusive, of the invalid logical types. Each is the last field of its struct."""
+def _unknown_groups(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
+    """Yield start and end (exclusive) of each invalid logical type, which is the last field of its struct."""
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)
@@ -66,24 +64,26 @@ def _unknown_groups(footer: _Compact) -> Iterator[tuple[int, int]]:
                 first = footer.peek() if inner_field == _LOGICAL_TYPE else 0
                 footer.skip(inner_kind)
                 if inner_field == _LOGICAL_TYPE and is_group and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
-                    yield start, footer.at
+                    yield start, footer.position
 
 
-class _Compact:
-    """Minimal reader of Thrift's compact protocol."""
+class _ThriftCursor:
+    """A cursor over bytes in Thrift's compact protocol, which skips values and reads headers."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.at = 0
+        self.position = 0
 
     def peek(self) -> int:
-        return self._data[self.at]
+        return self._data[self.position]
 
     def fields(self) -> Iterator[tuple[int, int, int]]:
-        """Yield id, type code and start of each field of the struct. The caller must read or skip each value."""
+        """Yield id, type code and start of each field of a struct. The caller must read or skip each value before the
+        next.
+        """
         field = 0
         while True:
-            start = self.at
+            start = self.position
             header = self._byte()
             if header == _STOP:
                 return
@@ -92,18 +92,18 @@ class _Compact:
             yield field, header & 15, start
 
     def list_header(self) -> tuple[int, int]:
-        """Read a list header: number and type code of its elements."""
+        """Read the header of a list: the number of elements, and their type code."""
         header = self._byte()
         count = header >> 4
         return (self._varint() if count == 15 else count), header & 15
 
     def skip(self, kind: int) -> None:
-        """Skip a value. Raises IndexError when it extends beyond the data."""
+        """Skip a value whose type has this code. Raises IndexError if it extends beyond the data."""
         if kind in _FIXED_BYTES:
-            self.at += _FIXED_BYTES[kind]
+            self.position += _FIXED_BYTES[kind]
         elif kind == _BINARY:
             length = self._varint()
-            self.at += length
+            self.position += length
         elif kind in (_LIST, _SET):
             count, element = self.list_header()
             for _ in range(count):
@@ -123,20 +123,20 @@ class _Compact:
 
     def _check(self) -> None:
         # A list may declare any number of elements of fixed size, which are skipped without being read.
-        if self.at > len(self._data):
+        if self.position > len(self._data):
             raise IndexError("behind the end")
 
     def _skip_element(self, kind: int) -> None:
-        # A boolean field is encoded in its header; a boolean element takes one byte.
+        # A boolean field takes no bytes after its header, but a boolean element takes one.
         if kind in (1, 2):
-            self.at += 1
+            self.position += 1
             self._check()
         else:
             self.skip(kind)
 
     def _byte(self) -> int:
-        value = self._data[self.at]
-        self.at += 1
+        value = self._data[self.position]
+        self.position += 1
         return value
 
     def _varint(self) -> int:

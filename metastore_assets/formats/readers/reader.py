@@ -1,4 +1,4 @@
-"""Reader of a fragment: the live rows of one data file, with the table's column names and types."""
+"""Reader of fragments: the live rows of a data file, in the names and types of the table."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.tasks.in_flight import record_in_flight
 
 _CONSTANT_ROWS = 16_384
-"""Maximum rows of a chunk of constants. Long strings make it shorter."""
+"""Maximum rows in a chunk of a constant. Chunks of a long constant have fewer."""
 
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """The mapping of a table's fields to the columns of one data file."""
+    """How the fields of a table are found in one data file."""
 
     matcher: FieldMatcher
     """Matches a field of the table with a column of the file, by name or by field id."""
     constants: Mapping[str, Constant]
-    """Values by field identity, such as partition values. They override the columns of the file."""
+    """Values of fields by their identity, such as partition values. They replace columns of the file."""
 
 
 class FileFragmentReader:
-    """A FragmentReader over the columns of one data file.
+    """A FragmentReader of the live rows of one data file.
 
     Args:
         columns: The opened data file.
         path: Path of the data file, for messages.
-        mapping: Where the table's fields are in the file.
-        deleted: Ascending positions of deleted rows.
-        verify: Raises when the file has changed since it was opened.
+        mapping: How the fields of the table are found in the file.
+        deleted: Ascending positions of deleted rows; None without any.
+        verify: Raises an error if the file was changed after it was opened.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class FileFragmentReader:
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
         key = identity(field)
         if key in self._constants:
-            yield from _repeat(self._constants[key].cast(field.type), self.row_count)
+            yield from _repeat_constant(self._constants[key].cast(field.type), self.row_count)
             return
         with fragment_errors(self._path, f"column {field.name!r}"):
             index = self._column_index(field)
         if index is None:
-            yield from _repeat(default_of(field), self.row_count)
+            yield from _repeat_constant(default_of(field), self.row_count)
             return
         with fragment_errors(self._path, f"column {field.name!r}"):
             yield from _concatenate_small(
@@ -108,19 +108,19 @@ class FileFragmentReader:
         start = 0
         for chunk in self._columns.read(index):
             cast_chunk = cast_dictionary(chunk, field.type, self._matcher) if encoded else None
-            # Arrow cannot filter some of the types that files contain, so the cast comes first.
+            # The cast comes before the filter, because Arrow cannot filter arrays of some stored types.
             parts = (
                 (cast_to_schema(part, field.type, self._matcher) for part in decode_dictionary(chunk))
                 if cast_chunk is None
                 else (cast_chunk,)
             )
             for part in parts:
-                yield self._live(part, start)
+                yield self._filter_live(part, start)
                 start += len(part)
         if start != self._columns.row_count:
             raise pa.ArrowInvalid(f"it has {start} rows, the file {self._columns.row_count}")
 
-    def _live(self, chunk: pa.Array, start: int) -> pa.Array:
+    def _filter_live(self, chunk: pa.Array, start: int) -> pa.Array:
         first, last = np.searchsorted(self._deleted, np.array([start, start + len(chunk)], np.uint64))
         if first == last:
             return chunk
@@ -131,14 +131,14 @@ class FileFragmentReader:
 
 @contextmanager
 def fragment_errors(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
-    """Convert errors while reading a data file to a FragmentError that names the file.
+    """Convert errors of the block to a FragmentError that names the file.
 
-    A record of the read survives a crash of the process, so that the crash can be attributed.
+    It also records what is read, so that the parent process can name the file if this process crashes.
 
     Args:
         path: The data file.
-        what: The part that is read, such as a column, for messages.
-        stored: The file that is read, when it is not the data file but one that the data file needs.
+        what: The part of the file that is read, such as a column.
+        stored: The file that is read, if it is not the data file itself but another one that its rows need.
     """
     part = path if what == "the file" else f"{path} ({what})"
     try:
@@ -161,7 +161,7 @@ def fragment_errors(path: str, what: str = "the file", stored: str | None = None
 
 
 def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield the same rows. Decode dictionaries that do not save memory."""
+    """Yield the same rows. Dictionary arrays that do not save memory are decoded."""
     for piece in pieces:
         if isinstance(piece, pa.DictionaryArray) and not saves_memory(piece):
             yield from decode_dictionary(piece)
@@ -170,7 +170,7 @@ def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield the same rows in fewer, non-empty chunks within the bounds of one chunk."""
+    """Yield the same rows in fewer chunks: adjacent chunks are concatenated up to the limits of a chunk."""
     pending: list[pa.Array] = []
     rows = size = 0
     for piece in pieces:
@@ -185,8 +185,8 @@ def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
         yield pa.concat_arrays(pending) if len(pending) > 1 else pending[0]
 
 
-def _repeat(value: Constant, count: int) -> Iterator[pa.Array]:
-    most = CHUNK_ROWS if value.null_count else _CONSTANT_ROWS
-    rows = max(1, min(most, CHUNK_BYTES // max(1, value.nbytes)))
+def _repeat_constant(value: Constant, count: int) -> Iterator[pa.Array]:
+    max_rows = CHUNK_ROWS if value.null_count else _CONSTANT_ROWS
+    rows = max(1, min(max_rows, CHUNK_BYTES // max(1, value.nbytes)))
     for start in range(0, count, rows):
         yield repeated(value, min(rows, count - start))

@@ -1,4 +1,4 @@
-"""Rows of formats without columnar access, written once to a temporary Parquet file on local disk."""
+"""A temporary Parquet file for the rows of Avro, CSV and JSON files, which have no columnar access."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _FILLER = pa.field("", pa.bool_())
-"""Placeholder field of a struct without fields, because Parquet stores nothing for such a struct, not even nulls."""
+"""Placeholder field of a struct without fields. Parquet stores nothing of such a struct, not even whether it is null.
+"""
 
 
 class SpilledColumns:
-    """The top-level columns of rows that are decoded once, at construction."""
+    """The top-level columns of rows that are written to a temporary Parquet file when it is created."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.row_count = 0
@@ -34,12 +35,12 @@ class SpilledColumns:
             yield cast_to_schema(array, self.fields[index].type, FieldMatcher()) if self._is_filled[index] else array
 
     def close(self) -> None:
-        """Close the temporary file, which deletes it."""
+        """Delete the temporary file."""
         self._parquet.close()
 
     def _with_fillers(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            # The Parquet file cannot count them when it has no columns.
+            # A Parquet file without columns has no row count.
             self.row_count += batch.num_rows
             if batch.schema.equals(schema):
                 yield batch
@@ -52,9 +53,9 @@ class SpilledColumns:
 
 
 def write_temporary_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFile:
-    """Write the batches to a temporary Parquet file and return it opened.
+    """Write the batches to a temporary Parquet file, and return it opened for reading.
 
-    The file has no name, so nothing remains when the process is killed.
+    The file has no name in the file system, so nothing remains if the process is killed.
     """
     with tempfile.TemporaryFile(buffering=0) as file:
         path = f"/dev/fd/{file.fileno()}"

@@ -1,4 +1,4 @@
-"""Bounds of plain files: what footers and folders say never contradicts the rows."""
+"""Bounds of plain files, from footers and folder names, never contradict the rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _values(column: str, rows: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("kind", ["parquet", "parquet with numbers for decimals", "orc"])
 @given(columns=_columns())
 def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array]) -> None:
-    """A null count is the number of nulls; no value is smaller than a minimum or greater than a maximum."""
+    """Null counts are exact, and every value is between the minimum and the maximum."""
     with tempfile.TemporaryDirectory() as folder:
         table = pa.table(columns)
         if kind == "orc":
@@ -72,7 +72,7 @@ def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array
                 assert bounds["null_count"] == sum(value is None for value in values)
             elif "a" not in column:
                 raise AssertionError(f"{column} has no null count")
-            # Texts in the order of their bytes.
+            # Texts are ordered by their bytes.
             keys = [value.encode() if isinstance(value, str) else value for value in values if value is not None]
             least, greatest = (
                 value.encode() if isinstance(value, str) else value for value in (bounds["minimum"], bounds["maximum"])
@@ -83,8 +83,8 @@ def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_footers_say_extremes_and_folders_say_all(tmp_path: Path, kind: str) -> None:
-    """In the table's type; of a column that a file lacks, all rows are null; a broken file says nothing."""
+def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
+    """Bounds are in the table's type. A column that a file lacks has only nulls. A broken file has no bounds."""
     write = pq.write_table if kind == "parquet" else orc.write_table
     for name, columns in (("p=1/a", {"x": pa.array([3, None, 1], pa.int8())}), ("p=2/b", {"x": [2**40], "y": ["é"]})):
         (tmp_path / name).parent.mkdir()
@@ -107,8 +107,8 @@ def test_footers_say_extremes_and_folders_say_all(tmp_path: Path, kind: str) -> 
         table.bounds(snapshot, "z")
 
 
-def test_order_that_is_in_doubt_is_absent(tmp_path: Path) -> None:
-    """Unsigned numbers, INT96, decimals in bytes; numbers that are texts in the table."""
+def test_bounds_of_uncertain_order_are_absent(tmp_path: Path) -> None:
+    """Bounds are absent for unsigned numbers, INT96, decimals in bytes, and numbers that the table has as texts."""
     columns = {
         "u": pa.array([1, 2**32 - 1], pa.uint32()),
         "i": pa.array([datetime(2024, 1, 1), None], pa.timestamp("ns")),
@@ -128,8 +128,8 @@ def test_order_that_is_in_doubt_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_bounds_of_structs_in_structs_are_those_of_their_own_column(tmp_path: Path, kind: str) -> None:
-    """Columns before and after each of them, on all levels, have other numbers of nulls and other values."""
+def test_bounds_in_nested_structs_are_of_the_right_column(tmp_path: Path, kind: str) -> None:
+    """Neighbour columns on all levels have other null counts and values, so a wrong column would be noticed."""
     levels = pa.array([7, None, 9], pa.int64())
     for level in range(3):
         before, after = (pa.array(values, pa.int64()) for values in ([level] * 3, [100 + level, None, None]))
@@ -137,11 +137,11 @@ def test_bounds_of_structs_in_structs_are_those_of_their_own_column(tmp_path: Pa
     table = pa.table({"first": [0, 0, 0], "top": levels, "last": [-1, -1, -1]})
     (orc.write_table if kind == "orc" else pq.write_table)(table, tmp_path / f"a.{kind}")
     format_ = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
-    found = {}
+    bounds_by_column = {}
     for column in ("top.in.in.in", "top.in.in.before", "top.in.in.after", "top.in.after", "top.after"):
         (row,) = format_.bounds(format_.snapshot(), column).to_pylist()
-        found[column] = [row["null_count"], row["minimum"], row["maximum"]]
-    assert found == {
+        bounds_by_column[column] = [row["null_count"], row["minimum"], row["maximum"]]
+    assert bounds_by_column == {
         "top.in.in.in": [1, 7, 9],
         "top.in.in.before": [0, 0, 0],
         "top.in.in.after": [2, 100, 100],

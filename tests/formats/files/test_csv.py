@@ -1,4 +1,4 @@
-"""CSV files: options, one type per column that fits every value of every file, and rows that cannot be read."""
+"""CSV files: options, types that fit every value of every file, and rows that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -97,15 +97,15 @@ _TYPED = [
 
 @pytest.mark.parametrize(("texts", "type_", "values"), _TYPED, ids=[" ".join(texts) for texts, _, _ in _TYPED])
 def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any]) -> None:
-    """The narrowest that loses nothing; in one file or in one file per value it is the same."""
+    """The type is the narrowest one without loss, and the same for values in one file or in one file per value."""
     together = tmp_path / "together"
-    apart = tmp_path / "apart"
-    for folder in (together, apart):
+    separate = tmp_path / "apart"
+    for folder in (together, separate):
         folder.mkdir()
     snapshot = _snapshot_of(together, "k,value\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
     assert snapshot.schema.field("value").type == type_
     assert read_columns(snapshot)["value"] == values
-    split = _snapshot_of(apart, *(f"k,value\n{row},{text}\n" for row, text in enumerate(texts)))
+    split = _snapshot_of(separate, *(f"k,value\n{row},{text}\n" for row, text in enumerate(texts)))
     assert split.schema == snapshot.schema
     columns = read_columns(split)
     assert [
@@ -113,8 +113,8 @@ def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.Dat
     ] == values
 
 
-def test_types_are_inferred_from_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last row of the last block counts as the first."""
+def test_types_are_inferred_from_all_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last row of the last block counts like the first row."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     snapshot = _snapshot_of(tmp_path, "a,b\n" + "1,2\n" * 2000 + "x,2.5\n")
     assert snapshot.schema == pa.schema([("a", pa.string()), ("b", pa.float64())])
@@ -128,8 +128,8 @@ _CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0
 
 
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=10))
-def test_texts_come_back_as_python_wrote_them(rows: list[tuple[str, str]]) -> None:
-    """Quotes, delimiters and newlines in values."""
+def test_texts_that_python_writes_are_read_back(rows: list[tuple[str, str]]) -> None:
+    """Values with quotes, delimiters and newlines are read back."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(["n", "a", "b"])
@@ -141,20 +141,20 @@ def test_texts_come_back_as_python_wrote_them(rows: list[tuple[str, str]]) -> No
         wanted = pa.schema([(column, pa.string()) for column in "nab"])
         for field, actual in zip(wanted, snapshot.schema, strict=True):
             if actual.type != field.type:
-                return  # Texts that are all numbers or empty are no texts.
+                return  # Texts that are all numbers or empty get another type.
         columns = read_columns(snapshot)
     assert list(zip(columns["a"], columns["b"], strict=True)) == rows
 
 
 def test_a_file_without_header_has_numbered_columns(tmp_path: Path) -> None:
-    """As pyarrow numbers them."""
+    """The names are those of pyarrow: f0, f1, …."""
     (tmp_path / "a.csv").write_text("1,x\n2,y\n")
     assert _read(tmp_path, header=False) == {"f0": [1, 2], "f1": ["x", "y"]}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
-    """A .tsv file is delimited by tabs unless told otherwise; without a quote character quotes are text."""
+    """The default delimiter of .tsv files is a tab. Without a quote character, quotes are part of values."""
     (tmp_path / name).write_text("a\tb\n1\t'x\ty'\n")
     assert _read(tmp_path, delimiter=r"\t", quote="'") == {"a": [1], "b": ["x\ty"]}
     (tmp_path / name).write_text('a;b\n1;"x\n')
@@ -165,14 +165,14 @@ def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
 
 
 def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
-    """Delimiters, quotes and line ends; outside of quotes where it is said that it counts there."""
+    """An escaped delimiter, quote or line end is part of the value; outside of quotes only if an option says so."""
     (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
     assert _read(tmp_path, escape="\\", escape_unquoted=True) == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
 
 
 @pytest.mark.parametrize("content", ['a,b\n1,"x\n2,y\n', 'a,b\n1,"x, y', 'a,b\n1,z\n2,"x\n3,y\n\n'])
-def test_a_quote_that_nothing_closes_is_told(tmp_path: Path, content: str) -> None:
-    """All that is left of the file would be one value."""
+def test_an_unclosed_quote_is_refused(tmp_path: Path, content: str) -> None:
+    """Otherwise the rest of the file would become one value."""
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(TableFormatError, match=r"a\.csv.*options\.quote"):
         _table(tmp_path).snapshot()
@@ -183,8 +183,8 @@ def test_a_quote_that_nothing_closes_is_told(tmp_path: Path, content: str) -> No
 @pytest.mark.parametrize(
     ("content", "spelled"), [("a;b\n1;2\n", "';'"), ("x|y\nz|\n", r"'\|'"), ("a\tb\n1\t2\n", r"'\\\\t'")]
 )
-def test_another_delimiter_is_asked_for(tmp_path: Path, content: str, spelled: str) -> None:
-    """One column of texts that all have as many of them would be no wrong numbers, but of what nobody means."""
+def test_a_column_with_another_delimiter_is_refused(tmp_path: Path, content: str, spelled: str) -> None:
+    """A file of one column is refused if every row has the same number of another delimiter."""
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(TableFormatError, match=rf"\b1 {spelled}.*','.*options\.delimiter.*{spelled}"):
         _table(tmp_path, header=True).snapshot()
@@ -192,10 +192,8 @@ def test_another_delimiter_is_asked_for(tmp_path: Path, content: str, spelled: s
 
 @pytest.mark.parametrize("content", ["name;price\n", "name;price\nfoo;1,5\nbar;2,5\n", "a,b;c\nx;1,5,6\n"])
 @pytest.mark.parametrize("options", [{}, {"header": True}], ids=str)
-def test_another_delimiter_is_named_where_rows_do_not_fit(
-    tmp_path: Path, content: str, options: dict[str, Any]
-) -> None:
-    """A header alone, and numbers with commas, whose rows have other numbers of columns than the header."""
+def test_errors_of_row_widths_name_another_delimiter(tmp_path: Path, content: str, options: dict[str, Any]) -> None:
+    """The message names the delimiter, for a header alone and for rows that are wider or narrower than the header."""
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(TableFormatError, match=r"options\.delimiter.*';'"):
         _table(tmp_path, **options).snapshot()
@@ -205,17 +203,17 @@ def test_another_delimiter_is_named_where_rows_do_not_fit(
 @given(
     st.lists(st.from_regex(r"-?[0-9]{1,3}|-?[0-9]{14,20}|[0-9].[0-9]|true||", fullmatch=True), min_size=1, max_size=4)
 )
-def test_few_values_fit_what_many_would(texts: list[str]) -> None:
-    """Short integers are compared without Arrow, where there are few."""
+def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None:
+    """The comparison of few short integers in Python gives the same types as Arrow."""
     for candidates in (ALL, frozenset([pa.int64(), pa.string()])):
         few = misfits(pa.array(texts), candidates)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(types, "_FEW", 0)
+            patch.setattr(types, "_MAX_PYTHON_VALUES", 0)
             assert few == misfits(pa.array(texts), candidates)
 
 
 def test_null_values(tmp_path: Path) -> None:
-    """Given, they mean null in every column, texts included, and the empty field is no null any more."""
+    """Configured texts mean null in every column, and an empty value no longer does."""
     (tmp_path / "a.csv").write_text("a,b,c\n1,NA,x\nNA,y,\n-,NA,z\n")
     assert _read(tmp_path, null_values=["NA", "-"]) == {
         "a": [1, None, None],
@@ -230,15 +228,15 @@ def test_null_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-be", "cp1252", "utf-8-sig"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
-    """Of names and of values, quoted ones at the end of a long file included."""
+    """Names and values are decoded, also a quoted value at the end of a long file."""
     content = "b,né\n" + "1,façon\n" * 100 + '2,"x, y"\n'
     (tmp_path / "a.csv").write_text(content, encoding=encoding)
     columns = _read(tmp_path, encoding="utf8" if encoding == "utf-8-sig" else encoding)
     assert columns == {"b": [1] * 100 + [2], "né": ["façon"] * 100 + ["x, y"]}
 
 
-def test_an_encoding_that_is_not_set_is_told_with_the_line(tmp_path: Path) -> None:
-    """And the option that helps."""
+def test_a_wrong_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
+    """The error names the line and the option."""
     (tmp_path / "a.csv").write_bytes(b'a,b\n1,"x\ny"\n\n2,fa\xe7on\n')
     with pytest.raises(TableFormatError, match=r"a\.csv: .*line 5\b.*options\.encoding"):
         _table(tmp_path).snapshot()
@@ -246,7 +244,7 @@ def test_an_encoding_that_is_not_set_is_told_with_the_line(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", None)])
 def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
-    """By suffix."""
+    """The suffix names the compression."""
     content = b"a,b\n" + b"1,x\n" * 1000
     data = pa.compress(content, codec="zstd", asbytes=True) if pack is None else pack(content)
     (tmp_path / f"a.csv{suffix}").write_bytes(data)
@@ -264,10 +262,10 @@ def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
         ("a,b\n" + "1,2\n" * 5000 + "3\n", "line 5002: Expected 2 columns, got 1"),
     ],
 )
-def test_a_row_that_cannot_be_parsed_is_told_by_file_and_line(
+def test_a_malformed_row_is_refused_with_file_and_line(
     tmp_path: Path, content: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone it is no table; beside a good file it is a fragment that fails."""
+    """A table of only this file is an error. Beside another file, it is a fragment that fails."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     (tmp_path / "bad.csv").write_text(content)
     with pytest.raises(TableFormatError, match=rf"bad\.csv.*{line}"):
@@ -283,7 +281,7 @@ def test_a_row_that_cannot_be_parsed_is_told_by_file_and_line(
 
 
 def test_columns_by_name(tmp_path: Path) -> None:
-    """Files may have them in another order, or lack some; two of one name are refused."""
+    """Files may have columns in another order, or lack some. A duplicate name is refused."""
     columns = read_columns(_snapshot_of(tmp_path, "a,b\n1,2\n", "b,c\n3,4\n", "a,b\n", ""))
     rows = sorted(zip(columns["a"], columns["b"], columns["c"], strict=True), key=str)
     assert rows == [(1, 2, None), (None, 3, 4)]
@@ -294,7 +292,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stay_text(tmp_path: Path) -> None:
-    """Also those of a file above the folders, as they are written there."""
+    """This holds for partition columns in a file above the folders too."""
     (tmp_path / "day=01").mkdir()
     (tmp_path / "day=01" / "a.csv").write_text("a\n1\n")
     (tmp_path / "b.csv").write_text("a,day\n2,02\n")
@@ -303,7 +301,7 @@ def test_partition_columns_stay_text(tmp_path: Path) -> None:
 
 
 def test_other_options_are_other_fragments(tmp_path: Path) -> None:
-    """The same file read in another way has other rows."""
+    """Options change the fragment id, because the same file then has other rows."""
     (tmp_path / "a.csv").write_text("a;b\n1;2\n3;4\n")
     ids = {
         _table(tmp_path, **options).snapshot().fragments[0].id
@@ -312,8 +310,8 @@ def test_other_options_are_other_fragments(tmp_path: Path) -> None:
     assert len(ids) == 3
 
 
-def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows' copy on local disk has no name while it is open, so that no kill can leave it behind."""
+def test_the_temporary_folder_stays_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary file of rows has no name while it is open, so it cannot remain after a kill."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
@@ -341,8 +339,8 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: py
         ({"null_values": "NA"}, r"options\.null_values = 'NA': a list of texts"),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    """With the table, the key, the value and what is allowed."""
+def test_invalid_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    """The error has the table, the option, its value, and the allowed values."""
     (tmp_path / "a.csv").write_text("a\n1\n")
     with pytest.raises(ConfigError, match=f"'t'.*{message}"):
         _table(tmp_path, **options)

@@ -1,4 +1,4 @@
-"""Whether the first row of a CSV file is its header: told by the file, or asked for, and never guessed wrong."""
+"""Detection of headers in CSV files: certain, or refused, but never wrong."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def _rows(content: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("content", _HEADERS)
-def test_a_row_above_values_of_another_kind_holds_names(tmp_path: Path, content: str) -> None:
-    """Or one whose cells look like names, where all else is text."""
+def test_a_row_above_values_of_another_kind_is_a_header(tmp_path: Path, content: str) -> None:
+    """Or its cells look like names, if all columns are text."""
     columns = _read(tmp_path, content)
     rows = _rows(content)
     assert list(columns) == rows[0]
@@ -132,8 +132,8 @@ def test_a_row_above_values_of_another_kind_holds_names(tmp_path: Path, content:
 
 
 @pytest.mark.parametrize("content", _VALUES)
-def test_a_row_like_the_others_is_a_row(tmp_path: Path, content: str) -> None:
-    """A number above numbers, or a text that is there again."""
+def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> None:
+    """The first cell is a number above numbers, or a text that occurs again."""
     columns = _read(tmp_path, content)
     rows = _rows(content)
     assert list(columns) == [f"f{number}" for number in range(len(rows[0]))]
@@ -141,8 +141,8 @@ def test_a_row_like_the_others_is_a_row(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("content", _UNTOLD)
-def test_what_nothing_tells_is_asked_for(tmp_path: Path, content: str) -> None:
-    """A wrong number of rows would be worse; either line of the message settles it when it is pasted."""
+def test_an_ambiguous_first_row_is_refused(tmp_path: Path, content: str) -> None:
+    """The file is refused. Each of the two lines in the message, pasted into the configuration, decides."""
     with pytest.raises(TableFormatError, match=r"0\.csv.*options\.header") as error:
         _read(tmp_path, content)
     lines = re.findall("`(.*?)`", str(error.value))
@@ -192,12 +192,12 @@ _WORDS = st.from_regex(r"[A-Za-z_][a-z]{2,6}([_ ][a-z]{1,3})?", fullmatch=True)
 
 def _draw_rows(data: st.DataObject, kinds: list[str]) -> list[tuple[str, ...]]:
     cells = [data.draw(st.sampled_from([_CELLS, _NULLS]))[kind] for kind in kinds]
-    row = st.tuples(*cells).filter(any)  # A blank line of one column is another question.
+    row = st.tuples(*cells).filter(any)  # A blank line in a file of one column is tested elsewhere.
     return data.draw(st.one_of(st.lists(row, min_size=1, max_size=4), st.lists(row, min_size=20, max_size=30)))
 
 
 def _planned(rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], int] | None:
-    """Names of the columns and number of rows of a file with these rows; None where it is refused."""
+    """Return the column names and the row count of a file with these rows; None if it is refused."""
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     reader = CsvReader(CsvOptions())
@@ -211,16 +211,16 @@ def _planned(rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], int] | None:
 
 @settings(max_examples=200)
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
-def test_no_row_is_lost_in_a_file_without_header(data: st.DataObject, kinds: list[str]) -> None:
-    """Every row is data, or the file is refused, whatever the columns hold."""
+def test_files_without_header_lose_no_row(data: st.DataObject, kinds: list[str]) -> None:
+    """Every row is data, or the file is refused, whatever its columns contain."""
     rows = _draw_rows(data, kinds)
     assert _planned(rows) in (None, (tuple(f"f{number}" for number in range(len(kinds))), len(rows)))
 
 
 @settings(max_examples=200)
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
-def test_no_header_is_read_as_a_row(data: st.DataObject, kinds: list[str]) -> None:
-    """Words above the columns are names, or the file is refused."""
+def test_headers_are_not_read_as_rows(data: st.DataObject, kinds: list[str]) -> None:
+    """Words above columns are names, or the file is refused."""
     names = data.draw(st.lists(_WORDS, min_size=len(kinds), max_size=len(kinds), unique=True).map(tuple))
     rows = _draw_rows(data, kinds)
     assert _planned([names, *rows]) in (None, (names, len(rows)))
@@ -228,7 +228,7 @@ def test_no_header_is_read_as_a_row(data: st.DataObject, kinds: list[str]) -> No
 
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), max_size=3))
 def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list[str]) -> None:
-    """One column with a type is enough, where no name is a value below it."""
+    """One typed column suffices, if no name is a value below it."""
     kinds.insert(data.draw(st.integers(0, len(kinds))), data.draw(st.sampled_from(sorted(_TYPED))))
     rows = _draw_rows(data, kinds)
     rows.append(tuple(data.draw(_CELLS[kind]) for kind in kinds))
@@ -239,7 +239,9 @@ def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list
 
 
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
-    """A header alone is told by files that have the same; one with and one without are no table."""
+    """A file with only a header takes the decision from files with the same header. Files with and without a header are
+    refused.
+    """
     assert _read(tmp_path, "a,b\n", "a,b\n1,2\n", "") == {"a": [1], "b": [2]}
     with pytest.raises(TableFormatError, match=r"1\.csv.*2\.csv"):
         _read(tmp_path, "", "a,b\n1,2\n", "3,4\n5,6\n")

@@ -1,4 +1,4 @@
-"""Where rows of CSV files end: every row counts, wherever lines and blocks end, and a row is never cut in two."""
+"""Line ends in CSV files: every row is read once, wherever lines and blocks end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _table(folder: Path, *contents: bytes, **options: Any) -> dict[str, list[Any
 
 
 def _rows(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
-    """The rows of a file as texts, without a file."""
+    """Return the rows of a CSV text as texts."""
     reader = CsvReader(CsvOptions.of("t", {"header": False, **options}, ""))
     summary = reader.summarize(lambda: pa.BufferReader(content))
     types = {column.name: pa.string() for column in summary.columns}
@@ -47,7 +47,7 @@ _ENDS = ["", "\n", "\r", "\r\n", "\n\n"]
 @pytest.mark.parametrize("end", _ENDS, ids=ascii)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_a_file_of_one_line_has_one_row(tmp_path: Path, end: str, encoding: str) -> None:
-    """With a line end or without, whatever bytes a character takes; a line that is only a header has none."""
+    """A line end and multi-byte characters do not matter. A file with only a header has no rows."""
     line = f"1,é{end}".encode(encoding)
     options = {"encoding": "utf8" if encoding == "utf-8-sig" else encoding}
     assert _table(tmp_path, line, line, line, header=False, **options) == {"f0": [1] * 3, "f1": ["é"] * 3}
@@ -60,7 +60,7 @@ def test_a_file_of_one_line_has_one_row(tmp_path: Path, end: str, encoding: str)
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
 @pytest.mark.parametrize("last", ["", "end"])
 def test_rows_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch, end: str, last: str) -> None:
-    """Lines and quoted lines that end, and last lines that begin, wherever a block does."""
+    """Lines, quoted line breaks and last lines may lie across the end of a block."""
     rows = [("1", "x"), ("2", 'y""z'.replace('""', '"')), ("3", f"a{end}b"), ("4", "é☃"), ("5", "")]
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
@@ -76,8 +76,8 @@ _CELLS = st.text(st.sampled_from('ab ",\n\r\\é0'), max_size=4)
 
 
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n", "\r"]), st.data())
-def test_texts_come_back_whatever_the_blocks(rows: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
-    """Quoted, with every character that means something, and blocks down to the longest row."""
+def test_texts_do_not_depend_on_blocks(rows: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
+    """Values have every special character in quotes, and blocks are as short as the longest row."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL)
     longest = 0
@@ -113,14 +113,14 @@ _PIECES = [
 
 
 @given(st.data())
-def test_what_is_read_is_what_python_reads(data: st.DataObject) -> None:
-    """Or it is refused: rows of pieces that mean something, one character of them changed, in blocks of any size."""
+def test_rows_are_those_of_python_or_refused(data: st.DataObject) -> None:
+    """Rows of special characters, with one character changed, are read as Python's csv reads them, or refused."""
     width = data.draw(st.integers(1, 3))
     row = st.lists(st.sampled_from(_PIECES), min_size=width, max_size=width).map(",".join)
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     text = end.join(data.draw(st.lists(row, min_size=1, max_size=5))) + data.draw(st.sampled_from(["", end, end + end]))
-    place = data.draw(st.integers(0, len(text)))
-    text = text[:place] + data.draw(st.sampled_from(["", *'",\n a'])) + text[place + data.draw(st.integers(0, 1)) :]
+    offset = data.draw(st.integers(0, len(text)))
+    text = text[:offset] + data.draw(st.sampled_from(["", *'",\n a'])) + text[offset + data.draw(st.integers(0, 1)) :]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_files, "_BLOCK", data.draw(st.sampled_from([1 << 20, 8, 12, 16, 24, len(text.encode()) + 1])))
         try:
@@ -131,8 +131,8 @@ def test_what_is_read_is_what_python_reads(data: st.DataObject) -> None:
     assert [tuple(cell or "" for cell in row) for row in rows] == expected
 
 
-def test_a_row_longer_than_a_block_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its line, and what may be the reason."""
+def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the line and the likely reason."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     with pytest.raises(pa.ArrowInvalid, match=r"line 3: .*1,000 bytes"):
         _rows(b"a,b\n1,2\n" + b"x" * 1000 + b",3\n")
@@ -140,10 +140,10 @@ def test_a_row_longer_than_a_block_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         _rows(b"a,b\n" * 200 + b'1,2\n3,"x\n' + b"y,4\n" * 300)
 
 
-def test_blank_lines_between_rows_of_several_columns_are_nothing(
+def test_blank_lines_between_rows_of_several_columns_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As to every reader, whatever `skip_blank_lines` says of files of one column."""
+    """Every reader ignores them, and the option `skip_blank_lines` is for files of one column."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     assert _table(tmp_path, b"\r\n\n1,2\n\n\n3,4\n\n", header=False) == {"f0": [1, 3], "f1": [2, 4]}
     (tmp_path / "0.csv").unlink()
@@ -158,10 +158,10 @@ def test_blank_lines_between_rows_of_several_columns_are_nothing(
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
 @pytest.mark.parametrize("count", [1, 2, 1005, 70_000])
-def test_blank_lines_before_the_first_row_of_one_column_are_nulls_or_nothing(
+def test_blank_lines_before_the_first_row_of_one_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, count: int
 ) -> None:
-    """As those between rows, where no header follows them: DuckDB and Polars write nulls so."""
+    """Without a header they are treated like blank lines between rows: DuckDB and Polars write nulls so."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = (end * count + f"15{end}77{end}").encode()
     for header in ({}, {"header": False}):
@@ -178,22 +178,24 @@ def test_blank_lines_before_the_first_row_of_one_column_are_nulls_or_nothing(
     assert _table(tmp_path, texts, null_values=["b"], **options) == {"f0": [*[""] * count, None]}
 
 
-def test_what_duckdb_and_polars_write_of_one_column_comes_back(tmp_path: Path) -> None:
-    """Nulls at the beginning, between and at the end, and nothing but nulls."""
+def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
+    """Nulls at the beginning, in the middle and at the end are read back, and columns of only nulls."""
     values = [None, 15, None, None, 77, None]
     options = {"header": False, "skip_blank_lines": False}
     for rows in (values, [None], [None] * 3):
         frame = polars.DataFrame({"a": pa.array(rows, pa.int64())})
         frame.write_csv(tmp_path / "polars.csv", include_header=False)
-        with duckdb.connect() as connection:  # not the one that all tests share
+        with duckdb.connect() as connection:  # The connection that all tests share is not used.
             connection.sql(f"copy (from frame) to '{tmp_path / '0.csv'}' (header false)")
         for content in ((tmp_path / "polars.csv").read_bytes(), (tmp_path / "0.csv").read_bytes()):
             (tmp_path / "polars.csv").unlink(missing_ok=True)
             assert _table(tmp_path, content, **options) == {"f0": rows}
 
 
-def test_a_file_of_blank_lines_is_what_its_table_says(tmp_path: Path) -> None:
-    """Nulls in a table of one column, which has to be confirmed, and nothing in one of several, or below headers."""
+def test_a_file_of_blank_lines(tmp_path: Path) -> None:
+    """Its lines are nulls in a table of one column, if an option confirms it. Below headers, or in several columns,
+    they are nothing.
+    """
     with pytest.raises(TableFormatError, match=r"0\.csv: line 1\b.*options\.skip_blank_lines"):
         _table(tmp_path, b"\n\n", header=False)
     with pytest.raises(TableFormatError, match=r"0\.csv: line 1\b.*options\.skip_blank_lines"):
@@ -207,8 +209,8 @@ def test_a_file_of_blank_lines_is_what_its_table_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
-def test_a_blank_line_of_one_column_is_asked_for(tmp_path: Path, content: bytes, line: int) -> None:
-    """DuckDB, Polars and Arrow write a null so, and pandas and Spark read nothing in it."""
+def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, line: int) -> None:
+    """DuckDB, Polars and Arrow write a null so, but pandas and Spark ignore the line."""
     with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line}\b.*options\.skip_blank_lines"):
         _table(tmp_path, content, header=True)
     without = _table(tmp_path, content, header=True, skip_blank_lines=True)["a"]
@@ -218,8 +220,8 @@ def test_a_blank_line_of_one_column_is_asked_for(tmp_path: Path, content: bytes,
     assert with_null.count(None) == 1
 
 
-def test_a_block_of_blank_lines_of_one_column_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever blocks end."""
+def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a block does not matter."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = b"5\n" * 500 + b"\n" * 3000 + b"6\n"
     with pytest.raises(pa.ArrowInvalid, match=r"line 501\b.*options\.skip_blank_lines"):
@@ -229,14 +231,14 @@ def test_a_block_of_blank_lines_of_one_column_is_asked_for(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])
-def test_carriage_returns_beside_line_feeds_are_told(tmp_path: Path, content: bytes) -> None:
-    """pandas writes a return in a value without quotes: one row would be two."""
+def test_carriage_returns_beside_line_feeds_are_refused(tmp_path: Path, content: bytes) -> None:
+    """pandas writes a carriage return without quotes, which would make two rows of one."""
     with pytest.raises(TableFormatError, match=r"0\.csv.*carriage return.*line feed"):
         _table(tmp_path, content, header=True)
 
 
 def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever block it is in, and however many lines the rows before have."""
+    """The block and the number of lines in earlier rows do not matter."""
     monkeypatch.setattr(csv_files, "_BLOCK", 200)
     good = b'\r\n"a\nb",2\r\n\r\n"c\r\nd",4\r\n'
     for count in (0, 1, 20):
@@ -250,8 +252,8 @@ def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> No
                 _rows(b"a,b\r\n" + good * count + bad + b"7,8\r\n")
 
 
-def test_what_is_not_in_the_encoding_is_told_by_line(tmp_path: Path) -> None:
-    """Also where the text is decoded before it is parsed."""
+def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
+    """This holds for text that is decoded before it is parsed too."""
     with pytest.raises(TableFormatError, match=r"0\.csv.*line 2: .*'charmap'.*options\.encoding"):
         _table(tmp_path, b"a,b\n\x81,2\n", encoding="cp1252")
     with pytest.raises(TableFormatError, match=r"0\.csv.*\bzero\b.*options\.encoding"):

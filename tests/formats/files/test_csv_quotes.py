@@ -1,4 +1,4 @@
-"""Quotes and escapes in CSV files: read as their writer meant them, or refused with the option that decides."""
+"""Quotes and escapes in CSV files are read as their writer meant them, or refused with the option that decides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Texts = list[str | None]
 
 
 def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
-    """The rows below the header, every column as text. Raises what reading or planning the file would."""
+    """Return the rows below the header, with every column as text. Raises the errors of planning and reading."""
     reader = CsvReader(CsvOptions.of("t", {"header": True, **options}, ""))
     summary = reader.summarize(lambda: pa.BufferReader(content))
     planned, fields, _ = reader.plan("t", [("a.csv", reader, summary)])
@@ -58,8 +58,8 @@ def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
         (rb'1,"C:\\dir, x"', r"all backslashes may be escapes; set options.escape to '\\'"),
     ],
 )
-def test_what_may_mean_two_things_is_refused(line: bytes, said: str) -> None:
-    """With the line, whether the value is the first or the last one, and the option."""
+def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, said: str) -> None:
+    """The error has the line and the option, whether the value is the first or the last one."""
     with pytest.raises((pa.ArrowInvalid, TableFormatError), match=rf"line 3.*{said}"):
         _texts(b"a,b\n1,2\n" + line + b"\n")
 
@@ -96,14 +96,18 @@ def test_what_may_mean_two_things_is_refused(line: bytes, said: str) -> None:
         (b'x,"a\n\nb\r"', {}, ("x", "a\n\nb\r")),
     ],
 )
-def test_what_means_one_thing_is_read_so(line: bytes, options: dict[str, Any], row: tuple[str | None, ...]) -> None:
-    """Quotes inside of values are text where no value begins, and an option settles the rest."""
+def test_unambiguous_quotes_and_escapes_are_read(
+    line: bytes, options: dict[str, Any], row: tuple[str | None, ...]
+) -> None:
+    """Quotes in the middle of a value are text, and options decide the rest."""
     assert _texts(b"a,b\nx,y\n" + line + b"\n" + b"z,z\n", **options) == [("x", "y"), row, ("z", "z")]
     assert _texts(b"a,b\n" + line, **options) == [row]
 
 
-def test_what_backslashes_mean_one_file_tells_of_all(tmp_path: Path) -> None:
-    """A single one, or a quote that is doubled, is none of a writer that escapes; then a pair is two in every file."""
+def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
+    """A single backslash or a doubled quote in one file shows that pairs of backslashes in all files are two
+    characters.
+    """
     (tmp_path / "1.csv").write_bytes(rb"a,b" + b"\n" + rb'1,"C:\\dir, x"' + b"\n")
     config = TableConfig(name="t", uri=str(tmp_path), options={"header": True})
     with pytest.raises(TableFormatError, match=r"1\.csv, line 2: .*backslash"):
@@ -117,8 +121,8 @@ def test_what_backslashes_mean_one_file_tells_of_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])
-def test_an_escape_outside_of_quotes_is_asked_for(text: bytes) -> None:
-    """It counts there for Python and MySQL, and not for Spark."""
+def test_an_escape_outside_of_quotes_is_refused(text: bytes) -> None:
+    """Python and MySQL treat it as an escape there, and Spark does not."""
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: .*options\.escape_unquoted"):
         _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\")
     assert _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\", escape_unquoted=False) == [(text.decode(), 'x"y')]
@@ -183,7 +187,7 @@ _WRITERS: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
     "duckdb escape": (lambda columns: _duckdb(columns, r", escape '\'"), {**_BACKSLASH, "escape_unquoted": False}, ()),
     "arrow": (_arrow, {"escape": ""}, ()),
 }
-"""By name: the writer, the options that say how it writes, and what it does not tell from what else."""
+"""By name: the function that writes, the options that describe it, and which values it writes alike."""
 _ODD = [
     *(
         "a",
@@ -209,48 +213,50 @@ _ODD = [
 
 @pytest.mark.parametrize("writer", _WRITERS)
 @given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
-def test_texts_come_back_as_they_were_written(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
-    """Whatever they are: exactly, where it is said how they were written."""
+def test_texts_are_read_back_with_all_options(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
+    """With options that describe the writer, all texts are read back exactly."""
     write, options, confused = _WRITERS[writer]
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
-    found = _texts(write(columns), **options)
+    texts = _texts(write(columns), **options)
     if confused:
         one, other = ({_EMPTY: "", _NULL: None}[what] for what in confused)
         rows = [tuple(other if text == one else text for text in row) for row in rows]
-    assert found == rows
+    assert texts == rows
 
 
 @pytest.mark.parametrize("writer", _WRITERS)
 @given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
-def test_without_any_option_it_is_right_or_refused(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
-    """Whoever wrote it, where delimiter and quote are the usual ones."""
+def test_texts_are_read_back_or_refused_without_options(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
+    """Without options, texts are read back exactly or refused, if delimiter and quote are the usual ones."""
     write, options, confused = _WRITERS[writer]
     if "delimiter" in options:
         return
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
     try:
-        found = _texts(write(columns))
+        texts = _texts(write(columns))
     except (pa.ArrowInvalid, TableFormatError) as error:
-        told = ("set options.", "Expected 2 columns", "lines end in carriage returns")
-        assert any(part in str(error) for part in told)  # noqa: PT017
+        expected_messages = ("set options.", "Expected 2 columns", "lines end in carriage returns")
+        assert any(part in str(error) for part in expected_messages)  # noqa: PT017
         return
     nothing = confused[1:] == (_EMPTY,)
-    assert found == [
+    assert texts == [
         tuple("" if nothing and not text else text or None if confused else text for text in row) for row in rows
     ]
 
 
 @pytest.mark.parametrize("writer", [name for name, (_, options, _) in _WRITERS.items() if "escape_unquoted" in options])
 @given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
-def test_half_of_the_options_is_enough_or_refused(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
-    """An escape that is told alone: right or an error."""
+def test_texts_are_read_back_or_refused_with_some_options(
+    writer: str, rows: list[tuple[str | None, str | None]]
+) -> None:
+    """With only the escape as an option, texts are read back exactly or refused."""
     write, _, confused = _WRITERS[writer]
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
     try:
-        found = _texts(write(columns), escape="\\")
+        texts = _texts(write(columns), escape="\\")
     except (pa.ArrowInvalid, TableFormatError) as error:
         assert "options.escape_unquoted" in str(error)  # noqa: PT017
         return
     if confused:
         rows = [tuple(text or None for text in row) for row in rows]
-    assert found == rows
+    assert texts == rows

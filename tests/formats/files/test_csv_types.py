@@ -1,4 +1,4 @@
-"""Types of CSV columns: what planning says reading yields, and every value is the one that was written."""
+"""Types of CSV columns: reading returns the types of planning, and the values that were written."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ _LIKE = st.one_of(
 )
 
 
-def _meant(text: str | None, type_: pa.DataType) -> Any:
-    """The value that a text is in a type, by Python. Raises where it is none."""
+def _parsed_by_python(text: str | None, type_: pa.DataType) -> Any:
+    """Return the value of a text in a type, parsed by Python. Raises an error if it is none."""
     if text is None or (text == "" and not pa.types.is_string(type_)):
         return None
     if pa.types.is_string(type_):
@@ -131,13 +131,13 @@ def _meant(text: str | None, type_: pa.DataType) -> Any:
     if pa.types.is_date(type_):
         return date.fromisoformat(text)
     if pa.types.is_time(type_):
-        return _cut(text, time, type_.unit)
-    moment = _cut(text, datetime, type_.unit)
+        return _split_nanoseconds(text, time, type_.unit)
+    moment = _split_nanoseconds(text, datetime, type_.unit)
     return moment.astimezone(UTC) if type_.tz else moment
 
 
-def _cut(text: str, kind: type[datetime] | type[time], unit: str) -> Any:
-    """A moment and its nanoseconds below a microsecond."""
+def _split_nanoseconds(text: str, kind: type[datetime] | type[time], unit: str) -> Any:
+    """Return a timestamp, and its nanoseconds below a microsecond."""
     digits = re.search(r"\.([0-9]+)", text)
     assert digits is None or len(digits[1]) <= (9 if unit == "ns" else 6)
     value = kind.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text))
@@ -145,15 +145,15 @@ def _cut(text: str, kind: type[datetime] | type[time], unit: str) -> Any:
     return value
 
 
-def _same(found: Any, meant: Any) -> bool:
-    if isinstance(meant, float) and math.isnan(meant):
-        return isinstance(found, float) and math.isnan(found)
-    return type(found) is type(meant) and found == meant
+def _same(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, float) and math.isnan(expected):
+        return isinstance(actual, float) and math.isnan(actual)
+    return type(actual) is type(expected) and actual == expected
 
 
 @given(_LIKE, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), st.integers(0, 6))
-def test_what_planning_says_reading_yields(texts: list[str | None], quoting: int, cut: int) -> None:
-    """Rows and types, in one file or two; and what a value is Python says as well."""
+def test_reading_returns_the_planned_types(texts: list[str | None], quoting: int, cut: int) -> None:
+    """Rows and types are those of planning, in one file or two, and values are those of Python."""
     columns = {"key": [f"k{number}x" for number in range(len(texts))], "a": texts}
     readers = []
     for part in (slice(0, cut), slice(cut, None)):
@@ -170,16 +170,16 @@ def test_what_planning_says_reading_yields(texts: list[str | None], quoting: int
     for (rows, content, _, _), file in zip(readers, planned, strict=True):
         _, batches = file.reader.batches(lambda content=content: pa.BufferReader(content), types)
         tables = [pa.table(batch) for batch in batches]
-        found = pa.concat_tables(tables)["a"] if tables else []
-        assert len(found) == len(rows) == file.row_count
+        actual = pa.concat_tables(tables)["a"] if tables else []
+        assert len(actual) == len(rows) == file.row_count
         if pa.types.is_null(types["a"]):
             assert not any(text for _, text in rows)
             continue
-        # With quotes around all values null is the empty text; without, the other way round.
+        # With quotes around all values, null is the empty text; without quotes, the empty text is null.
         nothing = "" if quoting == csv.QUOTE_ALL else None
-        for (_, text), value in zip(rows, found, strict=True):
+        for (_, text), value in zip(rows, actual, strict=True):
             plain = _plain(value)
-            assert _same(plain, _meant(text or nothing, types["a"])), (text, plain, types["a"])
+            assert _same(plain, _parsed_by_python(text or nothing, types["a"])), (text, plain, types["a"])
 
 
 def _plain(value: pa.Scalar) -> Any:
@@ -188,9 +188,9 @@ def _plain(value: pa.Scalar) -> Any:
         and (pa.types.is_timestamp(value.type) or pa.types.is_time(value.type))
         and value.type.unit == "ns"
     ):
-        whole = value.value // 1000
-        micros = pa.timestamp("us", value.type.tz) if pa.types.is_timestamp(value.type) else pa.time64("us")
-        plain = pa.scalar(whole, pa.int64()).cast(micros).as_py()
+        micros = value.value // 1000
+        micros_type = pa.timestamp("us", value.type.tz) if pa.types.is_timestamp(value.type) else pa.time64("us")
+        plain = pa.scalar(micros, pa.int64()).cast(micros_type).as_py()
     else:
         plain = value.as_py()
     return plain.astimezone(UTC) if isinstance(plain, datetime) and plain.tzinfo else plain

@@ -1,4 +1,4 @@
-"""Types that the configuration declares: read exactly so in every kind of file, or an error with the value's place."""
+"""Declared column types: files of every kind are read in them exactly, or the error has the position of the value."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _NAMES = [
 
 
 @pytest.mark.parametrize(("name", "type_"), _NAMES)
-def test_names_of_types(name: str, type_: pa.DataType) -> None:
-    """As SQL has them, and as statistics print them."""
+def test_type_names(name: str, type_: pa.DataType) -> None:
+    """The names of SQL and of Arrow are accepted."""
     assert parse_type_name(name) == type_
 
 
@@ -90,8 +90,8 @@ def test_names_of_types(name: str, type_: pa.DataType) -> None:
     ],
     ids=str,
 )
-def test_what_statistics_print_is_a_name(type_: pa.DataType) -> None:
-    """So that it can be copied."""
+def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
+    """So they can be copied into the configuration."""
     assert parse_type_name(str(type_)) == type_
 
 
@@ -106,16 +106,16 @@ def test_what_statistics_print_is_a_name(type_: pa.DataType) -> None:
         ({"day": "date"}, r"schema\.day: day is a partition column.*options\.template"),
     ],
 )
-def test_what_cannot_be_declared_is_told(tmp_path: Path, schema: dict[str, str], said: str) -> None:
-    """With the table, the column, the value and what there is."""
+def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str], said: str) -> None:
+    """The error has the table, the column, the value and the possible values."""
     (tmp_path / "day=2024-01-01").mkdir()
     (tmp_path / "day=2024-01-01" / "a.csv").write_text("zip\n1\n")
     with pytest.raises(ConfigError, match=f"'t': {said}"):
         _snapshot(tmp_path, schema)
 
 
-def test_tables_with_a_schema_of_their_own_have_no_other(tmp_path: Path) -> None:
-    """Their types are what the format says."""
+def test_formats_with_a_schema_accept_no_declared_types(tmp_path: Path) -> None:
+    """Formats with a schema accept no declared types."""
     write_deltalake(tmp_path, pa.table({"a": [1]}))
     with pytest.raises(ConfigError, match=r"'t'.*schema.*delta"):
         _snapshot(tmp_path, {"a": "string"})
@@ -149,7 +149,7 @@ _VALUES: list[tuple[str, list[str], list[Any]]] = [
 def test_text_files_are_read_in_the_declared_type(
     tmp_path: Path, name: str, texts: list[str], values: list[Any] | None
 ) -> None:
-    """A column of CSV or of JSON lines, whose values are texts or, where JSON has them, numbers as they are written."""
+    """Values of CSV and JSON columns are parsed as they are written, also numbers in JSON."""
     csv_, json_ = tmp_path / "csv", tmp_path / "json"
     csv_.mkdir()
     json_.mkdir()
@@ -183,8 +183,8 @@ def test_text_files_are_read_in_the_declared_type(
         ("uuid", "0011"),
     ],
 )
-def test_a_value_that_is_none_of_the_declared_type_is_told(tmp_path: Path, name: str, text: str) -> None:
-    """With the file, its line, the column and the value; it is never rounded, cut off or left out."""
+def test_a_text_that_is_no_value_of_the_type_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    """The error has the file, the line, the column and the value. Values are never rounded, truncated or skipped."""
     (tmp_path / "a.csv").write_text("k,a\n" + "0,\n" * 100 + f"1,{text}\n" + "2,\n" * 100)
     with pytest.raises(FragmentError, match=r"a\.csv.*line 102: .*'a'.*schema\.a"):
         read_columns(_snapshot(tmp_path, {"a": name}))
@@ -195,8 +195,8 @@ def test_a_value_that_is_none_of_the_declared_type_is_told(tmp_path: Path, name:
         read_columns(_snapshot(tmp_path, {"a": name}))
 
 
-def test_json_is_text_as_it_is_written(tmp_path: Path) -> None:
-    """Numbers with all their digits, objects without blanks; what is not declared is as it would be without."""
+def test_json_is_read_as_the_text_that_was_written(tmp_path: Path) -> None:
+    """Numbers have all their digits, and objects no blanks. Columns without a declared type do not change."""
     content = '{"a": 1.50, "b": {"x": 10000000000000000000001, "y": [1, 2.0]}, "c": [0.1, null], "d": 1}\n'
     content += '{"a": "t", "b": {"x": -0}, "c": [1e2], "d": 2.5}\n{"a": {"é": [1.0, true, null, "z"]}, "b": null}\n'
     (tmp_path / "a.json").write_text(content)
@@ -240,7 +240,7 @@ _TYPED: list[tuple[pa.Array, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("array", "name", "values"), _TYPED, ids=[f"{a.type} {name}" for a, name, _ in _TYPED])
 def test_typed_files_are_converted_without_loss(tmp_path: Path, array: pa.Array, name: str, values: list[Any]) -> None:
-    """Values that are the same when they are turned back, and texts that are values."""
+    """Values are the same after a cast back. Texts are parsed."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
     snapshot = _snapshot(tmp_path, {"a": name})
     assert snapshot.schema == pa.schema([("a", parse_type_name(name))])
@@ -264,15 +264,15 @@ _REFUSED: list[tuple[pa.Array, str, str]] = [
 
 
 @pytest.mark.parametrize(("array", "name", "said"), _REFUSED, ids=[f"{a.type} {name}" for a, name, _ in _REFUSED])
-def test_what_would_be_lost_is_told(tmp_path: Path, array: pa.Array, name: str, said: str) -> None:
-    """With the file, the column and the first value."""
+def test_lossy_conversions_are_refused(tmp_path: Path, array: pa.Array, name: str, said: str) -> None:
+    """The error has the file, the column and the first value."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
     with pytest.raises(FragmentError, match=rf"a\.parquet.*'a'.*{said}.*`schema`"):
         read_columns(_snapshot(tmp_path, {"a": name}))
 
 
-def test_a_declared_type_settles_what_files_disagree_on(tmp_path: Path) -> None:
-    """Of every kind of file with types, at any depth."""
+def test_a_declared_type_resolves_conflicts_of_files(tmp_path: Path) -> None:
+    """This holds for every kind of file with types, at any depth."""
     table = pa.table({"a": [1], "s": [{"x": "1"}], "l": [[1]]})
     other = pa.table({"a": ["01"], "s": [{"x": 2}], "l": [["2"]]})
     avro = tmp_path / "avro"
@@ -302,8 +302,8 @@ def test_a_declared_type_settles_what_files_disagree_on(tmp_path: Path) -> None:
         assert sorted(columns["l"]) == [["1"], ["2"]]
 
 
-def test_other_types_are_another_snapshot_of_the_same_fragments(tmp_path: Path) -> None:
-    """Files with types are the same fragments, of which only that column is read anew; of text files all is."""
+def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -> None:
+    """Fragments of files with types are the same, and only this column is read again. Text files are read again."""
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     before, after = _snapshot(tmp_path), _snapshot(tmp_path, {"a": "string"})
     assert before.id != after.id
@@ -317,15 +317,15 @@ def test_other_types_are_another_snapshot_of_the_same_fragments(tmp_path: Path) 
 
 @pytest.mark.parametrize("write", ["pandas", "polars"])
 def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
-    """pandas makes floats of integers as soon as there is a null; up to 2^53 they are the same numbers."""
+    """pandas writes a column of integers with nulls as floats. Up to 2^53 they are the same numbers."""
     numbers = [[1, 2**53, -(2**53)], [1, None, 3]]
-    for place, values in enumerate(numbers):
+    for number, values in enumerate(numbers):
         if write == "pandas":
-            pd.DataFrame({"a": values}).to_parquet(tmp_path / f"{place}.parquet", index=False)
+            pd.DataFrame({"a": values}).to_parquet(tmp_path / f"{number}.parquet", index=False)
         else:
             pl.DataFrame(
-                {"a": pl.Series(values, dtype=pl.UInt64 if place < 0 else pl.Float64 if place else pl.Int64)}
-            ).write_parquet(tmp_path / f"{place}.parquet")
+                {"a": pl.Series(values, dtype=pl.UInt64 if number < 0 else pl.Float64 if number else pl.Int64)}
+            ).write_parquet(tmp_path / f"{number}.parquet")
     snapshot = _snapshot(tmp_path)
     assert snapshot.schema == pa.schema([("a", pa.float64())])
     assert sorted(read_columns(snapshot)["a"], key=str) == sorted([1.0, 2.0**53, -(2.0**53), 1.0, None, 3.0], key=str)
@@ -333,8 +333,10 @@ def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
     assert (reason.column, reason.type, reason.counterexample) == ("a", pa.int64(), f"double in {tmp_path}/1.parquet")
 
 
-def test_an_integer_that_no_float_is_is_told(tmp_path: Path) -> None:
-    """With its file, column and value, whichever file comes first, and the other file where a footer says it."""
+def test_an_integer_that_floats_round_is_refused(tmp_path: Path) -> None:
+    """The error has the file, the column and the value, in any order of files; and the other file if a footer has the
+    value.
+    """
     pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": [0.5]}), tmp_path / "b.parquet")
     with pytest.raises(TableFormatError, match=r"'a'.*2\^53.*a\.parquet.*double.*b\.parq.*`schema`"):
@@ -356,8 +358,8 @@ _ARRAYS = st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.decimal128(12
 
 
 @given(st.data(), _ARRAYS, st.sampled_from([type_ for _, type_ in _NAMES if type_ != pa.uuid()]))
-def test_what_is_converted_can_be_turned_back(data: st.DataObject, stored: pa.DataType, wanted: pa.DataType) -> None:
-    """Or it is an error."""
+def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wanted: pa.DataType) -> None:
+    """Or the conversion is an error."""
     strategies = {
         pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
         pa.int8(): st.integers(-128, 127),

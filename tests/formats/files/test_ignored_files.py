@@ -1,4 +1,4 @@
-"""Which files of a folder are data: the rule of docs/reference/plain-files.md as a table."""
+"""Which files in a folder are data. The rules are in docs/reference/plain-files.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.files.ignored_files import is_ignored, is_ignored_folder
+from metastore_assets.formats.files.listing import is_ignored, is_ignored_folder
 from tests.formats.oracle import read_columns
 
 
@@ -60,30 +60,30 @@ def _values(folder: Path) -> list[int]:
     return sorted(read_columns(snapshot)["a"])
 
 
-def _taken(folder: Path, paths: list[str]) -> set[str]:
-    """Of some paths, each of a Parquet file of one row, those whose rows are read."""
+def _read_paths(folder: Path, paths: list[str]) -> set[str]:
+    """Return the paths whose rows are read, among Parquet files of one row."""
     for number, path in enumerate(paths):
         _write(folder / path, number)
     _write(folder / "a.parquet", -1)
     return {paths[number] for number in _values(folder) if number >= 0}
 
 
-def test_a_leftover_is_no_data(tmp_path: Path) -> None:
-    """Though it is a Parquet file like the others, at any depth; nor is whatever is in a leftover folder."""
+def test_ignored_files_are_no_data(tmp_path: Path) -> None:
+    """The file is Parquet like the others, at any depth. Everything in an ignored folder is ignored too."""
     files = [folder + name for name in _LEFTOVERS for folder in ("", "d/e/", "x=1/")]
     below = [f"{name}/{path}" for name in _LEFTOVER_FOLDERS for path in ("b.parquet", "c=1/b")]
-    assert _taken(tmp_path, files + below) == set()
+    assert _read_paths(tmp_path, files + below) == set()
 
 
-def test_what_only_looks_like_a_leftover_is_data(tmp_path: Path) -> None:
-    """The last suffix decides; names without one that is known are told by content; `column=value` is a partition."""
-    assert _taken(tmp_path, _DATA) == set(_DATA)
+def test_similar_names_are_data(tmp_path: Path) -> None:
+    """The last suffix decides. Files without a known suffix are recognised by content."""
+    assert _read_paths(tmp_path, _DATA) == set(_DATA)
     for number, folder in enumerate(_DATA_FOLDERS):
-        assert _taken(tmp_path / str(number), [f"{folder}/x.parquet"]) == {f"{folder}/x.parquet"}
+        assert _read_paths(tmp_path / str(number), [f"{folder}/x.parquet"]) == {f"{folder}/x.parquet"}
 
 
-def test_the_rule_is_the_one_that_is_documented() -> None:
-    """Each name and ending in the table of the page."""
+def test_the_documented_rules() -> None:
+    """Every name and ending in the table of the page is tested."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "plain-files.md").read_text(encoding="utf-8")
     section = page.partition("## Ignored files")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]
@@ -100,8 +100,8 @@ def test_the_rule_is_the_one_that_is_documented() -> None:
 
 
 @pytest.mark.parametrize("name", _UNCERTAIN)
-def test_what_is_neither_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
-    """Left out silently its rows might be missing, taken for data they might count twice."""
+def test_unrecognised_files_are_named(tmp_path: Path, name: str) -> None:
+    """If it were ignored, rows might be missing; if it were read, rows might count twice."""
     _write(tmp_path / "a.parquet", 1)
     (tmp_path / "d").mkdir()
     if name.rpartition(".")[2] in ("zip", "txt", "new", "notes"):
@@ -117,22 +117,22 @@ def test_what_is_neither_is_an_error_that_names_it(tmp_path: Path, name: str) ->
     assert str(tmp_path / "d" / name) in str(caught.value)
 
 
-def test_a_file_that_is_named_itself_is_read_whatever_it_is_called(tmp_path: Path) -> None:
-    """Nobody names a leftover by mistake."""
+def test_a_table_of_one_file_may_have_any_name(tmp_path: Path) -> None:
+    """The configuration names the file, so it is meant."""
     for name in ("x.parquet.bak", "_x.parquet", "x.parquet.copy"):
         _write(tmp_path / name, 5)
         assert _values(tmp_path / name) == [5]
 
 
-def test_leftovers_alone_are_no_table(tmp_path: Path) -> None:
+def test_only_ignored_files_are_no_table(tmp_path: Path) -> None:
     _write(tmp_path / "x.parquet.bak", 1)
     (tmp_path / "_SUCCESS").write_text("")
     with pytest.raises(TableNotFoundError, match="there are no data files"):
         _values(tmp_path)
 
 
-def test_what_a_writer_leaves_behind_is_not_opened(tmp_path: Path) -> None:
-    """Links to nowhere among leftovers are no error, which they are among data."""
+def test_ignored_files_are_not_opened(tmp_path: Path) -> None:
+    """Broken links among ignored files are no error, but among data files they are."""
     _write(tmp_path / "a.parquet", 1)
     (tmp_path / ".#lock").symlink_to("user@host.123:456")
     (tmp_path / "b.parquet.bak").symlink_to(tmp_path / "nowhere")

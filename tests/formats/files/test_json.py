@@ -1,4 +1,4 @@
-"""JSON lines: one type per key that holds every value exactly, or an error that names both places."""
+"""JSON lines: one type per key that holds every value exactly, or an error with both positions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from metastore_assets.storage.compression import open_decompressed
 from tests.formats.oracle import read_columns
 
 
-def test_blank_lines_are_counted_but_not_looked_at_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few kilobytes may unpack to millions of them; errors name the line of the file wherever pieces end."""
+def test_many_blank_lines_are_skipped_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes may decompress to millions of them. Errors have the right line wherever reads end."""
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"\n" * 30_000_000 + b'{"a": 1}\n'))
     start = process_time()
     summary = json_lines.JsonReader().summarize(
@@ -70,9 +70,11 @@ _TYPED: list[tuple[list[str], pa.DataType, list[Any]]] = [
 def test_a_type_holds_every_value(
     tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any] | None
 ) -> None:
-    """In one file or in one file per value; a key that is missing is null; the order is that of occurrence."""
-    together, apart = tmp_path / "together", tmp_path / "apart"
-    for folder in (together, apart):
+    """The type is the same for values in one file or in one file per value. A missing key is null. Columns keep their
+    order.
+    """
+    together, separate = tmp_path / "together", tmp_path / "apart"
+    for folder in (together, separate):
         folder.mkdir()
     lines = [f'{{"k": {row}, "a": {text}}}\n' for row, text in enumerate(texts)]
     snapshot = _snapshot(together, "".join(lines) + '\n \r\n{"k": 99}')
@@ -82,7 +84,7 @@ def test_a_type_holds_every_value(
     if values is not None:
         assert columns["a"] == [*values, None]
     assert snapshot.fragments[0].row_count == len(texts) + 1
-    split = _snapshot(apart, *lines)
+    split = _snapshot(separate, *lines)
     assert split.schema == snapshot.schema
     if values is not None:
         read = read_columns(split)
@@ -103,7 +105,7 @@ _CONFLICTS = [
 
 @pytest.mark.parametrize(("one", "other", "message"), _CONFLICTS)
 def test_values_that_no_type_holds_are_refused(tmp_path: Path, one: str, other: str, message: str) -> None:
-    """Naming the column and where each was first seen."""
+    """The error has the column, and where each kind of value occurs first."""
     with pytest.raises(TableFormatError, match=f"column .*{message}"):
         _snapshot(tmp_path, f'{{"a": {one}}}\n', f'{{"b": 1}}\n{{"a": {other}}}\n')
 
@@ -122,8 +124,8 @@ def test_values_that_no_type_holds_are_refused(tmp_path: Path, one: str, other: 
         ("".join(f'{{"k{number}": 1}}\n' for number in range(10_001)), "more than 10000 different keys"),
     ],
 )
-def test_a_file_that_is_no_json_lines_is_told_by_line(tmp_path: Path, content: str, message: str) -> None:
-    """Alone it is no table; beside a good file it is a fragment that fails."""
+def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str, message: str) -> None:
+    """A table of only this file is an error. Beside another file, it is a fragment that fails."""
     with pytest.raises(TableFormatError, match=rf"0\.json.*{message}"):
         _snapshot(tmp_path, content)
     snapshot = _snapshot(tmp_path, content, '{"a": 7}\n')
@@ -136,7 +138,7 @@ def test_a_file_that_is_no_json_lines_is_told_by_line(tmp_path: Path, content: s
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.ndjson.zst", "a.json.bz2", "a.json.lz4"])
 def test_compressed_files(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By suffix; read in batches; cut off they are an error."""
+    """The suffix names the compression. A truncated file is an error."""
     monkeypatch.setattr(json_lines, "_BATCH_ROWS", 10)
     content = "".join(f'{{"a": {number}}}\n' for number in range(1000)).encode()
     codec = {"gz": "gzip", "zst": "zstd", "bz2": "bz2", "lz4": "lz4"}[name.rpartition(".")[2]]
@@ -152,8 +154,8 @@ def test_compressed_files(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyP
         table.snapshot()
 
 
-def test_a_file_that_is_not_what_its_name_says(tmp_path: Path) -> None:
-    """Plain text in .gz, UTF-16, gzip in gzip, and a byte order mark, which is no part of the first key."""
+def test_files_that_contradict_their_names(tmp_path: Path) -> None:
+    """Plain text in .gz, UTF-16, gzip in gzip, and a byte order mark, which is not part of the first key."""
     (tmp_path / "a.json.gz").write_bytes(b'{"a": 1}\n')
     assert read_columns(_snapshot(tmp_path)) == {"a": [1]}
     (tmp_path / "a.json.gz").write_bytes(gzip.compress('{"a": 1}\n'.encode("utf-16")))
@@ -184,8 +186,8 @@ _ROWS = st.fixed_dictionaries(
 
 
 @given(st.lists(_ROWS, min_size=1, max_size=8).filter(any))
-def test_rows_come_back_as_python_wrote_them(rows: list[dict[str, Any]]) -> None:
-    """Whatever keys they have."""
+def test_rows_that_python_writes_are_read_back(rows: list[dict[str, Any]]) -> None:
+    """Keys may be any text."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         snapshot = open_table_format(TableConfig(name="t", uri=folder)).snapshot()
@@ -202,15 +204,15 @@ def test_rows_come_back_as_python_wrote_them(rows: list[dict[str, Any]]) -> None
     assert set(columns) == {name for row in rows for name in row}
 
 
-def test_objects_without_any_key_are_refused(tmp_path: Path) -> None:
-    """A table without columns has no place for the number of its rows; beside others they are rows of nulls."""
+def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
+    """A table without columns cannot have rows. Beside other objects, they are rows of nulls."""
     with pytest.raises(TableFormatError, match=r"\bkey\b"):
         _snapshot(tmp_path, "{}\n{}\n")
     assert read_columns(_snapshot(tmp_path, "{}\n{}\n", '{"a": 1}\n'))["a"].count(None) == 2
 
 
-def test_a_column_of_a_folder_is_text(tmp_path: Path) -> None:
-    """Also where a file further up has numbers in it."""
+def test_partition_columns_are_text(tmp_path: Path) -> None:
+    """This holds if a file above the folders has numbers in the column."""
     (tmp_path / "d=1").mkdir()
     (tmp_path / "d=1" / "a.json").write_text('{"a": 1}\n')
     (tmp_path / "b.json").write_text('{"a": 2, "d": 7}\n')

@@ -1,4 +1,4 @@
-"""Folders in, of and above tables of other formats are never read as plain files: dead files would count."""
+"""Folders in, of and above tables of other formats are not read as plain files, because removed files would count."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}
 
 @pytest.fixture(params=_KINDS, ids=lambda kind: kind.__name__)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    """A partitioned table with a row that was deleted."""
+    """Return a partitioned table from which a row was deleted."""
     table: Table = request.param(tmp_path / "lake" / "sales é")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(6)])
     table.delete([2])
@@ -41,7 +41,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def _refusal(uri: Path, said: str = "removed and superseded files would count", **rest: object) -> str:
-    """What is said wherever the table is asked for, whether its format is found out or given."""
+    """Return the message of the error, which must be the same with a detected and a configured format."""
     messages = set()
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))  # type: ignore[arg-type]
@@ -59,14 +59,14 @@ def _folders_with_data(folder: Path) -> set[Path]:
     return {parent for file in files for parent in file.parents if parent != folder and folder in parent.parents}
 
 
-def test_what_lies_in_a_table_is_refused_with_the_tables_place(table: Table, tmp_path: Path) -> None:
-    """Each folder at any depth, each file, whatever is filtered, and links to them."""
+def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
+    """This holds for each folder at any depth, each file, any filter, and links to them."""
     folders = _folders_with_data(table.folder)
     assert folders
     file = next(path for path in folders.pop().rglob("*.parquet"))
-    for place in (*folders, file):
-        message = _refusal(place)
-        assert f"{place} lies inside the {_NAMES[table.kind]} table {table.folder}, " in message
+    for folder in (*folders, file):
+        message = _refusal(folder)
+        assert f"{folder} lies inside the {_NAMES[table.kind]} table {table.folder}, " in message
         assert message.endswith(f"; name {table.folder}, and filter with `partitions` (`--partition`)")
     link = tmp_path / "link"
     link.symlink_to(file.parent)
@@ -81,16 +81,16 @@ def test_what_lies_in_a_table_is_refused_with_the_tables_place(table: Table, tmp
     assert str(table.folder) in _refusal(plain.parent)
 
 
-def test_a_folder_that_looks_like_a_table_from_another_place_only(table: Table, tmp_path: Path) -> None:
-    """A link to a folder elsewhere, inside of a table: a partition that was moved to another disk."""
+def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) -> None:
+    """A link to a folder on another disk lies inside of a table, so that it is a moved partition."""
     partition = next(path for path in _folders_with_data(table.folder) if list(path.glob("*.parquet")))
     shutil.move(partition, tmp_path / "elsewhere")
     partition.symlink_to(tmp_path / "elsewhere")
     assert str(table.folder) in _refusal(partition)
 
 
-def test_what_holds_a_table_is_refused_with_the_tables_place(table: Table, tmp_path: Path) -> None:
-    """Its parent, and the parent's parent; also where only some partitions are asked for."""
+def test_folders_above_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
+    """This holds for the parent and its parent, also if only some partitions are selected."""
     pq.write_table(pa.table({"id": [7]}), tmp_path / "own.parquet")
     for above in (table.folder.parent, tmp_path):
         said = f"{above} holds the {_NAMES[table.kind]} table {table.folder}, "
@@ -98,16 +98,16 @@ def test_what_holds_a_table_is_refused_with_the_tables_place(table: Table, tmp_p
         assert said in _refusal(above, partitions={"day": ("a",)})
 
 
-def test_a_table_is_not_plain_files_because_somebody_says_so(table: Table) -> None:
-    """`format: files` on the table's own folder."""
+def test_a_table_cannot_be_declared_as_plain_files(table: Table) -> None:
+    """`format: files` on the folder of a table is refused."""
     plain = open_table_format(TableConfig(name="t", uri=str(table.folder), format="files"))
     for ask in (plain.snapshot, plain.current):
         with pytest.raises(TableFormatError, match=f"{_NAMES[table.kind]}.*`format: files`"):
             ask()
 
 
-def test_a_table_in_the_folder_of_a_table_is_a_table_of_its_own(table: Table) -> None:
-    """Both are read by their own metadata; what is not in the inner one is the outer one's."""
+def test_a_table_in_the_folder_of_another_table(table: Table) -> None:
+    """Each is read by its own metadata. Files outside of the inner table belong to the outer table."""
     inner = DeltaCopyOnWrite(table.folder / "nested" / "inner")
     inner.append([(100, "inner", "a"), (101, "inner", "b")])
     assert sorted(read_rows(inner.snapshot()))[0][0] == 100
@@ -118,7 +118,7 @@ def test_a_table_in_the_folder_of_a_table_is_a_table_of_its_own(table: Table) ->
 
 
 def test_the_tables_that_a_folder_holds_are_named(tmp_path: Path) -> None:
-    """All of two, the first of many."""
+    """The message names two tables, or the first of many."""
     for number in range(5):
         DeltaCopyOnWrite(tmp_path / f"t{number}").append([(number, "x", "a")])
         if number == 1:
@@ -129,49 +129,49 @@ def test_the_tables_that_a_folder_holds_are_named(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
-    """Copied out of it, it still says what it is, and nothing says which of its files are live."""
+    """Its marker file shows the format, but nothing shows which of its files are live."""
     table = HudiCopyOnWrite(tmp_path / "t")
     table.append([(1, "x", "a"), (2, "x", "b")])
     shutil.copytree(table.folder / "day=a", tmp_path / "out" / "day=a")
-    for place in (tmp_path / "out", tmp_path / "out" / "day=a"):
-        assert f"{tmp_path}/out/day=a is a partition of a Hudi table" in _refusal(place)
+    for folder in (tmp_path / "out", tmp_path / "out" / "day=a"):
+        assert f"{tmp_path}/out/day=a is a partition of a Hudi table" in _refusal(folder)
     for marker in (tmp_path / "out").rglob(".hoodie_partition_metadata*"):
         marker.unlink()
     assert len(read_rows(open_table_format(TableConfig(name="t", uri=str(tmp_path / "out"))).snapshot())) == 1
 
 
-def test_what_only_looks_like_a_table_is_none(tmp_path: Path) -> None:
-    """Empty and unrelated folders of those names, above and below, and files with the names of folders."""
+def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
+    """Empty and unrelated folders with such names, above and below, and files with the names of folders."""
     data = tmp_path / "a" / "b" / "data"
     data.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2]}), data / "x.parquet")
-    for place in (tmp_path, tmp_path / "a", data):
-        (place / "_delta_log").mkdir()
-        (place / "_delta_log" / "notes.json").write_text("{}")
-        (place / ".hoodie").mkdir()
-        (place / ".hoodie" / "readme").write_text("")
-    for place in (tmp_path, tmp_path / "a"):
-        (place / "metadata").mkdir()
-        (place / "metadata" / "users.json").write_text("[]")
-        (place / "metadata" / "users.metadata.json").write_text('{"location": "Paris", "users": 3}')
-        (place / "metadata" / "v1.metadata.json").write_text('{"version": 1}')
-        (place / "metadata" / "notes.metadata.json").write_text("no JSON")
-        (place / "metadata" / "00000-gone.metadata.json").symlink_to(tmp_path / "nowhere")
+    for folder in (tmp_path, tmp_path / "a", data):
+        (folder / "_delta_log").mkdir()
+        (folder / "_delta_log" / "notes.json").write_text("{}")
+        (folder / ".hoodie").mkdir()
+        (folder / ".hoodie" / "readme").write_text("")
+    for folder in (tmp_path, tmp_path / "a"):
+        (folder / "metadata").mkdir()
+        (folder / "metadata" / "users.json").write_text("[]")
+        (folder / "metadata" / "users.metadata.json").write_text('{"location": "Paris", "users": 3}')
+        (folder / "metadata" / "v1.metadata.json").write_text('{"version": 1}')
+        (folder / "metadata" / "notes.metadata.json").write_text("no JSON")
+        (folder / "metadata" / "00000-gone.metadata.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "a" / "b" / "_delta_log").write_text("")
     (tmp_path / "a" / "b" / "metadata").write_text("")
-    for place in (data, data / "x.parquet"):
-        table = open_table_format(TableConfig(name="t", uri=str(place), format="files"))
+    for folder in (data, data / "x.parquet"):
+        table = open_table_format(TableConfig(name="t", uri=str(folder), format="files"))
         assert read_columns(table.snapshot()) == {"id": [1, 2]}
         assert table.current().id == table.snapshot_id()
 
 
-def test_unrelated_metadata_beside_data_are_data_or_in_the_way(tmp_path: Path) -> None:
-    """JSON files that are named as Iceberg names its own, in a folder that is named so, are rows of a table of JSON."""
+def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
+    """JSON files with the names of Iceberg metadata, in a folder `metadata`, are rows of a table of JSON lines."""
     (tmp_path / "metadata").mkdir()
     for name in ("users", "groups"):
         (tmp_path / "metadata" / f"{name}.metadata.json").write_text(f'{{"location": "Paris", "name": "{name}"}}')
-    for place in (tmp_path, tmp_path / "metadata"):
-        columns = read_columns(open_table_format(TableConfig(name="t", uri=str(place))).snapshot())
+    for folder in (tmp_path, tmp_path / "metadata"):
+        columns = read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())
         assert sorted(columns["name"]) == ["groups", "users"]
     damaged = tmp_path / "metadata" / "v2.metadata.json"
     damaged.write_text('{"format-version": 2, "loc')
@@ -182,8 +182,8 @@ def test_unrelated_metadata_beside_data_are_data_or_in_the_way(tmp_path: Path) -
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
 
 
-def test_what_must_not_be_looked_into_above_holds_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a folder below one is not so sure."""
+def test_folders_without_access_above_are_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder below the location without access may be a table, and is refused."""
     table = DeltaCopyOnWrite(tmp_path / "t")
     table.append([(1, "x", "a")])
     original = Location.names
@@ -200,22 +200,23 @@ def test_what_must_not_be_looked_into_above_holds_no_table(tmp_path: Path, monke
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
 
 
-def test_the_root_of_the_disk_is_the_end(tmp_path: Path) -> None:
-    """A location is in all folders above it, once."""
+def test_the_search_ends_at_the_root(tmp_path: Path) -> None:
+    """The search visits each folder above a location once."""
     location: Location | None = Location.of(str(tmp_path))
-    seen = []
+    visited = []
     while location := location.parent if location else None:
-        seen.append(location.uri)
-    assert seen == [str(parent) for parent in tmp_path.parents]
-    assert seen[-1] == "/"
+        visited.append(location.uri)
+    assert visited == [str(parent) for parent in tmp_path.parents]
+    assert visited[-1] == "/"
     bucket = Location.of("s3://bucket/a/b")
-    assert [place.uri for place in (bucket.parent, bucket.parent.parent) if place] == ["s3://bucket/a", "s3://bucket"]  # type: ignore[union-attr]
+    assert [folder.uri for folder in (bucket.parent, bucket.parent.parent) if folder] == [
+        "s3://bucket/a",
+        "s3://bucket",
+    ]  # type: ignore[union-attr]
     assert Location.of("s3://bucket").parent is None
 
 
-def test_a_relative_location_is_looked_up_from_where_the_process_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_location_is_resolved_by_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = DeltaCopyOnWrite(tmp_path / "t")
     table.append([(1, "x", "a")])
     monkeypatch.chdir(tmp_path / "t" / "day=a")

@@ -1,4 +1,4 @@
-"""Folders that say partition values by their place, and filters that are applied before folders are listed."""
+"""Partition values from folder names by a template, and filters that are applied before folders are listed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _write(path: Path, **columns: Any) -> None:
 
 
 def test_folders_by_date(tmp_path: Path) -> None:
-    """Integers are numbers, everything else is the text that it is; keys are of the values."""
+    """Integers are numbers, and other values are texts. Keys are built from the values."""
     for number, day in enumerate(("2024/01/31", "2024/12/01", "2023/01/31")):
         _write(tmp_path / day / "x.parquet", a=[number])
     (tmp_path / "_SUCCESS").write_bytes(b"")
@@ -67,7 +67,7 @@ def test_folders_by_date(tmp_path: Path) -> None:
     ],
 )
 def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, Any] | None) -> None:
-    """Fixed parts around placeholders are themselves; values are as they stand there; hidden folders are hidden."""
+    """Fixed text around placeholders must match. Hidden folders are ignored."""
     _write(tmp_path / path / "x.parquet", a=[1])
     if values is None:
         with pytest.raises(TableNotFoundError):
@@ -91,7 +91,7 @@ def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, A
     ],
 )
 def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message: str) -> None:
-    """With the path and the template: left out silently, its rows would be missing."""
+    """The error has the path and the template. If the folder were ignored, rows would be missing."""
     _write(tmp_path / "2024/01/31/x.parquet", a=[1])
     _write(tmp_path / path / "y.parquet", a=[1])
     with pytest.raises(TableFormatError, match=rf"y\.parquet.*{message}"):
@@ -112,22 +112,22 @@ def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message:
         ("{a}//{b}", "placeholders are"),
     ],
 )
-def test_wrong_templates_are_named(tmp_path: Path, template: Any, message: str) -> None:
-    """When the table is opened."""
+def test_invalid_templates_are_named(tmp_path: Path, template: Any, message: str) -> None:
+    """The error is raised when the table is opened."""
     _write(tmp_path / "x.parquet", a=[1])
     with pytest.raises(ConfigError, match=rf"'t'.*options\.template.*{message}"):
         _table(tmp_path, template)
 
 
 def test_another_template_is_another_fragment(tmp_path: Path) -> None:
-    """The same file has other values in its rows."""
+    """The partition values are part of the rows."""
     _write(tmp_path / "1" / "x.parquet", a=[1])
     ids = {_table(tmp_path, template).snapshot().fragments[0].id for template in ("{a}", "{b}", None)}
     assert len(ids) == 3
 
 
 def test_files_have_no_history(tmp_path: Path) -> None:
-    """What they held at another time nobody knows."""
+    """A time or version is refused."""
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path, at="2024-01-01")
     for ask in (table.snapshot, table.snapshot_id, table.current):
@@ -144,18 +144,20 @@ _PATTERNS = st.lists(st.sampled_from(["a", "a*", "*", "?b", "x/y", "__HIVE_DEFAU
     st.dictionaries(st.sampled_from(["p", "q"]), _PATTERNS, max_size=2),
     st.booleans(),
 )
-def test_a_filter_before_listing_leaves_what_one_afterwards_leaves(
+def test_a_filter_of_folders_equals_a_filter_of_partitions(
     folders: set[tuple[str, str]], patterns: dict[str, list[str]], by_template: bool
 ) -> None:
-    """With the same ids, and without a look into folders that are left out."""
+    """The ids are the same, and excluded folders are not listed."""
     template = "p={p}/q={q}" if by_template else None
     with tempfile.TemporaryDirectory() as name:
         for number, (p, q) in enumerate(sorted(folders)):
             _write(Path(name) / f"p={p}" / f"q={q}" / "x.parquet", a=[number])
-        whole = _table(Path(name), template).snapshot()
-        filter_ = PartitionFilter.of({column: tuple(own) for column, own in patterns.items()}).bind("t", {})
+        unfiltered = _table(Path(name), template).snapshot()
+        filter_ = PartitionFilter.of({column: tuple(texts) for column, texts in patterns.items()}).bind("t", {})
         wanted = [
-            fragment for fragment in whole.fragments if filter_.may_match(decode_partition_key(fragment.partition_key))
+            fragment
+            for fragment in unfiltered.fragments
+            if filter_.may_match(decode_partition_key(fragment.partition_key))
         ]
         table = _table(Path(name), template, partitions=patterns)
         if not wanted:
@@ -165,11 +167,13 @@ def test_a_filter_before_listing_leaves_what_one_afterwards_leaves(
         snapshot = table.snapshot()
         assert [(f.id, f.partition_key) for f in snapshot.fragments] == [(f.id, f.partition_key) for f in wanted]
         assert table.snapshot_id() == snapshot.id
-        assert read_columns(snapshot) == read_columns(whole, wanted)
+        assert read_columns(snapshot) == read_columns(unfiltered, wanted)
 
 
-def test_folders_that_are_left_out_are_not_looked_into(tmp_path: Path) -> None:
-    """Broken files and unreadable folders below are no concern; a column that is none is told."""
+def test_excluded_folders_are_not_listed(tmp_path: Path) -> None:
+    """Broken files and unreadable folders in excluded partitions do not matter. An unknown column in the filter is an
+    error.
+    """
     _write(tmp_path / "day=1" / "x.parquet", a=[1])
     (tmp_path / "day=2").mkdir()
     (tmp_path / "day=2" / "README").write_text("no data")

@@ -1,4 +1,4 @@
-"""Folders that Spark's streaming wrote: the log in them says which files count."""
+"""Folders that Spark's structured streaming wrote: their log lists the committed files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Sink:
-    """Writes files and batches as Spark does."""
+    """Writes files and batches like Spark."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,7 +47,7 @@ class _Sink:
 
 @pytest.fixture
 def sink(tmp_path: Path) -> _Sink:
-    """Two committed batches, and a file of an attempt that failed."""
+    """Return a folder with two committed batches, and a file of a failed attempt."""
     result = _Sink(tmp_path / "lake" / "sïnk a%2Fb")
     result.batch("0", [result.file("part-0.parquet", 0)])
     result.batch("1", [result.file("part-1.parquet", 1)])
@@ -66,8 +66,8 @@ def _ids(folder: Path, **rest: Any) -> list[int]:
     return sorted(read_columns(_open(folder, **rest))["id"])
 
 
-def test_committed_files_count(sink: _Sink) -> None:
-    """And no others; each batch is another state."""
+def test_only_committed_files_are_read(sink: _Sink) -> None:
+    """Files that are not in the log do not count. Each batch changes the snapshot id."""
     assert _ids(sink.folder) == [0, 1]
     before = _open(sink.folder).id
     sink.file("part-2.parquet", 2)
@@ -80,7 +80,7 @@ def test_committed_files_count(sink: _Sink) -> None:
 
 
 def test_compacted_batches(sink: _Sink) -> None:
-    """A compaction stands for all batches before it, which may be gone; later batches add and delete."""
+    """A compacted batch replaces all batches before it, which may be removed. Later batches add and delete files."""
     sink.batch("2.compact", ["part-1.parquet"])
     assert _ids(sink.folder) == [1]
     for name in ("0", "1"):
@@ -93,7 +93,7 @@ def test_compacted_batches(sink: _Sink) -> None:
 
 
 def test_partitions_and_filters(sink: _Sink) -> None:
-    """Files of partitions that are left out need not be there."""
+    """Files of excluded partitions may be missing."""
     paths = [sink.file(f"d=x {number}%2Fy/part-{number}.parquet", number) for number in (2, 3)]
     sink.batch("2", paths)
     snapshot = _open(sink.folder)
@@ -101,19 +101,19 @@ def test_partitions_and_filters(sink: _Sink) -> None:
     assert sorted(read_columns(snapshot)["id"]) == [0, 1, 2, 3]
     (sink.folder / paths[1]).unlink()
     assert _ids(sink.folder, partitions={"d": ("x 2/y",)}) == [0, 1, 2]
-    with pytest.raises(TableFormatError, match=r"part-3\.parquet"):
+    with pytest.raises(TableFormatError, match=r"part-3\.parquet.*_spark_metadata"):
         _open(sink.folder)
 
 
 def test_a_folder_that_was_moved(sink: _Sink, tmp_path: Path) -> None:
-    """Recorded locations are absolute: partitions and names of files are what stays."""
+    """The log has absolute paths, of which only partition folders and file names still match."""
     sink.batch("2", [sink.file("d=1/e=2/part-2.parquet", 2)])
     sink.folder.rename(tmp_path / "moved")
     assert _ids(tmp_path / "moved") == [0, 1, 2]
 
 
-def test_logs_that_are_not_complete(sink: _Sink) -> None:
-    """Which files count is not known, so none is read."""
+def test_incomplete_logs_are_refused(sink: _Sink) -> None:
+    """An incomplete log is an error, because the committed files are unknown."""
     sink.batch("3", [])
     with pytest.raises(TableFormatError, match="_spark_metadata/2"):
         _open(sink.folder)
@@ -126,8 +126,8 @@ def test_logs_that_are_not_complete(sink: _Sink) -> None:
             _open(sink.folder)
 
 
-def test_before_the_first_batch(tmp_path: Path) -> None:
-    """What lies there was not committed. A folder of that name with other things in it says nothing."""
+def test_a_log_without_batches(tmp_path: Path) -> None:
+    """Files without a batch are not committed. A folder of this name with other files is no log."""
     sink = _Sink(tmp_path / "t")
     sink.file("part-0.parquet", 0)
     with pytest.raises(TableNotFoundError, match="has not committed a batch"):
@@ -137,18 +137,18 @@ def test_before_the_first_batch(tmp_path: Path) -> None:
 
 
 def test_folders_above_and_below(sink: _Sink) -> None:
-    """The log is that of one folder: others are refused with its place."""
+    """The log belongs to one folder. Folders above and below it are refused with its path."""
     sink.batch("2", [sink.file("d=1/part-2.parquet", 2)])
     said = "of which removed and superseded files would count if they were read as plain files; name "
     with pytest.raises(TableFormatError, match=rf"\bSpark\b.*{sink.folder}.*{said}"):
         _open(sink.folder.parent)
-    for place in (sink.folder / "d=1", sink.folder / "part-0.parquet"):
+    for path in (sink.folder / "d=1", sink.folder / "part-0.parquet"):
         with pytest.raises(TableFormatError, match=rf"\bSpark\b.*{sink.folder}.*{said}"):
-            _open(place)
+            _open(path)
 
 
-def test_a_folder_that_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's own reader is the oracle."""
+def test_rows_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows are those that Spark's reader returns."""
     source, out = tmp_path / "source", tmp_path / "öut a=b"
     for number in range(2):
         frame = spark.createDataFrame([(number, f"x {number % 2}/é")], "id int, d string").coalesce(1)

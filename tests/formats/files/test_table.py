@@ -34,7 +34,7 @@ def _write(path: Path, **columns: Any) -> None:
 
 
 def test_partitions_are_the_folders(tmp_path: Path) -> None:
-    """Values are text as decoded, null is Hive's word for it; the columns come behind those of the files."""
+    """Values are decoded texts, and Hive's text for null is null. Partition columns follow the columns of the files."""
     folders = {
         "day=2024-01-01/c=FR": ("2024-01-01", "FR"),
         "day=2024-01-01/c=a%2Fb%25 %C3%A9": ("2024-01-01", "a/b% é"),
@@ -59,8 +59,8 @@ def test_partitions_are_the_folders(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_further_up_has_its_values_in_its_rows(tmp_path: Path) -> None:
-    """Where a folder's column is missing from the path it is read from the file, as text; else it is null."""
+def test_a_file_above_the_folders_has_partition_values_in_its_rows(tmp_path: Path) -> None:
+    """A partition column that is missing in the path is read from the file as text, or is null."""
     _write(tmp_path / "day=1" / "c=x" / "1.parquet", a=[1])
     _write(tmp_path / "day=1" / "2.parquet", a=[2, 3], c=[7, None])
     _write(tmp_path / "3.parquet", a=[4])
@@ -72,7 +72,7 @@ def test_a_file_further_up_has_its_values_in_its_rows(tmp_path: Path) -> None:
 
 
 def test_hidden_and_temporary_files_are_no_data(tmp_path: Path) -> None:
-    """As Spark and Hive leave them behind; a partition column may start with an underscore."""
+    """Names are those that Spark and Hive use. A partition column may start with an underscore."""
     _write(tmp_path / "_x=1" / "a.parquet", a=[1])
     for name in ("_SUCCESS", ".a.parquet.crc", "_temporary/0/b.parquet", ".hidden/c.parquet", "d.parquet._COPYING_"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def test_hidden_and_temporary_files_are_no_data(tmp_path: Path) -> None:
     assert read_columns(snapshot) == {"a": [1], "_x": ["1"]}
 
 
-def test_kinds_are_told_by_suffix_or_by_content(tmp_path: Path) -> None:
+def test_kinds_are_recognised_by_suffix_or_content(tmp_path: Path) -> None:
     """Hive and Impala write Parquet files without a suffix."""
     _write(tmp_path / "000000_0", a=[1])
     _write(tmp_path / "x.PARQUET", a=[2])
@@ -90,7 +90,7 @@ def test_kinds_are_told_by_suffix_or_by_content(tmp_path: Path) -> None:
 
 
 def test_a_single_file_is_a_table(tmp_path: Path) -> None:
-    """Unpartitioned, whatever the folders above it are called."""
+    """It has no partitions, whatever its folders are called."""
     _write(tmp_path / "day=1" / "x.parquet", a=[1, 2])
     table = _table(tmp_path / "day=1" / "x.parquet")
     snapshot = table.snapshot()
@@ -102,24 +102,24 @@ def test_a_single_file_is_a_table(tmp_path: Path) -> None:
     assert open_table_format(TableConfig(name="t", uri=(tmp_path / "day=1").as_uri())).snapshot().fragments
 
 
-def test_a_look_and_the_snapshot_after_it_are_of_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next snapshot is of another: nothing older than a look is ever told."""
+def test_current_and_the_next_snapshot_share_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot after it lists again, so that it is never older than `current()`."""
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path)
     scanned = []
     plain = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: scanned.append(path) or plain(path))
-    seen = table.current()
+    reference = table.current()
     _write(tmp_path / "y.parquet", a=[2])
-    assert table.snapshot().reference == seen
+    assert table.snapshot().reference == reference
     assert scanned.count(str(tmp_path)) == 1
     assert len(table.snapshot().fragments) == 2
-    assert table.current() == table.snapshot().reference != seen
+    assert table.current() == table.snapshot().reference != reference
 
 
 @pytest.mark.parametrize("name", ["_SUCCESS", "nothing"])
 def test_a_folder_without_data_files_is_no_table(tmp_path: Path, name: str) -> None:
-    """Neither is a folder that is not there."""
+    """A missing folder is an error too."""
     (tmp_path / name).write_bytes(b"")
     for folder in (tmp_path, tmp_path / "missing"):
         for ask in (_table(folder).snapshot, _table(folder).snapshot_id):
@@ -138,7 +138,7 @@ def test_a_folder_without_data_files_is_no_table(tmp_path: Path, name: str) -> N
     ],
 )
 def test_a_file_without_a_reader_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    """Left out silently, its rows would be missing."""
+    """If it were ignored, rows would be missing."""
     _write(tmp_path / "a.parquet", a=[1])
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
@@ -147,7 +147,7 @@ def test_a_file_without_a_reader_is_named(tmp_path: Path, name: str, content: by
 
 
 def test_kinds_of_files_do_not_mix(tmp_path: Path) -> None:
-    """One of each is named."""
+    """The message names one file of each kind."""
     _write(tmp_path / "a.parquet", a=[1])
     (tmp_path / "b.csv").write_text("a\n1\n")
     with pytest.raises(TableFormatError, match=r"mixes.*a\.parquet.*b\.csv"):
@@ -155,7 +155,7 @@ def test_kinds_of_files_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_one_schema_for_all_files(tmp_path: Path) -> None:
-    """Columns by name, in order of first occurrence; types widened; what a file lacks is null."""
+    """Columns are matched by name, types are widened, and missing columns are null."""
     _write(tmp_path / "1.parquet", a=pa.array([1], pa.int8()), b=pa.array([{"x": 1}]), n=pa.nulls(1))
     _write(tmp_path / "2.parquet", c=["t"], a=pa.array([2**40]), b=pa.array([{"y": [1.5], "x": 2.5}]))
     _write(tmp_path / "3.parquet", n=["n"], a=pa.array([None], pa.int16()), b=pa.nulls(1))
@@ -178,8 +178,8 @@ def test_one_schema_for_all_files(tmp_path: Path) -> None:
     ]
 
 
-def test_schemas_that_differ_anywhere_are_told_apart(tmp_path: Path) -> None:
-    """By names above a leaf, units, or lengths: footers that were seen before are not read twice."""
+def test_similar_schemas_are_distinguished(tmp_path: Path) -> None:
+    """They differ in names above a leaf, units or lengths. The cache of schemas must not confuse them."""
     columns = [
         pa.array([{"x": 1}]),
         pa.array([{"x": 1}], pa.struct([("x", pa.int32())])),
@@ -240,7 +240,7 @@ _VALUES: list[tuple[pa.DataType, list[Any], pa.DataType | None]] = [
 def test_every_type_that_parquet_files_declare_is_read(
     tmp_path: Path, stored: pa.DataType, values: list[Any], read: pa.DataType | None
 ) -> None:
-    """As plain types: what Arrow's own schema in the file makes of a column is a matter of encoding."""
+    """Columns have plain types, whatever the Arrow schema in the file says."""
     if stored == pa.bool8():
         array = pa.ExtensionArray.from_storage(stored, pa.array(values, pa.bool_()).cast(pa.int8()))
     else:
@@ -248,12 +248,12 @@ def test_every_type_that_parquet_files_declare_is_read(
     _write(tmp_path / "a.parquet", a=array)
     snapshot = _snapshot(tmp_path)
     assert snapshot.schema.field("a").type == (stored if read is None else read)
-    found = read_columns(snapshot)["a"]
-    assert found == values
+    read_values = read_columns(snapshot)["a"]
+    assert read_values == values
 
 
 def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
-    """Nested too, for the years 1 to 9999."""
+    """Nested timestamps too, for the years 1 to 9999."""
     values = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     array = pa.array(values, pa.timestamp("us"))
     nested = pa.array([{"a": [value]} for value in values], pa.struct([("a", pa.list_(pa.timestamp("us")))]))
@@ -263,8 +263,8 @@ def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
     assert read_columns(snapshot) == {"a": values, "s": [{"a": [value]} for value in values]}
 
 
-def test_int96_timestamps_beyond_64_bits_are_noticed() -> None:
-    """Arrow wraps around: then its readings in two units differ. Far but representable times are no error."""
+def test_int96_timestamps_beyond_64_bits_are_detected() -> None:
+    """Arrow overflows, so that values in two units differ. Distant but representable times are read."""
     far = pa.array([253_402_300_800_000_000, None], pa.timestamp("us"))
     assert not has_common_years(far)
     assert not has_common_years(
@@ -275,21 +275,21 @@ def test_int96_timestamps_beyond_64_bits_are_noticed() -> None:
         check_no_overflow(far, pa.array([361_746_257_437_964_157, None], pa.timestamp("ms")))
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    """Nobody can tell which is meant."""
+def test_duplicate_columns_are_refused(tmp_path: Path) -> None:
+    """A reference to the column would be ambiguous."""
     pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.parquet")
     with pytest.raises(TableFormatError, match=r"a\.parquet.*columns.*'a'"):
         _snapshot(tmp_path)
 
 
-def test_names_that_differ_in_case_or_hold_dots_are_columns_of_their_own(tmp_path: Path) -> None:
-    """Names of files are exact."""
+def test_column_names_are_exact(tmp_path: Path) -> None:
+    """Column names are matched exactly."""
     _write(tmp_path / "a.parquet", a=[1], A=[2], **{"a.b": [3], "": [4], "s": pa.array([{"b": 5, "a.b": 6}])})
     assert read_columns(_snapshot(tmp_path)) == {"a": [1], "A": [2], "a.b": [3], "": [4], "s": [{"b": 5, "a.b": 6}]}
 
 
-def test_a_broken_file_does_not_keep_the_others_from_being_planned(tmp_path: Path) -> None:
-    """It is a fragment like the others, whose opening fails with its name; alone it is no table."""
+def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
+    """It is a fragment that fails with its path. A table of only this file is an error."""
     broken = tmp_path / "b.parquet"
     broken.write_bytes(b"PAR1 and nothing else PAR1")
     with pytest.raises(TableFormatError, match=str(broken)):
@@ -305,18 +305,18 @@ def test_a_broken_file_does_not_keep_the_others_from_being_planned(tmp_path: Pat
     assert not caught.value.missing
 
 
-def test_a_file_that_can_be_read_only_after_planning_is_not_read(tmp_path: Path) -> None:
-    """Its columns are not in the schema: they would be missing without a word. Planning again helps."""
+def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path) -> None:
+    """Its columns may be missing in the schema. The next plan reads it."""
     path = tmp_path / "a.parquet"
     _write(path, a=[1], b=[2])
     _write(tmp_path / "b.parquet", a=[3])
-    whole, times = path.read_bytes(), path.stat().st_mtime_ns
-    path.write_bytes(bytes(len(whole)))
+    content, times = path.read_bytes(), path.stat().st_mtime_ns
+    path.write_bytes(bytes(len(content)))
     os.utime(path, ns=(times, times))
     snapshot = _snapshot(tmp_path)
     assert snapshot.schema.names == ["a"]
     failed = next(fragment for fragment in snapshot.fragments if fragment.row_count is None)
-    path.write_bytes(whole)
+    path.write_bytes(content)
     os.utime(path, ns=(times, times))
     with pytest.raises(FragmentError, match=r"a\.parquet") as caught:
         failed.source.open()
@@ -324,8 +324,8 @@ def test_a_file_that_can_be_read_only_after_planning_is_not_read(tmp_path: Path)
     assert sorted(_snapshot(tmp_path).schema.names) == ["a", "b"]
 
 
-def test_an_id_is_of_the_content_and_not_of_the_place(tmp_path: Path) -> None:
-    """A touched file is another fragment; a table that is moved as a whole keeps its ids."""
+def test_ids_depend_on_content_and_not_on_location(tmp_path: Path) -> None:
+    """A touched file is another fragment. Moving the table does not change its ids."""
     _write(tmp_path / "t" / "a.parquet", a=[1])
     _write(tmp_path / "t" / "b.parquet", a=[2])
     before = _snapshot(tmp_path / "t")
@@ -338,7 +338,7 @@ def test_an_id_is_of_the_content_and_not_of_the_place(tmp_path: Path) -> None:
 
 
 def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
-    """By rows, and by the bytes that the footer tells of."""
+    """Bounds are rows, and bytes as the footer declares them."""
     texts = [f"{number:06}" * 10_000 for number in range(1500)]
     _write(tmp_path / "a.parquet", small=list(range(1500)), large=texts)
     _write(tmp_path / "b.parquet", small=list(range(400_000)), large=pa.nulls(400_000))
@@ -352,7 +352,7 @@ def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
 
 
 def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
-    """A link to a folder is a folder; one that leads into itself would never end."""
+    """A link to a folder is a folder. A link into itself would never end."""
     _write(tmp_path / "real" / "a.parquet", a=[1])
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "d=1").symlink_to(tmp_path / "real")
@@ -367,8 +367,8 @@ def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"headr": True}, {"delimiter": ",,"}])
-def test_wrong_options_are_refused_whatever_the_files(tmp_path: Path, options: dict[str, Any]) -> None:
-    """A typing error in the configuration is told at once."""
+def test_invalid_options_are_refused_for_files_of_any_kind(tmp_path: Path, options: dict[str, Any]) -> None:
+    """This also holds for options that the files do not need."""
     _write(tmp_path / "a.parquet", a=[1])
     with pytest.raises(ConfigError, match=f"options.{next(iter(options))}"):
         _table(tmp_path, **options).snapshot()

@@ -1,4 +1,4 @@
-"""Compressed text files are told by their first bytes, read to the last one, and an error where bytes are missing."""
+"""Compressed text files are recognised by their first bytes and read completely. Truncated files are an error."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _read(path: Path, data: bytes) -> dict[str, list[object]]:
 @pytest.mark.parametrize("packed", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
 @pytest.mark.parametrize("suffix", ["", ".gz", ".lz4"])
-def test_the_name_does_not_matter(tmp_path: Path, kind: str, packed: str, suffix: str) -> None:
-    """A small gzip file named `.csv` has its row; so has plain text that is named `.csv.gz`."""
+def test_content_decides_and_not_the_name(tmp_path: Path, kind: str, packed: str, suffix: str) -> None:
+    """A gzip file named `.csv` is decompressed, and plain text named `.csv.gz` is read."""
     path = tmp_path / f"x.{kind}{suffix}"
     assert _read(path, _PACK[packed](_CONTENTS[kind])) == {"a": [1], "b": ["x"]}
     assert _read(path, _CONTENTS[kind]) == {"a": [1], "b": ["x"]}
@@ -60,8 +60,8 @@ def test_the_name_does_not_matter(tmp_path: Path, kind: str, packed: str, suffix
 
 @pytest.mark.parametrize("packed", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
-def test_all_members_are_read(tmp_path: Path, kind: str, packed: str) -> None:
-    """Files that were put together, empty ones between them."""
+def test_concatenated_files_are_read_completely(tmp_path: Path, kind: str, packed: str) -> None:
+    """The file is a concatenation of compressed files, some of them empty."""
     pack, content = _PACK[packed], _CONTENTS[kind]
     more = content.splitlines(keepends=True)[-1]
     members = [content, b"", more * 20_000, more]
@@ -70,27 +70,27 @@ def test_all_members_are_read(tmp_path: Path, kind: str, packed: str) -> None:
 
 
 @pytest.mark.parametrize("packed", ["zst", "lz4"])
-def test_frames_without_content_are_nothing(tmp_path: Path, packed: str) -> None:
-    """As parallel compressors write them, also before the first frame."""
+def test_empty_frames_are_ignored(tmp_path: Path, packed: str) -> None:
+    """Parallel compressors write them, also before the first frame."""
     data = _PACK[packed](_CONTENTS["csv"])
     assert _read(tmp_path / f"x.csv.{packed}", _SKIPPABLE + data + _SKIPPABLE) == {"a": [1], "b": ["x"]}
 
 
 @pytest.mark.parametrize("packed", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
-def test_what_is_cut_off_is_told_with_the_file(tmp_path: Path, kind: str, packed: str) -> None:
-    """Wherever it is: never fewer rows."""
+def test_truncated_files_are_refused(tmp_path: Path, kind: str, packed: str) -> None:
+    """Truncation at any byte is an error, never fewer rows."""
     data = _PACK[packed](_CONTENTS[kind] * 3)
-    whole = _read(tmp_path / f"x.{kind}.{packed}", data + data) if kind == "json" else None
-    assert whole is None or whole["a"] == [1] * 6
+    all_rows = _read(tmp_path / f"x.{kind}.{packed}", data + data) if kind == "json" else None
+    assert all_rows is None or all_rows["a"] == [1] * 6
     for end in {1, 2, 3, 5, 9, len(data) // 2, len(data) - 4, len(data) - 1, len(data) + 2, 2 * len(data) - 1}:
         with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{packed}: "):
             _read(tmp_path / f"x.{kind}.{packed}", (data + data)[:end])
 
 
 @pytest.mark.parametrize("packed", _PACK)
-def test_damage_is_told(tmp_path: Path, packed: str) -> None:
-    """Garbage behind the last member is no end of it."""
+def test_corrupt_files_are_refused(tmp_path: Path, packed: str) -> None:
+    """Bytes after the last member are an error."""
     data = _PACK[packed](_CONTENTS["csv"])
     with pytest.raises(TableFormatError, match=r"x\.csv"):
         _read(tmp_path / "x.csv", data + b"1,y\n")
@@ -125,15 +125,15 @@ def _hadoop(data: bytes) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_has_no_reader_is_told(tmp_path: Path, name: str, data: bytes, said: str) -> None:
-    """By its name where bytes do not tell it."""
+def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    """The message names the compression by the file name if the bytes do not show it."""
     fault = "is not supported" if "compressed" in said else "cannot be read"
     with pytest.raises(TableFormatError, match=f"{name}: .*{fault}.*{said}"):
         _read(tmp_path / name, data)
 
 
-def test_a_name_that_says_compressed_is_not_believed_of_parquet(tmp_path: Path) -> None:
-    """Nor is what is inside: that is refused, since columns could not be read one by one."""
+def test_parquet_with_the_suffix_of_a_compression(tmp_path: Path) -> None:
+    """Parquet inside of a compressed file is refused, because columns cannot be read one by one."""
     frame = pl.DataFrame({"a": [1]})
     frame.write_parquet(tmp_path / "x.parquet.gz")
     assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == {"a": [1]}

@@ -1,4 +1,4 @@
-"""Types that hold the values of two files: the laws of a union, and that nothing is lost."""
+"""The union of the types of two files: its laws, and that no value changes."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ _TYPES = st.recursive(
 
 
 @given(_TYPES, _TYPES)
-def test_a_union_is_symmetric_and_absorbs(left: pa.DataType, right: pa.DataType) -> None:
-    """The order of files does not matter but for the order of fields; the union holds what it was made of."""
-    assert wider_type(left, left) == left
-    union = wider_type(left, right)
-    swapped = wider_type(right, left)
+def test_a_union_is_symmetric_and_absorbs(first: pa.DataType, second: pa.DataType) -> None:
+    """The order of files matters only for the order of fields. The union with one of its parts is the same."""
+    assert wider_type(first, first) == first
+    union = wider_type(first, second)
+    swapped = wider_type(second, first)
     assert (union is None) == (swapped is None)
     if union is not None:
         assert swapped is not None
         assert _sorted(union) == _sorted(swapped)
-        assert wider_type(union, left) == union
-        assert wider_type(union, right) == union
+        assert wider_type(union, first) == union
+        assert wider_type(union, second) == union
         assert canonical_type(union) == union
 
 
@@ -95,20 +95,20 @@ def _extremes(type_: pa.DataType) -> list[Any]:
     return []
 
 
-@pytest.mark.parametrize("left", [type_ for type_ in _LEAVES if _extremes(type_)], ids=str)
-def test_nothing_is_lost(left: pa.DataType) -> None:
-    """The extremes of a type are the same numbers and times in its union with any other."""
-    values = [*_extremes(left), None]
-    unions = [union for right in _LEAVES if (union := wider_type(left, right)) is not None]
-    assert left in unions
+@pytest.mark.parametrize("first", [type_ for type_ in _LEAVES if _extremes(type_)], ids=str)
+def test_unions_hold_the_extremes_of_both_types(first: pa.DataType) -> None:
+    """The extremes of a type are the same numbers and times in its union with any other type."""
+    values = [*_extremes(first), None]
+    unions = [union for second in _LEAVES if (union := wider_type(first, second)) is not None]
+    assert first in unions
     for union in unions:
-        found = cast_to_schema(pa.array(values, left), union, FieldMatcher())
-        assert found.type == union
-        assert found.to_pylist() == values
+        widened = cast_to_schema(pa.array(values, first), union, FieldMatcher())
+        assert widened.type == union
+        assert widened.to_pylist() == values
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "union"),
+    ("first", "second", "union"),
     [
         (pa.int32(), pa.int64(), pa.int64()),
         (pa.uint32(), pa.int8(), pa.int64()),
@@ -133,7 +133,7 @@ def test_nothing_is_lost(left: pa.DataType) -> None:
     ],
     ids=str,
 )
-def test_what_widens_to_what(left: pa.DataType, right: pa.DataType, union: pa.DataType | None) -> None:
-    """Spelled out: stored profiles depend on the types of columns."""
-    assert wider_type(left, right) == union
-    assert wider_type(right, left) == union
+def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.DataType | None) -> None:
+    """Unions are listed literally, because stored profiles depend on the types of columns."""
+    assert wider_type(first, second) == union
+    assert wider_type(second, first) == union

@@ -1,4 +1,4 @@
-"""Tables of formats that are not supported: recognised by their metadata or their files' names, never read as files."""
+"""Tables of unsupported formats are recognised by metadata or file names, and not read as plain files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PAIMON_SCHEMA = {
 }
 
 UUID = uuid.UUID(int=0x1EDA5AA23F3B4C0E9BB6F1C2A3D4E5F6)
-"""One for all: what names a test has to be the same in each process that runs tests."""
+"""A constant, because the names of parametrized tests must be the same in every process."""
 
 
 def _data(path: Path, rows: int = 2) -> Path:
@@ -41,7 +41,7 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """The message, which is the same whether the format is named or not, and whatever is asked for."""
+    """Return the message, which must be the same with a detected and a configured format, and for any selection."""
     messages = set()
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))
@@ -55,7 +55,7 @@ def _refusal(uri: Path, **rest: Any) -> str:
 
 @pytest.fixture
 def paimon(tmp_path: Path) -> Path:
-    """A partitioned Paimon table in which a row was updated, as its own writers lay it out."""
+    """Return a partitioned Paimon table in which a row was updated, in the layout of Paimon's writers."""
     table = tmp_path / "wh" / "db.db" / "t"
     for number in range(2):
         _data(table / "d=a" / "bucket-0" / f"data-{uuid.uuid4()}-{number}.parquet")
@@ -71,7 +71,7 @@ def paimon(tmp_path: Path) -> Path:
 
 
 def test_paimon_tables(paimon: Path) -> None:
-    """The table's folder, those above it, those in it, a file in it, and files that were copied out of it."""
+    """This holds for its folder, folders above and in it, its files, and copies of its files."""
     advice = "; Paimon tables are not supported: have Paimon write Iceberg metadata"
     assert f"{paimon} is the folder of a Paimon table{advice}" in _refusal(paimon)
     for above in (paimon.parent, paimon.parent.parent):
@@ -83,12 +83,12 @@ def test_paimon_tables(paimon: Path) -> None:
         assert advice in _refusal(below)
     copied = paimon.parent.parent.parent / "copied" / "bucket-0"
     bucket.rename(copied) if copied.parent.mkdir() is None else None
-    for place in (copied.parent, copied, next(copied.iterdir())):
-        assert "belongs to a Paimon table by its name" in _refusal(place)
+    for folder in (copied.parent, copied, next(copied.iterdir())):
+        assert "belongs to a Paimon table by its name" in _refusal(folder)
 
 
 def test_a_paimon_table_without_rows(paimon: Path) -> None:
-    """Is one as well."""
+    """It is recognised too."""
     for path in paimon.rglob("*.parquet"):
         path.unlink()
     assert "is the folder of a Paimon table" in _refusal(paimon)
@@ -110,11 +110,11 @@ def test_a_paimon_table_without_rows(paimon: Path) -> None:
     ],
 )
 def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -> None:
-    """From the table's folder, any folder in it, and the file itself."""
+    """This holds for the folder of the table, any folder in it, and the file itself."""
     file = _data(tmp_path / "t" / path)
     _data(tmp_path / "t" / "a.parquet")
-    for place in [file, *file.parents][: path.count("/") + 2]:
-        message = _refusal(place)
+    for folder in [file, *file.parents][: path.count("/") + 2]:
+        message = _refusal(folder)
         assert f"{file} belongs to a {format_} table by its name" in message
         assert f"{format_} tables are not supported: " in message
         assert "start its name" not in message
@@ -134,8 +134,8 @@ def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -
         f"_backup/ducklake-{UUID}.parquet",
     ],
 )
-def test_names_that_only_look_like_it(tmp_path: Path, path: str) -> None:
-    """Are plain files."""
+def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
+    """They are read as plain files."""
     _data(tmp_path / path)
     if path.startswith("_"):
         _data(tmp_path / "x.parquet")
@@ -158,17 +158,17 @@ def test_names_that_only_look_like_it(tmp_path: Path, path: str) -> None:
     ],
 )
 def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
-    """And nobody is advised to rename what may belong to a table."""
+    """The message does not advise to rename a file that may belong to a table."""
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"LANC some bytes")
-    for place in (tmp_path, path):
-        assert f"{path} is {said}, which is not supported: export the rows to Parquet" in _refusal(place)
+    for folder in (tmp_path, path):
+        assert f"{path} is {said}, which is not supported: export the rows to Parquet" in _refusal(folder)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
-def test_delete_files_of_a_table_that_is_gone(tmp_path: Path, kind: str) -> None:
-    """By the numbers that Iceberg reserves for their columns."""
+def test_delete_files_of_a_removed_table(tmp_path: Path, kind: str) -> None:
+    """The field ids that Iceberg reserves show that they are delete files."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     writer.position_deletes([("x", 0)], format_=kind)
     writer.folder.rename(tmp_path / "copy")
@@ -181,7 +181,7 @@ def test_delete_files_of_a_table_that_is_gone(tmp_path: Path, kind: str) -> None
 
 @pytest.mark.parametrize("name", ["impala_v2_partitioned_position_deletes_orc", "impala_v2_delete_both_eq_and_pos"])
 def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path: Path, name: str) -> None:
-    """Position and equality deletes that engines wrote, beside the data."""
+    """Position and equality deletes of several engines lie beside the data."""
     shutil.copytree(realtables / "iceberg" / name / "data", tmp_path / "data")
     with pytest.raises(ProfileError, match=r"data/.*\bdelete\b.*\bIceberg\b"):
         profile(tmp_path)
@@ -189,7 +189,7 @@ def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path
 
 @pytest.mark.parametrize("metadata", [{}, {"delete-type": "position"}, {"delete-type": "equality"}])
 def test_delete_files_of_iceberg_are_no_data(tmp_path: Path, metadata: dict[str, str]) -> None:
-    """Also where the table's metadata are not there: copied data folders, and tables with data elsewhere."""
+    """They are refused without metadata too, as in copied data folders."""
     numbers = (2147483546, 2147483545) if not metadata else (1, 2)
     types = (("file_path", pa.string()), ("pos", pa.int64()))
     fields = [

@@ -75,13 +75,13 @@ def recode(path: Path, codec: str | None) -> None:
     with path.open("rb") as file:
         reader: Any = fastavro.reader(file, return_record_name=True)
         records, metadata, schema = list(reader), dict(reader.metadata), reader.writer_schema
-    own = {key: value.encode() for key, value in metadata.items() if key not in ("avro.schema", "avro.codec")}
+    user_metadata = {key: value.encode() for key, value in metadata.items() if key not in ("avro.schema", "avro.codec")}
     blocks = []
     for record in records:
         sink = io.BytesIO()
         fastavro.schemaless_writer(sink, schema, record)
         blocks.append((1, sink.getvalue()))
-    path.write_bytes(container(metadata["avro.schema"].encode(), [*blocks, (0, b"")], codec, own))
+    path.write_bytes(container(metadata["avro.schema"].encode(), [*blocks, (0, b"")], codec, user_metadata))
 
 
 def _long(value: int) -> bytes:

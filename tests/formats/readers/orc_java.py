@@ -27,12 +27,12 @@ class JavaOrc:
             f"struct<a:{type_},s:struct<x:{type_}>,l:array<{type_}>,m:map<{type_},{type_}>>"
         )
         for field_id in range(1, schema.getMaximumId() + 1):
-            own = schema.findSubtype(field_id)
-            own.setAttribute("iceberg.id", str(field_id))
-            own.setAttribute("iceberg.required", "false")
-            if own.getChildren() is None:
+            attributed_type = schema.findSubtype(field_id)
+            attributed_type.setAttribute("iceberg.id", str(field_id))
+            attributed_type.setAttribute("iceberg.required", "false")
+            if attributed_type.getChildren() is None:
                 for key, text in attributes.items():
-                    own.setAttribute(key, text)
+                    attributed_type.setAttribute(key, text)
         options = self._orc.writerOptions(self._jvm.org.apache.hadoop.conf.Configuration())
         options = options.setSchema(schema).useUTCTimestamp(True).setProlepticGregorian(True)
         writer = self._orc.createWriter(self._jvm.org.apache.hadoop.fs.Path(str(path)), options)

@@ -375,8 +375,8 @@ def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], r
     data = _file([{"name": "a", "type": type_}, {"name": "b", "type": "int"}], [{"a": row, "b": 7} for row in values])
     assert _columns(data) == {"a": expected, "b": [7] * len(values)}
     (tmp_path / "a.avro").write_bytes(data)
-    told = {row.column: row for row in profile(tmp_path).statistics()}
-    assert told["a"].null_count == expected.count(None)
+    statistics = {row.column: row for row in profile(tmp_path).statistics()}
+    assert statistics["a"].null_count == expected.count(None)
 
 
 def test_the_partition_of_an_unpartitioned_manifest(tmp_path: Path) -> None:
@@ -391,5 +391,5 @@ def test_the_partition_of_an_unpartitioned_manifest(tmp_path: Path) -> None:
     }
     rows = [{"data_file": {"file_path": f"{number}.parquet", "partition": {}}} for number in range(2)]
     (tmp_path / "m.avro").write_bytes(_file([{"name": "data_file", "type": entry}], rows))
-    told = {row.column: row.null_count for row in profile(tmp_path).statistics()}
-    assert told == {"data_file": 0, "data_file.file_path": 0, "data_file.partition": 0}
+    statistics = {row.column: row.null_count for row in profile(tmp_path).statistics()}
+    assert statistics == {"data_file": 0, "data_file.file_path": 0, "data_file.partition": 0}

@@ -224,5 +224,5 @@ def test_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
             assert days.view(pa.int32()).to_pylist() == expected.column(0).to_pylist()
             assert moments.view(pa.int64()).to_pylist() == expected.column(1).to_pylist()
     finally:
-        for key, own in before.items():
-            spark.conf.set(key, own) if own is not None else spark.conf.unset(key)
+        for key, stored in before.items():
+            spark.conf.set(key, stored) if stored is not None else spark.conf.unset(key)

@@ -77,9 +77,11 @@ def test_only_short_dictionaries_are_preserved() -> None:
             compression="none",
         )
         chunks = list(_reader(written).read(pa.field("c", pa.string()), encoded=True))
-        found = [pa.types.is_dictionary(chunk.type) for chunk in chunks]
+        are_dictionaries = [pa.types.is_dictionary(chunk.type) for chunk in chunks]
         expected = [group is few for group in order]
-        assert [kind for at, kind in enumerate(found) if at == 0 or found[at - 1] != kind] == expected
+        assert [
+            kind for at, kind in enumerate(are_dictionaries) if at == 0 or are_dictionaries[at - 1] != kind
+        ] == expected
         assert [value for chunk in chunks for value in chunk.to_pylist()] == [text for group in order for text in group]
 
 
@@ -94,9 +96,9 @@ def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> 
     plain = list(_reader(data).read(pa.field("c", pa.string())))
     assert max(chunk.nbytes for chunk in plain) < reader_chunks.CHUNK_BYTES + 200_000
     assert sum(map(len, plain)) == 2000
-    (whole,) = _reader(data).read(pa.field("c", pa.string()), encoded=True)
-    assert whole.nbytes < 200_000
-    assert len(whole) == 2000
+    (chunk,) = _reader(data).read(pa.field("c", pa.string()), encoded=True)
+    assert chunk.nbytes < 200_000
+    assert len(chunk) == 2000
 
 
 @pytest.mark.parametrize("index", [2, -1, 2**31 - 1])

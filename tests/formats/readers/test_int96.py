@@ -32,12 +32,12 @@ def _write(path: Path, array: pa.Array, **options: object) -> None:
 def _values(path: Path) -> list[int | None]:
     """Return the values of the column, in nanoseconds, and check that those of the struct are equal."""
     columns = open_columns("parquet", pa.OSFile(str(path)))
-    found = []
+    values_by_column = []
     for index in range(2):
         chunks = [chunk.field(0) if index else chunk for chunk in columns.read(index)]
-        found.append([_nanos(value) for chunk in chunks for value in chunk])
-    assert found[0] == found[1]
-    return found[0]
+        values_by_column.append([_nanos(value) for chunk in chunks for value in chunk])
+    assert values_by_column[0] == values_by_column[1]
+    return values_by_column[0]
 
 
 def _nanos(value: pa.TimestampScalar) -> int | None:
@@ -46,9 +46,9 @@ def _nanos(value: pa.TimestampScalar) -> int | None:
 
 def test_nanoseconds_are_not_truncated(tmp_path: Path) -> None:
     """All row groups are in nanoseconds, including those whose values have none."""
-    whole = [1000, -2000, _SECOND] * 50_000
-    _write(tmp_path / "a.parquet", pa.array(_NANOS + whole, pa.timestamp("ns")), row_group_size=120_000)
-    assert _values(tmp_path / "a.parquet") == _NANOS + whole
+    micros = [1000, -2000, _SECOND] * 50_000
+    _write(tmp_path / "a.parquet", pa.array(_NANOS + micros, pa.timestamp("ns")), row_group_size=120_000)
+    assert _values(tmp_path / "a.parquet") == _NANOS + micros
 
 
 def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_nanoseconds_beside_far_years() -> None:
     near, far = (19_000, 1), (2_932_896, 86_399_999_999_000)
     values = [near, far, far, near, (-719_162, 0)]
     day = 86_400_000_000_000
-    assert _read(_int96(values)) == [own * day + nanos for own, nanos in values]
+    assert _read(_int96(values)) == [days * day + nanos for days, nanos in values]
     with pytest.raises(UnsupportedError, match="no type holds"):
         _read(_int96([near, (2_932_896, 1)]))
 

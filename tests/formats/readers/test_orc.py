@@ -101,9 +101,9 @@ def test_stripes_and_names(names: list[str]) -> None:
 
 def test_a_corrupt_column_leaves_others_readable(tmp_path: Path) -> None:
     """Stripes are read column by column, so other columns stay readable."""
-    marks = random.Random(5).randbytes(4000).hex()
+    random_text = random.Random(5).randbytes(4000).hex()
     path = tmp_path / "a.orc"
-    path.write_bytes(_orc(pa.table({"a": list(range(100)), "b": [marks] * 100}), compression="zlib"))
+    path.write_bytes(_orc(pa.table({"a": list(range(100)), "b": [random_text] * 100}), compression="zlib"))
     data = bytearray(path.read_bytes())
     with path.open("r+b") as file:
         # The strings take most of the file.
@@ -164,10 +164,10 @@ def test_field_ids_of_iceberg_are_on_every_depth(realtables: Path) -> None:
     """Field ids are read from the attributes of the file's types."""
     path = next((realtables / "listing" / "orc_complextypes_iceberg").glob("*.orc"))
     columns = OrcColumns(pa.OSFile(str(path)))
-    found: list[int] = []
+    field_ids: list[int] = []
 
     def walk(field: pa.Field) -> None:
-        found.append(int(field.metadata[b"PARQUET:field_id"]))
+        field_ids.append(int(field.metadata[b"PARQUET:field_id"]))
         if pa.types.is_map(field.type):
             walk(field.type.key_field)
             walk(field.type.item_field)
@@ -177,8 +177,8 @@ def test_field_ids_of_iceberg_are_on_every_depth(realtables: Path) -> None:
 
     for field in columns.fields:
         walk(field)
-    assert len(found) == len(set(found)) > 20
-    assert found[0] == 1
+    assert len(field_ids) == len(set(field_ids)) > 20
+    assert field_ids[0] == 1
 
 
 def test_unions_are_structs(realtables: Path) -> None:

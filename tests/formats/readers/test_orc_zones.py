@@ -52,7 +52,7 @@ def _values(columns: Any, index: int) -> list[int | None]:
 def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Values equal Spark's in every compression and at any depth."""
     java = spark.sparkContext._jvm.java.util.TimeZone  # type: ignore[union-attr]
-    former, session_zone = java.getDefault(), spark.conf.get("spark.sql.session.timeZone")
+    default_zone, session_zone = java.getDefault(), spark.conf.get("spark.sql.session.timeZone")
     rows = spark.createDataFrame([(moment,) for moment in _moments()], "us long").coalesce(1)
     try:
         for zone, codec in _ZONES.items():
@@ -69,10 +69,12 @@ def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -
             }
             columns = open_columns("orc", pa.OSFile(str(next(folder.glob("*.orc")))))
             moments, clock, nested = (_values(columns, index) for index in range(3))
-            assert [_plain(value) for value in clock] == [expected[own] for own in moments if own is not None], zone
-            assert nested == [value for own in clock for value in (own, None)]
+            assert [_plain(value) for value in clock] == [
+                expected[moment] for moment in moments if moment is not None
+            ], zone
+            assert nested == [value for moment in clock for value in (moment, None)]
     finally:
-        java.setDefault(former)
+        java.setDefault(default_zone)
         spark.conf.set("spark.sql.session.timeZone", session_zone)
 
 
@@ -157,7 +159,7 @@ def test_values_of_other_libraries() -> None:
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)
     # As Arrow returns them for the zone GMT.
-    stored = [int((own - datetime(1970, 1, 1)).total_seconds() * 10**9) for own in moments]
+    stored = [int((moment - datetime(1970, 1, 1)).total_seconds() * 10**9) for moment in moments]
     shifted = pa.array([stored[0] + 10**9, stored[1]], pa.int64()).view(pa.timestamp("ns"))
     assert clock.to_local(shifted).to_pylist() == [datetime(1970, 1, 1, 5, 0, 0, 500_000), moments[1]]
 

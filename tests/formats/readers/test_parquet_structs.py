@@ -29,8 +29,8 @@ def _with_empty_struct(path: Path, *, required: bool) -> None:
 def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
     """Its values can be counted without being stored."""
     _with_empty_struct(tmp_path / "lake" / "a.parquet", required=True)
-    told = {row.column: row.null_count for row in profile(tmp_path / "lake").statistics()}
-    assert told == {"e": 0, "b": 1}
+    null_counts = {row.column: row.null_count for row in profile(tmp_path / "lake").statistics()}
+    assert null_counts == {"e": 0, "b": 1}
 
 
 def test_an_optional_struct_is_refused(tmp_path: Path) -> None:

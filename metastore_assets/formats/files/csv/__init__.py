@@ -1,1 +1,1 @@
-"""CSV files as text: rows, quotes, headers and types."""
+"""Reading of CSV files: their rows, quotes, headers and types."""

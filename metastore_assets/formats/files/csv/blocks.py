@@ -1,10 +1,10 @@
-"""CSV files as blocks of complete rows in UTF-8, with their line numbers in the file."""
+"""CSV files as blocks of complete rows in UTF-8, with line numbers for messages."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,99 +26,121 @@ from metastore_assets.storage.corrupt_input import InvalidContentError
 _LF, _CR = b"\n\r"
 _BLANKS = b" \t"
 _MIN_READ = 4096
-"""The least size of a read. The first bytes show whether the file is text."""
+"""Minimum bytes of a read. The first read must suffice to recognise content that is no text."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """Consecutive rows of a file with their line breaks."""
+class RowBlock:
+    """Consecutive complete rows of a file, with the numbers of their lines."""
 
     data: bytes
-    """The rows in UTF-8, as Arrow parses them."""
+    """The rows in UTF-8, rewritten so that Arrow parses them as the options say."""
     first_line: int
-    """Number of its first line in the file, from 1."""
+    """Number of the block's first line in the file, from 1."""
     rows: npt.NDArray[np.int64]
-    """For each row, the number of lines of the block before it."""
+    """For each row that is not blank, the number of lines of the block before it."""
     rows_and_blanks: npt.NDArray[np.int64]
-    """The same for rows and blank lines."""
+    """For each row, blank lines included, the number of lines of the block before it."""
     width: int
-    """An upper bound of the number of columns in the first row."""
+    """Number of columns of the first row, or more: delimiters in quotes are counted too."""
     blank: int | None
-    """Line number of the first blank line; None without one."""
+    """Line number of the block's first blank line; None without blank lines."""
     blanks_before: int
-    """Blank lines before the first block of the file; 0 for later blocks."""
+    """Number of blank lines before the first block of the file; 0 for later blocks."""
     endings: frozenset[int]
-    """Bytes that end rows: carriage returns, line feeds (also after a return)."""
+    """Which bytes end rows: carriage returns, line feeds, or both. A pair of both counts as a line feed."""
     backslashes: Backslashes | None
-    """What its backslashes may mean, if no option says it."""
+    """What backslashes in the block may mean; None if an option says it, or without backslashes."""
 
     def line_of(self, row: int) -> int:
         """Return the line number at which a row begins. Rows are counted from 0, without blank lines."""
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 
 
-def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[Block]:
-    """Yield the rows of a file in blocks. A file of blank lines is one block without rows; an empty file has no block.
+def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[RowBlock]:
+    """Yield the rows of a file in blocks.
+
+    A file of blank lines is one block without rows. An empty file has no block.
 
     Args:
-        open_stream: opens the file.
-        options: how the file is written.
-        size: size of a block, about, in bytes. A longer row is refused.
+        open_stream: Opens the file.
+        options: How the file is written.
+        size: Approximate size of a block in bytes. A longer row is an error.
 
     Raises:
-        ArrowInvalid: text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The
-            message has the line.
+        ArrowInvalid: Text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The message
+            has the line.
     """
     with open_stream() as stream:
-        source = _Utf8(stream, options.encoding)
-        rest, line, is_start, blanks = b"", 1, True, 0
+        source = _Utf8Reader(stream, options.encoding)
+        remainder, line, is_start, blanks = b"", 1, True, 0
         while True:
-            data = rest + source.read(size - len(rest))
+            data = remainder + source.read(size - len(remainder))
             if is_start:
-                # The meaning of leading blank lines depends on the number of columns.
-                rest = data.lstrip(b"\r\n")
-                is_start = not rest
+                # Whether blank lines before the first row are rows depends on its number of columns.
+                remainder = data.lstrip(b"\r\n")
+                is_start = not remainder
                 if is_start and not source.at_end:
-                    rest = data[-1:].strip(b"\n")  # A line feed may follow the return.
-                blanks += count_breaks(data[: len(data) - len(rest)])
+                    remainder = data[-1:].strip(b"\n")  # The line feed of this carriage return may be in the next read.
+                blanks += count_breaks(data[: len(data) - len(remainder)])
                 line = 1 + blanks
-                if len(rest) < len(data) and not source.at_end:
+                if len(remainder) < len(data) and not source.at_end:
                     continue
-                data = rest
+                data = remainder
             is_open = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
             data += b"\n" if is_open else b""
             if not data:
                 if blanks:
-                    none = np.empty(0, np.int64)
-                    yield Block(b"", line, none, none, 0, None, blanks, frozenset(), None)
+                    yield replace(_no_rows(line), blanks_before=blanks)
                 return
             try:
                 quoting = scan_quotes(data, options, source.at_end)
             except MalformedError as error:
                 raise pa.ArrowInvalid(f"line {line + count_breaks(data[: error.offset])}: {error}") from None
-            block, end = _block(data, line, quoting, options, source.at_end, is_open, blanks)
+            window = _Window(data, line, quoting, source.at_end)
+            block, end = _complete_rows(window, options, lacks_break=is_open)
             if not end:
-                _refuse_unfinished(data, line, quoting, source.at_end)
-            yield block
-            rest = data[end:]
+                _refuse_incomplete_row(window)
+            yield replace(block, blanks_before=blanks)
+            remainder = data[end:]
             line += count_breaks(data[:end])
             blanks = 0
-            if source.at_end and not rest:
+            if source.at_end and not remainder:
                 return
 
 
-def _block(
-    data: bytes, line: int, quoting: Quoting, options: CsvOptions, is_last: bool, is_open: bool, blanks: int
-) -> tuple[Block, int]:
-    """Return the complete rows at the beginning, and their size. `is_open`: the file lacks the last line break."""
+@dataclass(frozen=True)
+class _Window:
+    """The part of a file that is in memory. It begins at the start of a row, and may end within a row."""
+
+    data: bytes
+    first_line: int
+    """Number of the first line in the file, from 1."""
+    quoting: Quoting
+    is_last: bool
+    """Whether the part ends with the file."""
+
+
+def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -> tuple[RowBlock, int]:
+    """Cut the complete rows from the beginning of a window.
+
+    Args:
+        window: The text.
+        options: How the file is written.
+        lacks_break: Whether the last line break was added, because the file ends without one.
+
+    Returns:
+        The rows, and their size in bytes. Without a complete row, the size is 0.
+    """
+    data, quoting, line = window.data, window.quoting, window.first_line
     text = np.frombuffer(data, np.uint8)
     breaks = text == _LF
     lone = np.empty(0, np.int64)
     if _CR in data:
         returns = np.flatnonzero(text == _CR)
         following = text[np.minimum(returns + 1, len(text) - 1)]
-        # The meaning of a return in the last byte depends on the next byte.
-        lone = returns[(following != _LF) & ((returns < len(text) - 1) | is_last)]
+        # The next byte decides whether a carriage return at the end is a line break of its own.
+        lone = returns[(following != _LF) & ((returns < len(text) - 1) | window.is_last)]
         breaks[lone] = True
     ends = np.flatnonzero(breaks)
     lines = ends
@@ -127,21 +149,21 @@ def _block(
     if quoting.escaped_breaks:
         ends = ends[~np.isin(ends, quoting.escaped_breaks)]
     if not len(ends):
-        return Block(b"", line, ends, ends, 0, None, blanks, frozenset(), None), 0
+        return _no_rows(line), 0
     end = int(ends[-1]) + 1
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
     is_blank = (text[starts] == _LF) | (text[starts] == _CR)
     before = np.arange(len(ends)) if len(ends) == len(lines) else np.searchsorted(lines, starts)
     blank = line + int(before[is_blank][0]) if is_blank.any() else None
-    endings = frozenset(np.flatnonzero(np.bincount(text[ends[: len(ends) - is_open]])).tolist())
+    endings = frozenset(np.flatnonzero(np.bincount(text[ends[: len(ends) - lacks_break]])).tolist())
     block_backslashes = None if options.has_escape else find_backslashes(data[:end], quoting, options, line)
     width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
-    rewritten = _rewritten(data[:end], quoting, options)
-    return Block(rewritten, line, before[~is_blank], before, width, blank, blanks, endings, block_backslashes), end
+    rewritten = _rewrite_for_arrow(data[:end], quoting, options)
+    return RowBlock(rewritten, line, before[~is_blank], before, width, blank, 0, endings, block_backslashes), end
 
 
-def _rewritten(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
-    """Rewrite the text for Arrow's parser, which takes every escape as one, and keeps all blanks."""
+def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
+    """Rewrite text for Arrow's parser, which treats every escape as one, and every blank as part of a value."""
     if not quoting.literal_escapes and not options.skip_initial_space:
         return data
     text = np.frombuffer(data, np.uint8)
@@ -154,7 +176,7 @@ def _rewritten(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
         starts, ends = changes[0::2], changes[1::2]
         before = text[starts - 1]
         initial = (starts == 0) | (before == ord(options.delimiter)) | (before == _LF) | (before == _CR)
-        # The offset after a closing quote is outside of quotes.
+        # `quoted` counts the offset after a closing quote as outside of quotes.
         initial |= np.isin(starts, quoting.skipped_blanks)
         dropped = np.zeros(len(text) + 1, np.int8)
         initial &= ~quoting.quoted(starts)
@@ -164,7 +186,14 @@ def _rewritten(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
     return np.repeat(text, repeats).tobytes()
 
 
-def _refuse_unfinished(data: bytes, line: int, quoting: Quoting, is_last: bool) -> None:
+def _no_rows(line: int) -> RowBlock:
+    no_lines = np.empty(0, np.int64)
+    return RowBlock(b"", line, no_lines, no_lines, 0, None, 0, frozenset(), None)
+
+
+def _refuse_incomplete_row(window: _Window) -> None:
+    """Raise ArrowInvalid for a window without a complete row: a quote is not closed, or the row is too long."""
+    data, line, quoting, is_last = window.data, window.first_line, window.quoting, window.is_last
     if len(quoting.quotes) % 2:
         line += count_breaks(data[: int(quoting.quotes[-1])])
         end = "the file ends" if is_last else f"{len(data):,} bytes later, which is as long as a row may be"
@@ -176,34 +205,34 @@ def _refuse_unfinished(data: bytes, line: int, quoting: Quoting, is_last: bool) 
     raise InvalidContentError(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
 
 
-class _Utf8:
-    """The text of a file in UTF-8, without a byte order mark."""
+class _Utf8Reader:
+    """Reads the text of a file as UTF-8, without a byte order mark."""
 
     def __init__(self, stream: Stream, encoding: str) -> None:
         self._stream = stream
-        # Invalid UTF-8 is reported by the parser.
+        # UTF-8 is not decoded here. Arrow's parser reports invalid bytes.
         self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
         self._is_wide = b"\0" in "a".encode(encoding)
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._written = b""
+        self._pending = b""
         self._line = 1
         self._is_start = True
         self._at_end = False
 
     @property
     def at_end(self) -> bool:
-        """Whether all bytes were read."""
-        return self._at_end and not self._written
+        """Return whether all bytes were read."""
+        return self._at_end and not self._pending
 
     def read(self, size: int) -> bytes:
-        """Return `size` bytes, fewer only at the end."""
-        pieces = [self._written]
-        length = len(self._written)
+        """Return the next `size` bytes; fewer only at the end of the file."""
+        pieces = [self._pending]
+        length = len(self._pending)
         while length <= size and not self._at_end:
             pieces.append(self._next(size - length + 1))
             length += len(pieces[-1])
         data = b"".join(pieces)
-        self._written = data[size:]
+        self._pending = data[size:]
         return data[:size]
 
     def _next(self, size: int) -> bytes:
@@ -212,13 +241,13 @@ class _Utf8:
         if self._is_start:
             check_text(data[:HEAD_BYTES], "set options.encoding", self._is_wide)
         if not self._is_utf8:
-            data = self._decoded(data)
+            data = self._decode(data)
         if self._is_start and data:
             self._is_start = False
             data = data.removeprefix(codecs.BOM_UTF8)
         return data
 
-    def _decoded(self, data: bytes) -> bytes:
+    def _decode(self, data: bytes) -> bytes:
         try:
             text = self._decoder.decode(data, not data)
         except UnicodeDecodeError as error:

@@ -1,4 +1,7 @@
-"""Detection of the header of a CSV file, by types and structure. Ambiguous files are refused."""
+"""Detection of headers: whether the first row of a CSV file has the names of columns, or values.
+
+Ambiguous files are refused, and the user sets the option `header`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from metastore_assets.startup import pc
 
 _NULLS = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "nil", r"\n", "-", "--", "?", "."])
 _PLACEHOLDERS = frozenset(["n.a.", "unknown", "missing", "undefined", "tbd", "tba", "not available", "not applicable"])
-"""Texts in place of a missing value. They are no names."""
+"""Texts in place of a missing value. They are no column names."""
 _FLAGS = frozenset(["t", "f", "y", "n", "yes", "no", "on", "off", "true", "false"])
 _YEAR = re.compile(r"(18|19|20)\d\d")
 _DIGITS = re.compile(r"[+-]?\d+")
@@ -26,15 +29,16 @@ _TEXT_KINDS = {
     "URLs": r"^[A-Za-z][A-Za-z0-9+.-]*://",
     "UUIDs": r"^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$",
 }
-"""Kinds of texts that are no column names: `1/31/2024`, `$1,234.50` and `01234` are numbers in columns of text."""
+"""Patterns of texts that are no column names. Numbers that are stored as text count: `1/31/2024`, `$1,234.50`, `01234`.
+"""
 _RUN_OF_DIGITS = r"\p{Nd}+"
 _NAME_BEGINNING = re.compile(r"[^\W\d]|[#%$€£°(\"'*][\W_]*[^\W\d]")
 _NUMBERED = re.compile(r"(\D*[^\W\d]\D*?)(0|[1-9]\d*)")
 _CODE = re.compile(r"[^a-z]*|\D*[\s:#-]\d+")
-"""Texts with digits that may be a value or a name: `A5`, `EUR 5`, `user-6`."""
+"""Matches texts with digits that may be values or names: `A5`, `EUR 5`, `user-6`."""
 _NAME, _MAYBE_NAME, _VALUE, _MAYBE_VALUE = "name", "maybe name", "value", "maybe value"
-_NEITHER, _SILENT = "neither", "silent"
-_SOME = 1024
+_NEITHER, _NO_EVIDENCE = "neither", "silent"
+_SAMPLE = 1024
 UNKNOWN_HEADER = (
     "its first row may hold the names of the columns or values; set options.header: `options: {header: true}` if it "
     "holds names, `options: {header: false}` if it holds values"
@@ -43,103 +47,103 @@ UNKNOWN_HEADER = (
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of a file."""
+    """The first row of a file whose options do not say whether it is a header."""
 
     cells: tuple[str, ...]
     has_types: bool
-    """Whether any column below it has a type other than text."""
+    """Whether the values of a column below it have a type other than text."""
 
 
-class HeaderEvidence:
-    """The comparison of the first row of a file with the others."""
+class HeaderDetector:
+    """Decides whether the first row of a file is a header, by comparing it with the other rows."""
 
-    def __init__(self, batch: pa.RecordBatch, rest: Sequence[frozenset[pa.DataType]], differing_rows: int) -> None:
-        """Create the comparison.
+    def __init__(self, batch: pa.RecordBatch, other_types: Sequence[frozenset[pa.DataType]], other_rows: int) -> None:
+        """Create a detector.
 
         Args:
-            batch: the first rows of the file as texts.
-            rest: for each column, the types that the values of all other rows fit.
-            other_rows: the number of other rows in the file.
+            batch: The first block of the file as texts. Its first row is the one to decide on.
+            other_types: For each column, the types that the values of all other rows of the file fit.
+            other_rows: Number of other rows in the file.
         """
         columns = [pc.fill_null(column, "") for column in batch.columns]
         self._raw_cells = tuple(column[0].as_py() for column in columns)
         self._cells = tuple(map(str.strip, self._raw_cells))
-        self._rest = rest
-        self._others = [column.slice(1) for column in columns]
-        self._other_rows = differing_rows
+        self._other_types = other_types
+        self._other_values = [column.slice(1) for column in columns]
+        self._other_rows = other_rows
 
     @property
     def first_row(self) -> FirstRow:
-        """The first row as it is stored in the summary."""
-        return FirstRow(self._raw_cells, any(map(_is_typed, self._rest)))
+        """Return the first row in the form that the summary of the file stores."""
+        return FirstRow(self._raw_cells, any(map(_is_typed, self._other_types)))
 
     def is_header(self) -> bool | None:
-        """Return whether the first row has names; None when that is ambiguous.
+        """Return True if the first row has names, False if it has values, None if that is ambiguous.
 
-        Names are above values of another kind, such as numbers, dates or e-mail addresses, and few of them occur again
-        in their columns. Values are of the same kind as those below.
+        Names stand above values of another kind, such as numbers, dates or e-mail addresses, and few of them occur
+        again in their columns. Values are of the same kind as the values below.
         """
-        evidence = [self._compared(column) for column in range(len(self._cells))]
-        verdicts = set(evidence) - {_SILENT}
+        likenesses = [self._classify_cell(column) for column in range(len(self._cells))]
+        verdicts = set(likenesses) - {_NO_EVIDENCE}
         if verdicts & {_NAME, _MAYBE_NAME} and not verdicts & {_VALUE, _MAYBE_VALUE, _NEITHER}:
             columns = range(len(self._cells))
-            doubtful = [column for column in columns if evidence[column] == _MAYBE_NAME]
-            is_sure = _NAME in verdicts or self._are_numbered(doubtful) or self._are_numbered(columns)
-            names = sum(one in (_NAME, _MAYBE_NAME) for one in evidence)
-            return True if is_sure and sum(map(self._recurs, columns)) < names else None
+            maybe_names = [column for column in columns if likenesses[column] == _MAYBE_NAME]
+            is_sure = _NAME in verdicts or self._are_numbered(maybe_names) or self._are_numbered(columns)
+            names = sum(likeness in (_NAME, _MAYBE_NAME) for likeness in likenesses)
+            return True if is_sure and sum(map(self._occurs_again, columns)) < names else None
         if _VALUE in verdicts and verdicts <= {_VALUE, _MAYBE_VALUE}:
             return None if self._may_be_numbers_as_names() or self._are_numbered(range(len(self._cells))) else False
         if verdicts:
             return None
         if self._is_below_an_index() or self._has_default_names():
             return True
-        return False if self._repeats_the_others() else None
+        return False if self._has_frequent_values() else None
 
-    def _compared(self, column: int) -> str:
-        """Return what the cell looks like, compared with the values below it."""
-        cell, types = self._cells[column], self._rest[column]
+    def _classify_cell(self, column: int) -> str:
+        """Return what a column's first cell looks like (`_NAME`, `_VALUE`, …), compared with the values below."""
+        cell, types = self._cells[column], self._other_types[column]
         if cell.lower() in _NULLS:
-            return _SILENT
+            return _NO_EVIDENCE
         if types == ALL:
-            return self._above_nothing(cell)
+            return self._classify_lone_cell(cell)
         values = self._values(column)
         if not _is_typed(types):
-            # A column of numbers and `NA` is of type text, but its values are numbers.
+            # A column of numbers and `NA` has the type text, but its values are numbers.
             types = fitting(values, ALL)
         if _is_typed(types):
-            return _compared_to_type(cell, preferred(types))
+            return _classify_above_type(cell, preferred(types))
         kind = _text_kind(values)
         if kind is not None:
-            return _VALUE if _is_all(pa.array([cell]), kind) else _name_likeness(cell)
+            return _VALUE if _is_all(pa.array([cell]), kind) else _classify_text(cell)
         if _is_number(cell):
             # A number above texts may be a name: pandas names columns 0, 1, 2.
-            return _MAYBE_VALUE if _is_any(values, _TEXT_KINDS["numbers"]) else _SILENT
+            return _MAYBE_VALUE if _is_any(values, _TEXT_KINDS["numbers"]) else _NO_EVIDENCE
         shape = _common_shape(values)
-        return _VALUE if shape is not None and _shape_of(cell) == shape else _SILENT
+        return _VALUE if shape is not None and _shape_of(cell) == shape else _NO_EVIDENCE
 
-    def _above_nothing(self, cell: str) -> str:
-        """Return what a cell looks like without values below it."""
+    def _classify_lone_cell(self, cell: str) -> str:
+        """Return `_VALUE`, `_MAYBE_VALUE` or `_NO_EVIDENCE` for a cell without values below it."""
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
-        return _MAYBE_VALUE if _is_number(cell) else _SILENT
+        return _MAYBE_VALUE if _is_number(cell) else _NO_EVIDENCE
 
     def _values(self, column: int) -> pa.StringArray:
-        """Return the other values of a column in the first block, without nulls."""
-        texts = self._others[column]
+        """Return the values of a column in the first block, without the first row and without nulls."""
+        texts = self._other_values[column]
         is_null = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), value_set=pa.array(sorted(_NULLS)))
         return texts.filter(pc.invert(is_null))
 
-    def _recurs(self, column: int) -> bool:
-        """Return whether the cell occurs again in its column."""
+    def _occurs_again(self, column: int) -> bool:
+        """Return whether the text of the cell occurs again in its column."""
         cell = self._raw_cells[column]
-        return cell != "" and bool(pc.any(pc.equal(self._others[column], cell)).as_py())
+        return cell != "" and bool(pc.any(pc.equal(self._other_values[column], cell)).as_py())
 
     def _may_be_numbers_as_names(self) -> bool:
-        """Return whether numbers may be names: years, numbers that count up after a text, or pandas' 0, 1, 2."""
+        """Return whether the first row may be numbers as names: years, a sequence after a text, or pandas' 0, 1, 2."""
         cells = self._cells
         if len(cells) < 2:
             return False
-        if _is_range(cells if cells[0] else cells[1:]) or (not self._raw_cells[0] and self._counts_below(0)):
+        if _counts_from_zero(cells if cells[0] else cells[1:]) or (not self._raw_cells[0] and self._counts_below(0)):
             return True
         years = [column for column, cell in enumerate(cells) if _YEAR.fullmatch(cell)]
         if any(b - a == 1 and abs(int(cells[b]) - int(cells[a])) == 1 for a, b in pairwise(years)):
@@ -159,22 +163,22 @@ class HeaderEvidence:
         return len(steps) == 1 and 0 not in steps and (len(columns) > 2 or bool(steps & {1, -1}))
 
     def _is_below_an_index(self) -> bool:
-        """Return whether the row is pandas' header of an index: empty above 0, 1, 2, then names."""
+        """Return whether the row is the header of a pandas index: empty above a column 0, 1, 2, then names."""
         names = self._cells[1:]
         if self._raw_cells[0] or not names or not self._counts_below(0):
             return False
-        if not all(names) or any(self._recurs(column) for column in range(1, len(self._cells))):
+        if not all(names) or any(self._occurs_again(column) for column in range(1, len(self._cells))):
             return False
-        return not any(map(_is_number, names)) or _is_range(names)
+        return not any(map(_is_number, names)) or _counts_from_zero(names)
 
     def _counts_below(self, column: int) -> bool:
-        """Return whether the values below are 0, 1, 2, …."""
-        if pa.int64() not in self._rest[column] or not len(self._others[column]):
+        """Return whether the values below the first row are 0, 1, 2, …."""
+        if pa.int64() not in self._other_types[column] or not len(self._other_values[column]):
             return False
-        return _is_range(self._others[column].slice(0, _SOME).to_pylist())
+        return _counts_from_zero(self._other_values[column].slice(0, _SAMPLE).to_pylist())
 
     def _has_default_names(self) -> bool:
-        """Return whether the row is a numbered word (`c1`, `c2`) above columns with other words or shapes."""
+        """Return whether the row is a numbered word (`c1`, `c2`), and the values below have other words or shapes."""
         columns = range(len(self._cells))
         if not self._are_numbered(columns):
             return False
@@ -182,7 +186,7 @@ class HeaderEvidence:
         return None not in shapes and _shape_of(self._cells[0]) not in shapes
 
     def _are_numbered(self, columns: Sequence[int]) -> bool:
-        """Return whether at least two cells are one word with numbers that count from 0 or 1."""
+        """Return whether at least two cells are one word with consecutive numbers from 0 or 1, such as `c1`, `c2`."""
         matches = [_NUMBERED.fullmatch(self._cells[column]) for column in columns]
         parts = [(match[1], int(match[2])) for match in matches if match]
         if len(parts) < max(2, len(matches)) or len({word for word, _ in parts}) > 1:
@@ -190,20 +194,20 @@ class HeaderEvidence:
         numbers = [number for _, number in parts]
         return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
 
-    def _repeats_the_others(self) -> bool:
-        """Return whether every cell is a frequent value of its column, and no other row equals the first."""
+    def _has_frequent_values(self) -> bool:
+        """Return whether each cell is a frequent value of its column, and no other row is equal to the first."""
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
-        if len(columns) < 2 or not len(self._others[0]):
+        if len(columns) < 2 or not len(self._other_values[0]):
             return False
-        is_same = [pc.equal(self._others[column], self._raw_cells[column]) for column in range(len(self._cells))]
+        is_same = [pc.equal(self._other_values[column], self._raw_cells[column]) for column in range(len(self._cells))]
         is_copy = is_same[0]
-        for one in is_same[1:]:
-            is_copy = pc.and_(is_copy, one)
+        for is_same_cell in is_same[1:]:
+            is_copy = pc.and_(is_copy, is_same_cell)
         if pc.any(is_copy).as_py():
-            # Concatenated files repeat their headers.
+            # A row that occurs again may be a header, which concatenated files repeat.
             return False
         for column in columns:
-            texts = self._others[column]
+            texts = self._other_values[column]
             distinct = pc.count_distinct(texts).as_py()
             count = pc.sum(is_same[column]).as_py()
             if 2 * distinct > len(texts) or 2 * count * distinct < len(texts):
@@ -211,20 +215,20 @@ class HeaderEvidence:
         return True
 
 
-def headers_of(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
-    """Decide which files of a table have a header.
+def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
+    """Decide for each file of a table whether it has a header.
 
-    An ambiguous file has a header if all cells of its first row are names in other headers.
+    An ambiguous file has a header if the headers of other files have all cells of its first row.
 
     Args:
         table: URI of the table, for messages.
-        files: path, `CsvSummary.has_header` and first row of each file.
+        files: Path, `CsvSummary.has_header` and first row of each file.
 
     Raises:
-        TableFormatError: a file is still ambiguous, or only some files have a header.
+        TableFormatError: A file is still ambiguous, or only some files have a header.
     """
-    sure = {first.cells for _, has_header, first in files if first and has_header}
-    names = {name for cells in sure for name in cells}
+    certain_headers = {first.cells for _, has_header, first in files if first and has_header}
+    names = {name for cells in certain_headers for name in cells}
     headers: list[bool | None] = []
     for path, has_header, first in files:
         if has_header is None and first is not None:
@@ -233,22 +237,22 @@ def headers_of(table: str, files: Sequence[tuple[str, bool | None, FirstRow | No
             has_header = True
         headers.append(has_header)
     with_header, without = (
-        [path for (path, _, _), header in zip(files, headers, strict=True) if header is wanted]
-        for wanted in (True, False)
+        [path for (path, _, _), header in zip(files, headers, strict=True) if header is has_header]
+        for has_header in (True, False)
     )
     if with_header and without:
         raise TableFormatError(
             f"{table}: {with_header[0]} seems to have a header and {without[0]} seems to have none; "
             "set options.header: `options: {header: true}` or `options: {header: false}`"
         )
-    _check_related(table, files, sure)
+    _check_shared_names(table, files, certain_headers)
     return headers
 
 
-def _check_related(
+def _check_shared_names(
     table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]], headers: set[tuple[str, ...]]
 ) -> None:
-    """Raise TableFormatError for a file of texts whose names no other file has, because they may be values."""
+    """Raise TableFormatError for a file of text columns if no other file has its names, because they may be values."""
     if len(headers) < 2:
         return
     uses = Counter(name for cells in headers for name in set(cells))
@@ -259,38 +263,41 @@ def _check_related(
             raise TableFormatError(f"{table}: {path}: {UNKNOWN_HEADER}")
 
 
-def _compared_to_type(cell: str, below: pa.DataType) -> str:
+def _classify_above_type(cell: str, below: pa.DataType) -> str:
     types = _types_of(cell)
     if _is_typed(types):
         return _VALUE if _are_alike(preferred(types), below) else _NEITHER
     if pa.types.is_boolean(below) and cell.lower() in _FLAGS:
         return _NEITHER
     if _DIGITS.fullmatch(cell) and (pa.types.is_integer(below) or pa.types.is_floating(below)):
-        return _VALUE  # Numbers with leading zeros are texts.
-    return _name_likeness(cell)
+        return _VALUE  # A number with leading zeros has the type text.
+    return _classify_text(cell)
 
 
-def _name_likeness(cell: str) -> str:
-    """Return whether a cell above values of another kind looks like a name; `12 kg`, `<5` and `1,234` do not."""
+def _classify_text(cell: str) -> str:
+    """Return `_NAME`, `_MAYBE_NAME` or `_NEITHER` (such as `12 kg`, `<5`) for a text above values of another kind."""
     if not _NAME_BEGINNING.match(cell) or cell.lower() in _PLACEHOLDERS:
         return _NEITHER
     return _MAYBE_NAME if any(map(str.isdigit, cell)) and _CODE.fullmatch(cell) else _NAME
 
 
 def _text_kind(values: pa.StringArray) -> str | None:
-    """Return the pattern of the kind of texts that all values are of; None without one."""
+    """Return the pattern in _TEXT_KINDS that all values match; None without such a pattern."""
     return next((pattern for pattern in _TEXT_KINDS.values() if len(values) and _is_all(values, pattern)), None)
 
 
 def _common_shape(values: pa.StringArray) -> str | None:
-    """Return the common shape of at least two values, with `#` for each number; None if shapes differ."""
+    """Return the common shape of all values: their text with `#` in place of each number.
+
+    None if shapes differ, contain no number, or if there are fewer than two values.
+    """
     if len(values) < 2:
         return None
     shape = _shape_of(values[0].as_py())
     if "#" not in shape:
         return None
-    for some in (values.slice(0, _SOME), values.slice(_SOME)):
-        if len(some) and not pc.all(pc.equal(_shapes(some), shape)).as_py():
+    for part in (values.slice(0, _SAMPLE), values.slice(_SAMPLE)):
+        if len(part) and not pc.all(pc.equal(_shapes(part), shape)).as_py():
             return None
     return shape
 
@@ -306,8 +313,8 @@ def _shape_of(text: str) -> str:
 
 def _is_all(texts: pa.StringArray, pattern: str) -> bool:
     return all(
-        bool(pc.all(pc.match_substring_regex(some, pattern), min_count=0).as_py())
-        for some in (texts.slice(0, _SOME), texts.slice(_SOME))
+        bool(pc.all(pc.match_substring_regex(part, pattern), min_count=0).as_py())
+        for part in (texts.slice(0, _SAMPLE), texts.slice(_SAMPLE))
     )
 
 
@@ -315,13 +322,13 @@ def _is_any(texts: pa.StringArray, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
-def _is_range(cells: Sequence[str]) -> bool:
+def _counts_from_zero(cells: Sequence[str]) -> bool:
     """Return whether the cells are 0, 1, 2, …."""
     return all(cell == str(number) for number, cell in enumerate(cells))
 
 
 def _is_number(cell: str) -> bool:
-    """Return whether a text is a number, a date, a time, or consists of digits and signs."""
+    """Return whether a text is a number, a date or a time, or has digits and no letters."""
     return any(map(str.isdigit, cell)) and (not any(map(str.isalpha, cell)) or _is_typed(_types_of(cell)))
 
 
@@ -329,12 +336,12 @@ def _is_number_or_null(cell: str) -> bool:
     return cell.lower() in _NULLS or _is_typed(_types_of(cell)) or _is_number(cell)
 
 
-def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of both types may be in one column, such as fractions and integers."""
+def _are_alike(first: pa.DataType, second: pa.DataType) -> bool:
+    """Return whether one column may have values of both types, such as fractions and integers."""
     kinds = (pa.types.is_boolean, pa.types.is_time)
-    if any(kind(one) or kind(other) for kind in kinds):
-        return one == other
-    return pa.types.is_temporal(one) == pa.types.is_temporal(other)
+    if any(kind(first) or kind(second) for kind in kinds):
+        return first == second
+    return pa.types.is_temporal(first) == pa.types.is_temporal(second)
 
 
 def _types_of(cell: str) -> frozenset[pa.DataType]:

@@ -1,4 +1,4 @@
-"""Options of CSV files in a table's configuration."""
+"""The options of CSV files in a table's configuration."""
 
 from __future__ import annotations
 
@@ -26,46 +26,53 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """The options of the CSV files of a table."""
+    """How the CSV files of a table are written, and which values are null."""
 
     header: bool | None = None
-    """Whether the first row has the names of the columns; else they are `f0`, `f1`, …. None: it is detected."""
+    """Whether the first row has the names of the columns. None detects it per file. Without names, columns are `f0`,
+    `f1`, …."""
     delimiter: str = ","
     quote: str | None = '"'
-    """The character that encloses values. Doubled inside of a value, it stands for itself."""
+    """The character around values that contain delimiters or line breaks. Doubled inside of a value, it stands for
+    itself."""
     escape: str | None = None
-    """The character before a quote, delimiter, line break or escape that is part of the value."""
+    """The character before a quote, delimiter, line break or escape that is part of a value."""
     escape_unquoted: bool | None = None
-    """Whether escapes count in unquoted values. None: files for which that matters are refused."""
+    """Whether escapes count in values without quotes. With None, files in which that matters are refused."""
     encoding: str = "utf8"
     null_values: tuple[str, ...] | None = None
-    """Texts that mean null. None: an empty value, and in columns other than text also an empty quoted value."""
+    """Texts that mean null. With None, an empty value is null; in quotes only if the column is not text."""
     skip_initial_space: bool | None = None
-    """Whether blanks around quoted and before other values are ignored. None: no; blanks before a quote are refused."""
+    """Whether blanks before values, and after closing quotes, are ignored. With None they are not, and blanks before a
+    quote are refused."""
     skip_blank_lines: bool | None = None
-    """Whether blank lines in files of one column are ignored; else they are nulls. None: they are refused."""
+    """Whether blank lines in a file of one column are ignored; if not, they are nulls. With None they are refused."""
     empty_text: bool = False
-    """Whether an empty value is the empty text in columns of text; else it is null, as in all other columns."""
+    """Whether an empty value in a column of text is the empty text; if not, it is null. In other columns it is always
+    null."""
     columns: tuple[str, ...] | None = None
-    """Names of the columns in file order, instead of those in the first row."""
+    """Names of the columns in file order. They replace the names in the first row."""
     has_delimiter: bool = False
-    """Whether the configuration has the delimiter."""
+    """Whether the configuration sets the delimiter."""
     has_escape: bool = False
-    """Whether the configuration has the escape, also an empty one."""
+    """Whether the configuration sets the escape, also to an empty text."""
 
     @property
     def empty_is_null(self) -> bool:
-        """Whether an empty value is null in columns that are not text."""
+        """Return whether an empty value is null in columns that are not text."""
         return self.null_values is None or self.empty_text
 
     @classmethod
     def of(cls, table: str, options: Mapping[str, Any], suffix: str) -> CsvOptions:
-        """Parse the options of a table's configuration. Raises ConfigError.
+        """Parse the options in a table's configuration.
 
         Args:
-            table: name of the table, for messages.
-            options: the options.
-            suffix: suffix of the file, which decides on the default delimiter.
+            table: Name of the table, for messages.
+            options: The options by name, also those of other formats.
+            suffix: Suffix of the file. The default delimiter of `.tsv` is a tab.
+
+        Raises:
+            ConfigError: An option is invalid.
         """
         for key in ("header", "escape_unquoted", "skip_initial_space", "skip_blank_lines", "empty_text"):
             if not isinstance(options.get(key), bool | None):

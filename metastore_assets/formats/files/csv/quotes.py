@@ -1,4 +1,4 @@
-"""Quotes and escapes in CSV text. Text whose meaning is ambiguous is refused."""
+"""Finding of quotes and escapes in CSV text. Text whose meaning is ambiguous is refused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Offsets = npt.NDArray[np.int64]
 
 _LF, _CR, _SPACE, _TAB, _BACKSLASH = b"\n\r \t\\"
 _LITERAL_LETTER = ord("N")
-"""`\\N` stands for null. Before other letters and digits, an escape may stand for another character."""
+r"""`\N` means null. An escape before another letter or digit may stand for another character, as in `\t`."""
 
 
 class MalformedError(Exception):
-    """The text at an offset is malformed or ambiguous. The message names the option that decides."""
+    """Raised for text that is malformed or ambiguous. The message names the option that decides."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -27,18 +27,18 @@ class MalformedError(Exception):
 
 @dataclass
 class Quoting:
-    """The quotes and escapes of a text."""
+    """The positions of quotes and escapes in a text."""
 
     quotes: Offsets
-    """Offsets of opening and closing quotes in turn. The last quote may be open."""
+    """Offsets of opening and closing quotes in turn. If their number is odd, the last one is not closed."""
     escaped_breaks: list[int] = field(default_factory=list)
-    """Offsets of escaped line breaks outside of quotes. They end no row."""
+    """Offsets of escaped line breaks outside of quotes. They are part of values."""
     literal_escapes: list[int] = field(default_factory=list)
-    """Offsets of escapes that are part of a value."""
+    """Offsets of escapes that stand for themselves."""
     skipped_blanks: list[int] = field(default_factory=list)
-    """Offsets at which ignored blanks after a closing quote begin."""
+    """Offsets at which ignored blanks begin, each after a closing quote."""
     doubled: int = 0
-    """Number of doubled quotes inside of quotes."""
+    """Number of doubled quotes, each of which is one quote in a value."""
 
     def quoted(self, offsets: Offsets) -> npt.NDArray[np.bool_]:
         """Return for each offset whether it is inside of quotes."""
@@ -47,22 +47,22 @@ class Quoting:
 
 
 def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
-    """Find the quotes and escapes of a text that begins with a row.
+    """Find the quotes and escapes of a text that begins at the start of a row.
 
     Args:
-        data: the text.
-        options: how the file is written.
-        is_last: whether the text ends with the file.
+        data: The text.
+        options: How the file is written.
+        is_last: Whether the text ends with the file.
 
     Raises:
-        MalformedError: a value continues after its closing quote, or an escape or a quote after blanks is ambiguous.
+        MalformedError: A value continues after its closing quote, or an escape, or a quote after blanks, is ambiguous.
     """
     if options.quote is None and options.escape is None:
         return Quoting(np.empty(0, np.int64))
     if options.escape is None:
         block = np.frombuffer(data, np.uint8)
         offsets = np.flatnonzero(block == ord(options.quote or ""))
-        if _is_strict(block, offsets, options):
+        if _is_unambiguous(block, offsets, options):
             doubled = int(np.count_nonzero(offsets[1:-1:2] + 1 == offsets[2::2]))
             return Quoting(offsets, doubled=doubled)
     return _QuoteScanner(data, options, is_last).result()
@@ -70,37 +70,40 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """The possible meanings of the backslashes in a text, if no option decides."""
+    """What the backslashes of a text may be, escapes or part of values, if no option decides."""
 
     line: int
-    """Line number of the first one."""
+    """Line number of the first backslash."""
     are_paired: bool | None
-    """Whether all backslashes in quotes are pairs, as Spark writes one; None without any in quotes."""
+    """Whether each backslash in quotes belongs to a pair, as Spark writes one backslash. None without any in quotes."""
     are_escapes: bool | None
-    """Whether all others are pairs, or precede a special character; None without any outside of quotes."""
+    """Whether each backslash outside of quotes belongs to a pair or precedes a special character. None without any
+    there."""
 
     @property
     def are_ambiguous(self) -> bool:
-        """Whether those in quotes, or all of them, may be escapes."""
+        """Return whether they may be escapes: those in quotes, or all if there are none in quotes."""
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Combine with the backslashes of another text of the same file or table."""
+        """Return what the backslashes of this text and of another one, by the same writer, may be together."""
         if other is None:
             return self
         return Backslashes(
-            self.line, _both(self.are_paired, other.are_paired), _both(self.are_escapes, other.are_escapes)
+            self.line,
+            _merge_flags(self.are_paired, other.are_paired),
+            _merge_flags(self.are_escapes, other.are_escapes),
         )
 
 
 def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_line: int) -> Backslashes | None:
-    """Return what the backslashes of a text may mean; None without any.
+    """Return what the backslashes of a text may be; None without any.
 
     Args:
-        data: the text.
-        quoting: its quotes.
-        options: how the file is written.
-        first_line: its line number in the file.
+        data: The text.
+        quoting: The quotes of the text.
+        options: How the file is written.
+        first_line: Line number of the text in its file.
     """
     if quoting.doubled:
         # Writers that double quotes do not use escapes.
@@ -123,29 +126,31 @@ def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_l
     )
 
 
-def _both(one: bool | None, other: bool | None) -> bool | None:
-    return one and other if one is not None and other is not None else one if other is None else other
+def _merge_flags(first: bool | None, second: bool | None) -> bool | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first and second
 
 
 def count_breaks(data: bytes) -> int:
-    """Return the number of line breaks in a text."""
+    """Return the number of line breaks in a text. A carriage return with a line feed is one."""
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
 
 
-def _is_strict(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool:
-    """Return whether every quote opens a value, closes it, or is doubled in one."""
+def _is_unambiguous(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool:
+    """Return whether each quote opens a value, closes a value, or is doubled, so that no quote is ambiguous."""
     if not len(offsets):
         return True
     around = np.zeros(256, np.bool_)
     around[[ord(options.delimiter), _LF, _CR, ord(options.quote or "")]] = True
     opening, closing = offsets[0::2], offsets[1::2]
     before = opening[1:] if opening[0] == 0 else opening
-    behind = closing[:-1] if len(closing) and closing[-1] == len(block) - 1 else closing
-    return bool(around[block[before - 1]].all() and around[block[behind + 1]].all())
+    following = closing[:-1] if len(closing) and closing[-1] == len(block) - 1 else closing
+    return bool(around[block[before - 1]].all() and around[block[following + 1]].all())
 
 
 class _QuoteScanner:
-    """A scan of quotes and escapes one by one, for texts in which their meaning depends on those before."""
+    """Scans quotes and escapes one by one, for texts in which the meaning of each depends on those before it."""
 
     def __init__(self, data: bytes, options: CsvOptions, is_last: bool) -> None:
         self._data = data
@@ -163,10 +168,10 @@ class _QuoteScanner:
         block = np.frombuffer(self._data, np.uint8)
         events = np.flatnonzero((block == self._quote) | (block == self._escape)).tolist()
         # A quote or escape may be consumed together with the one before it.
-        done = -1
+        consumed = -1
         for offset in events:
-            if offset > done:
-                done = self._inside(offset) if len(self._offsets) % 2 else self._outside(offset)
+            if offset > consumed:
+                consumed = self._scan_inside(offset) if len(self._offsets) % 2 else self._scan_outside(offset)
         self._quoting.quotes = np.array(self._offsets, np.int64)
         return self._quoting
 
@@ -174,7 +179,7 @@ class _QuoteScanner:
         """Return the byte at an offset; -1 after the end."""
         return self._data[offset] if offset < len(self._data) else -1
 
-    def _inside(self, offset: int) -> int:
+    def _scan_inside(self, offset: int) -> int:
         following = self._at(offset + 1)
         if self._at(offset) == self._escape:
             if following in (self._quote, self._escape, *self._ends):
@@ -185,14 +190,16 @@ class _QuoteScanner:
             self._quoting.doubled += 1
             return offset + 1
         if following not in self._ends and following != -1:
-            following = self._behind_blanks(offset)
+            following = self._byte_after_blanks(offset)
         if following not in self._ends and (following != -1 or self._is_last):
-            self._refuse_behind_quote(offset)
+            self._refuse_text_after_quote(offset)
         self._offsets.append(offset)
         return offset
 
-    def _behind_blanks(self, offset: int) -> int:
-        """Return the byte after a closing quote, after blanks if these are ignored."""
+    def _byte_after_blanks(self, offset: int) -> int:
+        """Return the byte that follows a closing quote. Blanks are skipped if the options say so and a value ends after
+        them.
+        """
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
             end += 1
@@ -202,9 +209,9 @@ class _QuoteScanner:
         self._quoting.skipped_blanks.append(offset + 1)
         return following
 
-    def _outside(self, offset: int) -> int:
+    def _scan_outside(self, offset: int) -> int:
         if self._at(offset) == self._escape:
-            return self._escape_outside(offset)
+            return self._scan_escape(offset)
         start = offset
         while start and self._at(start - 1) in (_SPACE, _TAB) and self._at(start - 1) != self._delimiter:
             start -= 1
@@ -215,7 +222,7 @@ class _QuoteScanner:
                     f"\\{self._options.quote} stands in a value without quotes; set options.escape to '\\' if the "
                     "backslash is no part of the value, else to ''",
                 )
-            return offset  # The quote is text, as in `5" pipe`.
+            return offset  # The quote is part of a value, as in `5" pipe`.
         if start < offset:
             if self._options.skip_initial_space is None:
                 raise MalformedError(
@@ -228,7 +235,7 @@ class _QuoteScanner:
         self._offsets.append(offset)
         return offset
 
-    def _escape_outside(self, offset: int) -> int:
+    def _scan_escape(self, offset: int) -> int:
         following = self._at(offset + 1)
         letter = chr(following) if 32 < following < 127 else ""
         if self._options.escape_unquoted is None and self._options.quote is not None:
@@ -251,7 +258,7 @@ class _QuoteScanner:
         self._quoting.literal_escapes.append(offset)
         return offset
 
-    def _refuse_behind_quote(self, offset: int) -> None:
+    def _refuse_text_after_quote(self, offset: int) -> None:
         quote = self._options.quote
         value = self._data[self._offsets[-1] : offset + 1]
         hint = f"set options.quote to '' if {quote} is part of the values"

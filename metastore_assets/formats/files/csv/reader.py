@@ -1,4 +1,4 @@
-"""The reader of CSV files: inference of types from every value, and rows in the decided types."""
+"""The reader of CSV files, which infers types from every value, and then reads rows in the decided types."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.files.csv.blocks import Block
-from metastore_assets.formats.files.csv.header import HeaderEvidence, headers_of
+from metastore_assets.formats.files.csv.blocks import RowBlock
+from metastore_assets.formats.files.csv.header import HeaderDetector, detect_headers
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import Backslashes
-from metastore_assets.formats.files.csv.summary import Column, CsvSummary, Types, decode_summary, encode_summary
+from metastore_assets.formats.files.csv.summary import ColumnSummary, CsvSummary, Types, decode_summary, encode_summary
 from metastore_assets.formats.files.csv.texts import (
     BLANK_LINE,
     OTHER_DELIMITERS,
     blank_lines_are_rows,
     blank_texts,
     check_blanks_before,
-    text_batches,
-    values,
+    read_text_batches,
+    replace_null_texts,
 )
 from metastore_assets.formats.files.csv.types import preferred
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
@@ -38,20 +38,20 @@ _BLANK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class CsvReader:
-    """Reads CSV files with the same options."""
+    """Reads CSV files that are written with the same options."""
 
     options: CsvOptions
     declared: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types by column that the configuration declares."""
+    """Column name and type of each type that the configuration declares."""
 
     def summarize(self, open_stream: OpenStream) -> CsvSummary:
-        """Read a file completely, and return the types that its values fit. Raises ArrowInvalid for a malformed row."""
+        """Return which types the values of a file fit, after reading all of it. Raises ArrowInvalid."""
         header = self.options.header
-        columns: tuple[Column, ...] = ()
-        first: tuple[Block, pa.RecordBatch] | None = None
+        columns: tuple[ColumnSummary, ...] = ()
+        first: tuple[RowBlock, pa.RecordBatch] | None = None
         backslashes: Backslashes | None = None
         rows = 0
-        for block, batch in text_batches(open_stream, self.options, _BLOCK):
+        for block, batch in read_text_batches(open_stream, self.options, _BLOCK):
             if batch is None:
                 return CsvSummary(0, (), blank_lines=block.blanks_before)
             start = 0
@@ -60,9 +60,9 @@ class CsvReader:
                 if header is False:
                     check_blanks_before(block, batch.num_columns, self.options)
                 _check_delimiter(batch, self.options)
-                # A row that may be a header is decided on after the other rows are read.
+                # Whether the first row is a header is decided after the other rows are read.
                 start = 0 if header is False else 1
-                columns = tuple(map(Column, _names(batch, self.options)))
+                columns = tuple(map(ColumnSummary, _column_names(batch, self.options)))
                 check_distinct([column.name for column in columns])
             columns = tuple(
                 column.with_values(texts.slice(start), block, start, self.options)
@@ -79,8 +79,20 @@ class CsvReader:
         if header is False:
             columns = tuple(column.with_blank_lines(blanks, self.options) for column in columns)
             return CsvSummary(rows + blanks, columns, backslashes=backslashes)
-        evidence = HeaderEvidence(batch, [column.types for column in columns], rows - 1)
-        first_row, has_header = evidence.first_row, evidence.is_header()
+        summary = CsvSummary(rows, columns, backslashes=backslashes, blank_lines=blanks)
+        return self._with_first_row(summary, block, batch)
+
+    def _with_first_row(self, summary: CsvSummary, block: RowBlock, batch: pa.RecordBatch) -> CsvSummary:
+        """Return the summary of a file after its first row is compared with the others, to detect a header.
+
+        Args:
+            summary: The summary without the values of the first row and without blank lines as values.
+            block: The first block of the file.
+            batch: The rows of this block.
+        """
+        columns, blanks = summary.columns, summary.blank_lines
+        detector = HeaderDetector(batch, [column.types for column in columns], summary.row_count - 1)
+        first_row, has_header = detector.first_row, detector.is_header()
         if has_header is None and any(name in first_row.cells for name, _ in self.declared):
             has_header = True
         if not has_header:
@@ -92,11 +104,18 @@ class CsvReader:
             column.with_values(texts.slice(0, 1), block, 0, self.options).with_blank_lines(blanks, self.options)
             for column, texts in zip(columns, batch.columns, strict=True)
         )
-        return CsvSummary(rows + blanks, columns, first_row, has_header, headed, backslashes, blanks)
+        return replace(
+            summary,
+            row_count=summary.row_count + blanks,
+            columns=columns,
+            first_row=first_row,
+            has_header=has_header,
+            headed=headed,
+        )
 
     @staticmethod
     def encode(summary: CsvSummary) -> bytes:
-        """Serialize a summary."""
+        """Serialize a summary for the cache."""
         return encode_summary(summary)
 
     @staticmethod
@@ -106,22 +125,27 @@ class CsvReader:
 
     @staticmethod
     def without_values(summary: CsvSummary, is_hidden: Callable[[str], bool]) -> CsvSummary:
-        """Return a summary without values of hidden columns."""
+        """Return a summary without values of hidden columns; see `TextReader.without_values`."""
         return summary.without_values(is_hidden)
 
     @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """Decide how each file is read; see `TextReader.plan`. Columns are in the order of first occurrence.
+        """Decide how each file is read, and which columns the table has; see `TextReader.plan`.
 
-        A column has its declared type, else one that fits every value; a column without values has the null type.
-        Raises TableFormatError when it is ambiguous which files have a header, or what backslashes mean.
+        A column has its declared type, or the preferred type that fits every value; without values it has the null
+        type. Columns are in the order of first occurrence.
+
+        Raises:
+            TableFormatError: It is ambiguous which files have a header, or what backslashes mean.
         """
         _check_backslashes(table, files)
         configured = [reader.options.header for _, reader, _ in files]
-        detected = headers_of(table, [(path, summary.has_header, summary.first_row) for path, _, summary in files])
-        headers = [one if one is not None else other for one, other in zip(configured, detected, strict=True)]
+        detected = detect_headers(table, [(path, summary.has_header, summary.first_row) for path, _, summary in files])
+        headers = [
+            has_header if option is None else option for option, has_header in zip(configured, detected, strict=True)
+        ]
         types: dict[str, Types] = {}
         reasons: dict[tuple[str, pa.DataType], TypeReason] = {}
         planned = []
@@ -129,7 +153,9 @@ class CsvReader:
         names = {column.name for summary in resolved for column in summary.columns}
         for (path, reader, _), summary, header in zip(files, resolved, headers, strict=True):
             if summary.blank_lines and not summary.columns:
-                reader, summary = _plan_blank_lines(table, path, reader, summary.blank_lines, names, any(headers))
+                has_headers = any(headers)
+                columns = set() if has_headers else names or set(reader.options.columns or ["f0"])
+                reader, summary = _plan_blank_lines(f"{table}: {path}", reader, summary.blank_lines, columns)
             for column in summary.columns:
                 types[column.name] = types.get(column.name, column.types) & column.types
                 for mismatch in column.ruled_out:
@@ -147,8 +173,8 @@ class CsvReader:
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema and the rows of a file. `types` are the types of columns by name."""
-        blocks = text_batches(open_stream, self.options, _BLOCK)
+        """Return the schema and the rows of a file; see `TextReader.batches`."""
+        blocks = read_text_batches(open_stream, self.options, _BLOCK)
         first = next(blocks, None)
         if first is None:
             return pa.schema([]), iter(())
@@ -157,57 +183,61 @@ class CsvReader:
             if self.options.header or not blank_lines_are_rows(1, self.options):
                 return pa.schema([]), iter(())
             batch = pa.record_batch([blank_texts(0, self.options)], ["f0"])
-        names = _names(batch, self.options)
+        names = _column_names(batch, self.options)
         check_distinct(names)
         schema = pa.schema([pa.field(name, types[name]) for name in names if name in types])
-        return schema, self._typed(chain([(block, batch)], blocks), names, schema)
+        return schema, self._parse_batches(chain([(block, batch)], blocks), names, schema)
 
-    def _typed(
-        self, blocks: Iterable[tuple[Block, pa.RecordBatch | None]], names: Sequence[str], schema: pa.Schema
+    def _parse_batches(
+        self, blocks: Iterable[tuple[RowBlock, pa.RecordBatch | None]], names: Sequence[str], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         start = int(bool(self.options.header))
         for block, batch in blocks:
             if not start and blank_lines_are_rows(len(names), self.options):
-                for done in range(0, block.blanks_before, _BLANK_ROWS):
-                    blank = blank_texts(min(_BLANK_ROWS, block.blanks_before - done), self.options)
-                    yield self._typed_batch([blank], block, 0, names, schema)
+                for offset in range(0, block.blanks_before, _BLANK_ROWS):
+                    blank = blank_texts(min(_BLANK_ROWS, block.blanks_before - offset), self.options)
+                    yield self._parse_batch([blank], block, 0, names, schema)
             if batch is not None:
                 texts = [column.slice(start) for column in batch.columns]
-                yield self._typed_batch(texts, block, start, names, schema)
+                yield self._parse_batch(texts, block, start, names, schema)
             start = 0
 
-    def _typed_batch(
-        self, columns: Sequence[pa.StringArray], block: Block, first: int, names: Sequence[str], schema: pa.Schema
+    def _parse_batch(
+        self, columns: Sequence[pa.StringArray], block: RowBlock, first: int, names: Sequence[str], schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Return the block's rows from `first` on in the types of the schema."""
-        texts = {name: values(column, self.options) for name, column in zip(names, columns, strict=True)}
-        parsed = [_parsed(texts[field.name], field, block, first, self.options) for field in schema]
+        """Parse the rows of a block, from the row number `first` on, as the types of the schema."""
+        texts = {name: replace_null_texts(column, self.options) for name, column in zip(names, columns, strict=True)}
+        parsed = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
         return pa.RecordBatch.from_arrays(parsed, schema=schema)
 
 
 def _plan_blank_lines(
-    table: str,
-    path: str,
-    reader: CsvReader,
-    blank_lines: int,
-    columns: Set[str],
-    has_headers: bool,
+    file: str, reader: CsvReader, blank_lines: int, columns: Set[str]
 ) -> tuple[CsvReader, CsvSummary]:
-    """Decide how a file of blank lines is read, in a table whose other files have these columns.
+    """Decide whether the lines of a file of blank lines are rows. In a table of one column, each may be a null.
 
-    The lines are nulls if the table has one column and no headers. Raises TableFormatError if that is ambiguous.
+    Args:
+        file: Table and path of the file, for messages.
+        reader: The reader with the configured options.
+        blank_lines: Number of lines in the file.
+        columns: Names of the columns of the table; empty if its files have headers.
+
+    Returns:
+        A reader with the decision, and the summary of the file that follows from it.
+
+    Raises:
+        TableFormatError: The lines may be rows, and no option decides.
     """
-    names = columns or set(reader.options.columns or ["f0"])
-    if has_headers or len(names) > 1 or reader.options.skip_blank_lines:
+    if len(columns) != 1 or reader.options.skip_blank_lines:
         return replace(reader, options=replace(reader.options, skip_blank_lines=True)), CsvSummary(0, ())
     if reader.options.skip_blank_lines is None:
-        raise TableFormatError(f"{table}: {path}: {BLANK_LINE.format(line=1)}")
-    column = Column(next(iter(names))).with_blank_lines(blank_lines, reader.options)
+        raise TableFormatError(f"{file}: {BLANK_LINE.format(line=1)}")
+    column = ColumnSummary(next(iter(columns))).with_blank_lines(blank_lines, reader.options)
     return reader, CsvSummary(blank_lines, (column,))
 
 
-def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, options: CsvOptions) -> pa.Array:
-    """Parse values of the block's rows from `first` on. Raises ArrowInvalid with the line of the first mismatch."""
+def _parse_column(texts: pa.StringArray, field: pa.Field, block: RowBlock, first: int, options: CsvOptions) -> pa.Array:
+    """Parse values of a column, from the row number `first` of the block on. Raises ArrowInvalid with the line."""
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))
     if options.empty_is_null and not pa.types.is_string(field.type):
@@ -215,14 +245,14 @@ def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, op
     try:
         return parse(texts, field.type)
     except pa.ArrowInvalid:
-        index = first_mismatch(texts, lambda part: _is_parsed(part, field.type))
+        index = first_mismatch(texts, lambda part: _can_parse(part, field.type))
         raise pa.ArrowInvalid(
             f"line {block.line_of(first + index)}: {texts[index].as_py()!r:.100} in the column {field.name!r} is no "
             f"{field.type}; set schema.{field.name} to another type, such as string"
         ) from None
 
 
-def _is_parsed(texts: pa.StringArray, type_: pa.DataType) -> bool:
+def _can_parse(texts: pa.StringArray, type_: pa.DataType) -> bool:
     try:
         parse(texts, type_)
     except pa.ArrowInvalid:
@@ -230,10 +260,10 @@ def _is_parsed(texts: pa.StringArray, type_: pa.DataType) -> bool:
     return True
 
 
-def _names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
-    """Return the names of the columns: those of the options, of the header, or `f0`, `f1`, …."""
+def _column_names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
+    """Return the names of the columns: from the options, from the header, or `f0`, `f1`, …."""
     if options.columns is None:
-        return _cells(batch) if options.header else batch.schema.names
+        return _first_row_texts(batch) if options.header else batch.schema.names
     if len(options.columns) != batch.num_columns:
         raise pa.ArrowInvalid(
             f"its rows have {batch.num_columns} columns, and options.columns has {len(options.columns)} names"
@@ -241,18 +271,18 @@ def _names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
     return list(options.columns)
 
 
-def _cells(batch: pa.RecordBatch) -> list[str]:
-    """Return the texts of the first row."""
+def _first_row_texts(batch: pa.RecordBatch) -> list[str]:
+    """Return the texts of the first row. Nulls are empty texts."""
     return [column[0].as_py() or "" for column in batch.columns]
 
 
 def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]) -> None:
-    """Raise TableFormatError when the backslashes of all files together may be escapes."""
+    """Raise TableFormatError if the backslashes in all files of the table may be escapes."""
     with_backslashes = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
-    together: Backslashes | None = None
-    for _, one in with_backslashes:
-        together = one.merge(together)
-    if together is not None and together.are_ambiguous:
+    merged: Backslashes | None = None
+    for _, backslashes in with_backslashes:
+        merged = backslashes.merge(merged)
+    if merged is not None and merged.are_ambiguous:
         path, first = with_backslashes[0]
         raise TableFormatError(
             f"{table}: {path}, line {first.line}: all backslashes may be escapes; set options.escape to '\\' if a pair "
@@ -261,7 +291,7 @@ def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSumm
 
 
 def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
-    """Raise ArrowInvalid for a file of one column in which every row has another delimiter equally often."""
+    """Raise ArrowInvalid for a file of one column if every row has the same number of another common delimiter."""
     if options.has_delimiter or batch.num_columns > 1:
         return
     texts = batch.column(0)

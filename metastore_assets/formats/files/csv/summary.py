@@ -1,4 +1,4 @@
-"""Summaries of CSV files: the types that all values fit, collected by block, and their serialization as JSON."""
+"""Summaries of CSV files: which types the values of each column fit. They are cached as JSON."""
 
 from __future__ import annotations
 
@@ -12,31 +12,38 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.files.csv.blocks import Block
+from metastore_assets.formats.files.csv.blocks import RowBlock
 from metastore_assets.formats.files.csv.header import FirstRow
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import Backslashes
-from metastore_assets.formats.files.csv.texts import blank_texts, values
+from metastore_assets.formats.files.csv.texts import blank_texts, replace_null_texts
 from metastore_assets.formats.files.csv.types import ALL, CANDIDATES, SHOWN, RuledOut, misfits
 
-_NUMBERS = {type_: number for number, type_ in enumerate(CANDIDATES)}
+_TYPE_NUMBERS = {type_: number for number, type_ in enumerate(CANDIDATES)}
 
 Types = frozenset[pa.DataType]
 
 
 @dataclass(frozen=True)
-class Column:
-    """The summary of a column in one file."""
+class ColumnSummary:
+    """The types that the values of one column of a file fit."""
 
     name: str
     types: Types = ALL
-    """The types that all values fit; all types without values."""
+    """The types that all values fit. Without values, these are all candidates."""
     ruled_out: tuple[RuledOut, ...] = ()
-    """Why the column is not of the other types."""
+    """For each other type, the first value that does not fit."""
 
-    def with_values(self, texts: pa.StringArray, block: Block, first: int, options: CsvOptions) -> Column:
-        """Return the summary with more values: those of the block's rows from `first` on."""
-        texts = values(texts, options)
+    def with_values(self, texts: pa.StringArray, block: RowBlock, first: int, options: CsvOptions) -> ColumnSummary:
+        """Return the summary after more values of the column.
+
+        Args:
+            texts: The values, which begin at the row number `first` of the block.
+            block: The rows of all columns, for line numbers.
+            first: Number of a row in the block, from 0.
+            options: How the file is written.
+        """
+        texts = replace_null_texts(texts, options)
         mismatches = misfits(texts, self.types, empty_fits=options.empty_is_null)
         types = self.types - mismatches.keys()
         if texts.null_count < len(texts):
@@ -50,49 +57,53 @@ class Column:
         ]
         return replace(self, types=types, ruled_out=(*self.ruled_out, *mismatch))
 
-    def with_blank_lines(self, count: int, options: CsvOptions) -> Column:
-        """Return the summary with the values of `count` blank lines at the beginning of the file."""
+    def with_blank_lines(self, count: int, options: CsvOptions) -> ColumnSummary:
+        """Return the summary with `count` blank lines at the beginning of the file as the first values."""
         if not count:
             return self
-        one = np.zeros(1, np.int64)
-        block = Block(b"", 1, one, one, 1, None, count, frozenset(), None)
+        first_line = np.zeros(1, np.int64)
+        block = RowBlock(b"", 1, first_line, first_line, 1, None, count, frozenset(), None)
         return self.with_values(blank_texts(1, options), block, 0, options)
 
-    def without_values(self) -> Column:
-        """Return the summary without the values that ruled types out. Their line numbers remain."""
+    def without_values(self) -> ColumnSummary:
+        """Return the summary without the values that do not fit. Their line numbers remain."""
         return replace(self, ruled_out=tuple(replace(mismatch, text=None) for mismatch in self.ruled_out))
 
 
 @dataclass(frozen=True)
 class CsvSummary:
-    """The summary of a CSV file."""
+    """What planning must know of a CSV file: its rows, its columns, and what is ambiguous."""
 
     row_count: int
-    columns: tuple[Column, ...]
-    """In file order."""
+    columns: tuple[ColumnSummary, ...]
+    """In file order. If `first_row` is not None, they include the first row as values."""
     first_row: FirstRow | None = None
-    """The first row, if the options do not say whether it is a header. `columns` then include it as values."""
+    """The first row, if no option says whether it is a header; else None."""
     has_header: bool | None = None
-    """Whether the first row is a header; None when that is ambiguous."""
-    headed: tuple[Column, ...] = ()
-    """The columns if the first row is a header."""
+    """Whether the first row is a header. None if that is ambiguous."""
+    headed: tuple[ColumnSummary, ...] = ()
+    """The columns under the assumption that the first row is a header."""
     backslashes: Backslashes | None = None
     """What backslashes may mean, if no option says it."""
     blank_lines: int = 0
-    """Blank lines before the first row that are rows if it is no header; in a file of blank lines, all of them."""
+    """Number of blank lines before the first row. They are rows if the first row is no header. In a file of blank
+    lines, these are all lines."""
 
     def without_values(self, is_hidden: Callable[[str], bool]) -> CsvSummary:
-        """Return the summary without values of hidden columns, given by name; itself if it has none.
+        """Return the summary without values of hidden columns; the same object if it has none.
 
-        A column is hidden if either of its names is: the one in the header that the file may have, or its number.
+        A column is hidden if its name in the header is hidden, or its name without a header (`f0`).
         """
         named = self.headed or self.columns
-        hidden = [is_hidden(one.name) or is_hidden(two.name) for one, two in zip(self.columns, named, strict=True)]
+        hidden = [
+            is_hidden(column.name) or is_hidden(named_column.name)
+            for column, named_column in zip(self.columns, named, strict=True)
+        ]
         columns, headed = (
             tuple(column.without_values() if hide else column for column, hide in zip(part, hidden, strict=False))
             for part in (self.columns, self.headed)
         )
-        # A first row that is no header has values.
+        # A first row that is no header consists of values.
         is_row = any(hidden) and self.has_header is False and self.first_row is not None
         if not is_row and columns == self.columns and headed == self.headed:
             return self
@@ -101,20 +112,20 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary after it was decided whether the file has a header."""
+        """Return the summary after the decision whether the first row is a header."""
         if self.first_row is None or not has_header:
             return self
         return CsvSummary(self.row_count - 1 - self.blank_lines, self.headed)
 
 
 def encode_summary(summary: CsvSummary) -> bytes:
-    """Serialize a summary."""
+    """Serialize a summary as JSON."""
     first = summary.first_row
-    # Columns with and without a header differ little, but both are rarely present.
+    # `headed` repeats most of `columns`, but few summaries have both.
     fields = {
         "rows": summary.row_count,
-        "columns": [_column(column) for column in summary.columns],
-        "headed": [_column(column) for column in summary.headed],
+        "columns": [_encode_column(column) for column in summary.columns],
+        "headed": [_encode_column(column) for column in summary.headed],
         "header": summary.has_header,
         "first": first
         and {
@@ -133,38 +144,38 @@ def decode_summary(data: bytes) -> CsvSummary:
     first = fields["first"]
     return CsvSummary(
         fields["rows"],
-        tuple(map(_restored, fields["columns"])),
+        tuple(map(_decode_column, fields["columns"])),
         first and FirstRow(tuple(first["cells"]), first["typed"]),
         fields["header"],
-        tuple(map(_restored, fields["headed"])),
+        tuple(map(_decode_column, fields["headed"])),
         fields["backslashes"] and Backslashes(*fields["backslashes"]),
         fields["blank"],
     )
 
 
-def _column(column: Column) -> list[Any]:
-    # One value rules out many types.
+def _encode_column(column: ColumnSummary) -> list[Any]:
+    # One value often rules out many types, so it is stored once for all of them.
     groups = groupby(column.ruled_out, lambda mismatch: (mismatch.text, mismatch.line))
-    ruled_out = [[_types(mismatch.type for mismatch in some), *value] for value, some in groups]
-    return [column.name, _types(column.types), *ruled_out]
+    ruled_out = [[_encode_types(mismatch.type for mismatch in group), *value] for value, group in groups]
+    return [column.name, _encode_types(column.types), *ruled_out]
 
 
-def _restored(column: list[Any]) -> Column:
+def _decode_column(column: list[Any]) -> ColumnSummary:
     name, types, *ruled_out = column
-    mismatch = [RuledOut(type_, text, line) for bits, text, line in ruled_out for type_ in _ordered(bits)]
-    return Column(name, _types_of(types), tuple(mismatch))
+    mismatch = [RuledOut(type_, text, line) for bits, text, line in ruled_out for type_ in _decode_ordered_types(bits)]
+    return ColumnSummary(name, _decode_types(types), tuple(mismatch))
 
 
-def _types(types: Iterable[pa.DataType]) -> int:
-    """Return a set of candidates as the bits of a number."""
-    return sum(1 << _NUMBERS[type_] for type_ in types)
+def _encode_types(types: Iterable[pa.DataType]) -> int:
+    """Return a set of candidates as an integer with one bit per type."""
+    return sum(1 << _TYPE_NUMBERS[type_] for type_ in types)
 
 
 @lru_cache(maxsize=4096)
-def _ordered(bits: int) -> tuple[pa.DataType, ...]:
+def _decode_ordered_types(bits: int) -> tuple[pa.DataType, ...]:
     return tuple(type_ for number, type_ in enumerate(CANDIDATES) if bits >> number & 1)
 
 
 @lru_cache(maxsize=4096)
-def _types_of(bits: int) -> Types:
-    return frozenset(_ordered(bits))
+def _decode_types(bits: int) -> Types:
+    return frozenset(_decode_ordered_types(bits))

@@ -1,4 +1,4 @@
-"""The rows of CSV files as columns of unquoted texts."""
+"""Parsing of CSV files into columns of texts, in which quotes and escapes are resolved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from metastore_assets.formats.files.csv.blocks import Block, blocks
+from metastore_assets.formats.files.csv.blocks import RowBlock, read_blocks
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.text_reader import OpenStream
 from metastore_assets.startup import pc
@@ -17,9 +17,9 @@ from metastore_assets.storage.corrupt_input import InvalidContentError
 from metastore_assets.storage.limits import FIELDS
 
 _ROW = re.compile(r"Row #(\d+): ")
-"""The row number in Arrow's messages, from 1, without blank lines."""
+"""Matches the row number in messages of Arrow. It counts from 1, without blank lines."""
 OTHER_DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
-"""Other common delimiters, and their texts in the configuration."""
+"""Other common delimiters, each with its spelling in the configuration."""
 _HINT_BYTES = 1 << 16
 _HINT_LINES = 100
 BLANK_LINE = (
@@ -30,25 +30,25 @@ _WRONG_WIDTH = re.compile(r"Expected \d+ columns, got \d+")
 _BOTH_ENDINGS = frozenset(b"\r\n")
 
 
-def text_batches(
+def read_text_batches(
     open_stream: OpenStream, options: CsvOptions, size: int
-) -> Iterator[tuple[Block, pa.RecordBatch | None]]:
-    """Yield all rows of a file, with its header, as columns of text without names.
+) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
+    """Yield the rows of a file, its header included, as batches of text columns, each with its block.
 
-    Without `null_values`, null is an empty value without quotes. Blank lines before the first row are in no batch. A
-    file of blank lines is one block without a batch; an empty file has no block.
+    If the options have no `null_values`, an empty value without quotes is null. Blank lines before the first row are in
+    no batch. A file of blank lines yields one block and None. An empty file yields nothing.
 
     Args:
-        open_stream: opens the file.
-        options: how the file is written.
-        size: size of a block, about, in bytes.
+        open_stream: Opens the file.
+        options: How the file is written.
+        size: Approximate size of a block in bytes.
 
     Raises:
-        ArrowInvalid: a row is malformed; the message has its line.
+        ArrowInvalid: A row is malformed. The message has its line.
     """
     names: list[str] = []
     endings: frozenset[int] = frozenset()
-    for block in blocks(open_stream, options, size):
+    for block in read_blocks(open_stream, options, size):
         is_first = not names
         if is_first and not len(block.rows):
             yield block, None
@@ -56,7 +56,7 @@ def text_batches(
         has_blank_rows = blank_lines_are_rows(len(names), options)
         if is_first:
             try:
-                batch = _parsed(block, names, options, has_blank_rows)
+                batch = _parse_block(block, names, options, has_blank_rows)
             except InvalidContentError as error:
                 raise error.with_hint(_delimiter_hint(block, options)) from error
             names = batch.schema.names
@@ -67,38 +67,38 @@ def text_batches(
             _check_lines(block, endings, len(names), options)
             continue
         if not is_first or (has_blank_rows and block.blank is not None):
-            batch = _parsed(block, names, options, has_blank_rows)
+            batch = _parse_block(block, names, options, has_blank_rows)
         endings |= block.endings
         _check_lines(block, endings, len(names), options)
         yield block, batch
 
 
 def blank_lines_are_rows(columns: int, options: CsvOptions) -> bool:
-    """Return whether blank lines are rows with one null."""
+    """Return whether each blank line of a file with this number of columns is a row with one null."""
     return columns == 1 and options.skip_blank_lines is False
 
 
 def blank_texts(count: int, options: CsvOptions) -> pa.StringArray:
-    """Return the texts of `count` blank lines that are rows, as Arrow parses them."""
+    """Return the values of `count` blank lines that are rows, as Arrow would parse them."""
     is_null = options.null_values is None and not options.empty_text
     return pa.nulls(count, pa.string()) if is_null else pa.array([""], pa.string()).take(pa.repeat(0, count))
 
 
-def values(texts: pa.StringArray, options: CsvOptions) -> pa.StringArray:
-    """Return the texts of a column, with nulls for `null_values`."""
+def replace_null_texts(texts: pa.StringArray, options: CsvOptions) -> pa.StringArray:
+    """Return the texts of a column, with null in place of the texts that mean null."""
     if not options.null_values:
         return texts
     is_null = pc.is_in(texts, value_set=pa.array(options.null_values, pa.string()))
     return pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
 
 
-def _parsed(block: Block, names: list[str], options: CsvOptions, has_blank_rows: bool) -> pa.RecordBatch:
+def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_blank_rows: bool) -> pa.RecordBatch:
     if not names and block.width > FIELDS:
         _check_width(block, options)
     try:
         table = pacsv.read_csv(
             pa.BufferReader(block.data),
-            # With one thread, errors have the row number.
+            # Arrow's messages have row numbers only if it parses with one thread.
             read_options=pacsv.ReadOptions(
                 use_threads=False,
                 block_size=len(block.data) + 1,
@@ -113,19 +113,21 @@ def _parsed(block: Block, names: list[str], options: CsvOptions, has_blank_rows:
                 ignore_empty_lines=not has_blank_rows,
             ),
             convert_options=pacsv.ConvertOptions(
-                column_types=dict.fromkeys(names or [f"f{place}" for place in range(block.width)], pa.string()),
+                column_types=dict.fromkeys(names or [f"f{number}" for number in range(block.width)], pa.string()),
                 null_values=[""] if options.null_values is None and not options.empty_text else [],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
         )
     except pa.ArrowInvalid as error:
-        raise _located(error, block) from error
+        raise _with_line(error, block) from error
     return table.combine_chunks().to_batches()[0]
 
 
-def _delimiter_hint(block: Block, options: CsvOptions) -> str:
-    """Return a hint at another delimiter that the first lines all have equally often; empty without one."""
+def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
+    """Return a hint for a message if all of the first lines have the same number of another delimiter; else an empty
+    text.
+    """
     if options.has_delimiter:
         return ""
     head = block.data[:_HINT_BYTES]
@@ -138,8 +140,8 @@ def _delimiter_hint(block: Block, options: CsvOptions) -> str:
     return ""
 
 
-def _check_width(block: Block, options: CsvOptions) -> None:
-    """Raise ArrowInvalid when the first row has too many columns. Delimiters in quotes do not count."""
+def _check_width(block: RowBlock, options: CsvOptions) -> None:
+    """Raise ArrowInvalid if the first row has too many columns. Delimiters in quotes do not count."""
     quote = re.escape(options.quote.encode()) if options.quote else b""
     data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
     columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1
@@ -147,14 +149,14 @@ def _check_width(block: Block, options: CsvOptions) -> None:
         raise InvalidContentError(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
 
 
-def check_blanks_before(block: Block, columns: int, options: CsvOptions) -> None:
-    """Raise ArrowInvalid for blank lines before a first row without a header, if they may be rows."""
+def check_blanks_before(block: RowBlock, columns: int, options: CsvOptions) -> None:
+    """Raise ArrowInvalid if blank lines before the first row may be rows. The file has no header."""
     if columns == 1 and block.blanks_before and options.skip_blank_lines is None:
         raise InvalidContentError(BLANK_LINE.format(line=1))
 
 
-def _check_lines(block: Block, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
-    """Raise ArrowInvalid when it is ambiguous which lines are rows."""
+def _check_lines(block: RowBlock, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
+    """Raise ArrowInvalid if it is ambiguous which lines are rows."""
     if columns == 1 and block.blank is not None and options.skip_blank_lines is None:
         raise InvalidContentError(BLANK_LINE.format(line=block.blank))
     if endings == _BOTH_ENDINGS:
@@ -164,14 +166,14 @@ def _check_lines(block: Block, endings: frozenset[int], columns: int, options: C
         )
 
 
-def _located(error: pa.ArrowInvalid, block: Block) -> InvalidContentError:
-    """Return the error with the line number in the file instead of the row number."""
+def _with_line(error: pa.ArrowInvalid, block: RowBlock) -> InvalidContentError:
+    """Return Arrow's error with the line number in the file in place of the row number in the block."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)
     if row is None:
         return InvalidContentError(message + hint, "it cannot be parsed" + hint)
     line, text = f"line {block.line_of(int(row[1]) - 1)}", message[row.end() :]
-    # After the numbers, the message quotes the row.
+    # The rest of the message is the row itself, whose values may be hidden.
     numbers = _WRONG_WIDTH.match(text)
     return InvalidContentError(f"{line}: {text}{hint}", f"{line}: {numbers[0]}" if numbers else line)

@@ -1,4 +1,4 @@
-"""Inference of the types of CSV columns: the types that every value of a column fits."""
+"""Inference of the types of CSV columns: which types every value of a column fits."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ CANDIDATES: tuple[pa.DataType, ...] = (
     pa.time64("ns"),
     pa.string(),
 )
-"""Types of a CSV column, the preferred first. A column gets the first one that every value of every file fits."""
+"""The types that a CSV column may have, the preferred first. A column gets the first one that all values in all files
+fit."""
 
 ALL = frozenset(CANDIDATES)
 _EMPTY_TEXTS = ALL - {pa.null()}
-"""The types that a column of empty texts fits: they are null in every column except text."""
+"""The types that a column of only empty texts fits. An empty text is null in each of them except string."""
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _LIKE = {
     type_: re.compile(pattern + r"\Z")
@@ -48,14 +49,15 @@ _LIKE = {
     }.items()
     for type_ in types
 }
-"""Patterns that every value of a type matches. Other texts may match too."""
-_SOME = 1024
-_FEW = 4
-"""So few values are compared in Python: a file may have 100,000 columns, and a call of Arrow takes 10 µs."""
+"""For each type, a pattern that all texts of its values match. Other texts may match too."""
+_SAMPLE = 1024
+_MAX_PYTHON_VALUES = 4
+"""Maximum number of values that are compared in Python. A file may have 100,000 columns, and each call of Arrow takes
+10 µs."""
 _SHORT_INTEGER = re.compile(r"-?[1-9][0-9]{0,14}|0")
 _INTEGERS = frozenset([pa.int64(), pa.float64(), pa.string()])
 SHOWN = 100
-"""Characters of a value in messages."""
+"""Maximum number of characters of a value in a message."""
 _LEADING_ZERO = r"^[ \t]*[+-]?0[0-9]"
 _LONG_INTEGER = r"^[ \t]*[+-]?[0-9]{16,}[ \t]*$"
 _EXACT = 2**53
@@ -67,68 +69,74 @@ class RuledOut:
 
     type: pa.DataType
     text: str | None
-    """Its beginning, for messages; None when the column's values are hidden."""
+    """The first SHOWN characters of the value; None if the column's values are hidden."""
     line: int
 
 
 def fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> frozenset[pa.DataType]:
-    """Return the candidates that every text fits. Nulls fit all types; empty texts fit all except the null type."""
+    """Return the candidates that every text fits.
+
+    A null fits all types. An empty text fits all except the null type.
+    """
     return candidates - misfits(texts, candidates).keys() - ({pa.null()} if len(texts) > texts.null_count else set())
 
 
 def misfits(
     texts: pa.StringArray, candidates: frozenset[pa.DataType], *, empty_fits: bool = True
 ) -> dict[pa.DataType, int]:
-    """Return the candidates that some text does not fit, with the index of the first such text.
+    """Return each candidate that some text does not fit, with the index of the first such text.
 
-    The null type is never among them. With `empty_fits`, empty texts fit every type.
+    Args:
+        texts: The values. Nulls fit every type.
+        candidates: The types to test. The null type is not tested.
+        empty_fits: Whether an empty text fits every type.
     """
-    if len(texts) <= _FEW:
-        found = _misfits_of_integers(texts, candidates)
-        if found is not None:
-            return found
+    if len(texts) <= _MAX_PYTHON_VALUES:
+        mismatches = _misfits_of_integers(texts, candidates)
+        if mismatches is not None:
+            return mismatches
     is_value = pc.not_equal(texts, "") if empty_fits else texts.is_valid()
     values = texts.filter(is_value)
     if not len(values):
         return {}
-    # Some values are parsed first, because Arrow is slow to refuse many values.
+    # A sample is parsed first, because Arrow is slow to refuse many values.
     first = values[0].as_py().strip(BLANKS)
-    found = {}
+    mismatches = {}
     for type_ in candidates - {pa.null()}:
         if not _LIKE[type_].match(first):
-            found[type_] = 0
-        elif not _fits(values.slice(0, _SOME), type_) or (len(values) > _SOME and not _fits(values, type_)):
-            found[type_] = first_mismatch(values, partial(_fits, type_=type_))
-    if found and len(values) < len(texts):
-        places = np.flatnonzero(pc.fill_null(is_value, False))
-        return {type_: int(places[place]) for type_, place in found.items()}
-    return found
+            mismatches[type_] = 0
+        elif not _fits(values.slice(0, _SAMPLE), type_) or (len(values) > _SAMPLE and not _fits(values, type_)):
+            mismatches[type_] = first_mismatch(values, partial(_fits, type_=type_))
+    if mismatches and len(values) < len(texts):
+        positions = np.flatnonzero(pc.fill_null(is_value, False))
+        return {type_: int(positions[index]) for type_, index in mismatches.items()}
+    return mismatches
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return `misfits` of short integers without blanks and leading zeros; None for other texts."""
+    """Return `misfits` if all texts are short integers without blanks and leading zeros; None for other texts."""
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):
         return None
-    found = dict.fromkeys(candidates - _INTEGERS - {pa.null(), pa.uint64()}, 0)
-    negative = next((place for place, value in enumerate(values) if value[0] == "-"), None)
+    mismatches = dict.fromkeys(candidates - _INTEGERS - {pa.null(), pa.uint64()}, 0)
+    negative = next((index for index, value in enumerate(values) if value[0] == "-"), None)
     if negative is not None and pa.uint64() in candidates:
-        found[pa.uint64()] = negative
-    return found
+        mismatches[pa.uint64()] = negative
+    return mismatches
 
 
 def preferred(candidates: frozenset[pa.DataType]) -> pa.DataType:
-    """Return the preferred one of the types that a column fits; null for a column without values."""
+    """Return the preferred type among those that a column fits; the null type for a column without values."""
     if candidates == _EMPTY_TEXTS:
         return pa.string()
     return next(type_ for type_ in CANDIDATES if type_ in candidates)
 
 
 def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
-    """Return whether all values can be parsed as the type without loss."""
+    """Return whether all values can be parsed as a type without loss."""
     if pa.types.is_string(type_) or not len(values):
         return True
-    # Leading zeros matter in postcodes: 01234 is not 1234.
+    # Leading zeros matter, as in postcodes: 01234 is not 1234.
     is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
     if is_number and _any(matches(values, _LEADING_ZERO)):
         return False
@@ -137,7 +145,7 @@ def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
     except pa.ArrowInvalid:
         return False
     if pa.types.is_floating(type_):
-        # In a column of integers and fractions, two different integers must not become equal.
+        # Two different integers beyond 2^53 may become the same float.
         large = parsed.filter(matches(values, _LONG_INTEGER))
         return not _any(pc.greater(pc.abs(large), float(_EXACT)))
     return True

@@ -1,1 +1,1 @@
-"""JSON lines: shapes of the objects, and their values."""
+"""Reading of JSON lines: the shapes of their objects, and their values."""

@@ -1,4 +1,4 @@
-"""JSON values as they are written, for columns of declared types: 1.50 has two decimal digits."""
+"""Numbers of JSON as they are written, for columns of declared types: 1.50 has two decimal digits."""
 
 from __future__ import annotations
 
@@ -18,57 +18,61 @@ _INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Literal(str):
-    """The text of a number in JSON."""
+    """A number in JSON, as the text that was written."""
 
     __slots__ = ()
 
 
-def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object. Raises ValueError when it has a key twice, which is ambiguous."""
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object with these keys and values. Raises ValueError if a key occurs twice."""
     result = dict(pairs)
     if len(result) < len(pairs):
         raise ValueError("an object has a key twice")
     return result
 
 
-def finite(text: str) -> float:
-    """Parse a number with a fraction or an exponent. Raises ValueError when it is beyond all floats."""
+def parse_float(text: str) -> float:
+    """Return the number that a text with a fraction or an exponent stands for. Raises ValueError if no float is so
+    large.
+    """
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text} is beyond all floats")
     return value
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=distinct_keys, parse_float=finite)
+DECODER = json.JSONDecoder(object_pairs_hook=build_object, parse_float=parse_float)
 LITERAL_DECODER = json.JSONDecoder(
-    object_pairs_hook=distinct_keys, parse_float=Literal, parse_int=Literal, parse_constant=Literal
+    object_pairs_hook=build_object, parse_float=Literal, parse_int=Literal, parse_constant=Literal
 )
-"""Decodes numbers as Literals."""
+"""Decodes JSON with a Literal in place of each number."""
 _PARSING = FieldMatcher(convert=cast_losslessly)
-"""Casts the texts of `as_written` to values."""
+"""Matches fields by name, and parses texts as the declared types."""
 
 
-def as_written(value: Any, path: str, declared: Set[str]) -> Any:
-    """Return a decoded value with texts at declared paths, and numbers instead of literals elsewhere.
+def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
+    """Return a decoded value with text at declared paths, and with numbers in place of Literals elsewhere.
 
     Args:
-        value: a value that `LITERAL_DECODER` decoded.
-        path: its dotted path.
-        declared: paths with declared types. Objects and arrays there become JSON without blanks.
+        value: What `LITERAL_DECODER` returned.
+        path: Dotted path of the value; empty for a row.
+        declared: Paths with declared types. An object or array there becomes JSON text without blanks.
     """
     if path in declared:
-        return value if value is None or type(value) is str else _text(value)
+        return value if value is None or type(value) is str else _json_text(value)
     if isinstance(value, Literal):
-        return _number(value)
+        return _parse_literal(value)
     if isinstance(value, dict):
-        return {key: as_written(inner, f"{path}.{key}" if path else key, declared) for key, inner in value.items()}
+        return {
+            key: replace_literals(inner, f"{path}.{key}" if path else key, declared) for key, inner in value.items()
+        }
     if isinstance(value, list):
-        return [as_written(inner, f"{path}.element", declared) for inner in value]
+        return [replace_literals(inner, f"{path}.element", declared) for inner in value]
     return value
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return a type with text at declared paths."""
+    """Return a type with string in place of the types at declared paths."""
     if path in declared:
         return pa.string()
     if pa.types.is_struct(type_):
@@ -83,52 +87,52 @@ def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType
     return type_
 
 
-def typed(array: pa.StructArray, wanted: pa.StructType, lines: Sequence[int]) -> pa.StructArray:
-    """Cast rows with texts at declared paths to the declared types.
+def cast_rows(array: pa.StructArray, target: pa.StructType, lines: Sequence[int]) -> pa.StructArray:
+    """Cast rows with text at declared paths to the declared types.
 
     Args:
-        array: the rows.
-        wanted: the declared types.
-        lines: line number of each row, for messages.
+        array: The rows.
+        wanted: The type of a row, with the declared types.
+        lines: Line number of each row, for messages.
 
     Raises:
-        ArrowInvalid: a text is no value of its type.
+        ArrowInvalid: A text is no value of its declared type.
     """
-    if array.type == wanted:
+    if array.type == target:
         return array
     try:
-        return cast_to_schema(array, wanted, _PARSING)
+        return cast_to_schema(array, target, _PARSING)
     except pa.ArrowInvalid:
-        index = first_mismatch(array, lambda part: _are_typed(part, wanted))
+        index = first_mismatch(array, lambda part: _can_cast(part, target))
     try:
-        return cast_to_schema(array.slice(index, 1), wanted, _PARSING)
+        return cast_to_schema(array.slice(index, 1), target, _PARSING)
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"line {lines[index]}: {error}") from None
 
 
-def _are_typed(array: pa.StructArray, wanted: pa.StructType) -> bool:
+def _can_cast(array: pa.StructArray, target: pa.StructType) -> bool:
     try:
-        cast_to_schema(array, wanted, _PARSING)
+        cast_to_schema(array, target, _PARSING)
     except pa.ArrowInvalid:
         return False
     return True
 
 
-def _number(literal: Literal) -> int | float:
+def _parse_literal(literal: Literal) -> int | float:
     if _INTEGER.fullmatch(literal):
         return int(literal)
-    return float(literal) if literal.endswith(("NaN", "Infinity")) else finite(literal)
+    return float(literal) if literal.endswith(("NaN", "Infinity")) else parse_float(literal)
 
 
-def _text(value: Any) -> str:
+def _json_text(value: Any) -> str:
     if isinstance(value, Literal):
         return str(value)
     if isinstance(value, dict):
         return (
             "{"
-            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_text(inner)}" for key, inner in value.items())
+            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_json_text(inner)}" for key, inner in value.items())
             + "}"
         )
     if isinstance(value, list):
-        return "[" + ",".join(map(_text, value)) + "]"
+        return "[" + ",".join(map(_json_text, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

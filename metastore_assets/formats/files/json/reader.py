@@ -1,4 +1,4 @@
-"""The reader of JSON lines: inference of types from every value, and rows in the decided types."""
+"""The reader of JSON lines, which infers types from every value, and then reads rows in the decided types."""
 
 from __future__ import annotations
 
@@ -13,9 +13,24 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
-from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons, without_extremes
-from metastore_assets.formats.files.json.summary import JsonSummary, decode_summary, encode_summary
+from metastore_assets.formats.files.json.literals import (
+    DECODER,
+    LITERAL_DECODER,
+    cast_rows,
+    replace_literals,
+    text_types,
+)
+from metastore_assets.formats.files.json.shapes import (
+    JsonSummary,
+    Shape,
+    arrow_type,
+    decode_summary,
+    encode_summary,
+    merge,
+    observe,
+    type_reasons,
+    without_extremes,
+)
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.metadata_json import is_nested_deeply, max_value_count
 from metastore_assets.storage.compression import HEAD_BYTES, check_text
@@ -29,28 +44,28 @@ _ENCODING = "JSON lines are read in UTF-8"
 _BLANKS = b" \t\r"
 _LINE = re.compile(rb"[^ \t\r\n][^\n]*\n?")
 _HALF = r"\ud"
-"""The beginning of an escaped surrogate, of which two are one character."""
+"""The beginning of an escaped surrogate. Only two surrogates together are a character."""
 
 
 @dataclass(frozen=True)
 class JsonReader:
-    """Reads JSON lines in UTF-8."""
+    """Reads files with one JSON object per line, in UTF-8."""
 
     declared: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types by dotted path that the configuration declares."""
+    """Dotted path and type of each type that the configuration declares."""
 
     def summarize(self, open_stream: OpenStream) -> JsonSummary:
-        """Read a file completely, and return the types of its values. Raises ArrowInvalid with the line."""
+        """Read a file completely, and return the kinds of its values. Raises ArrowInvalid with the line."""
         shape = Shape()
         rows = 0
-        for number, _, row in self._rows(open_stream):
+        for number, _, row in self._read_rows(open_stream):
             observe(shape, row, number)
             rows += 1
         return JsonSummary(rows, without_extremes(shape))
 
     @staticmethod
     def encode(summary: JsonSummary) -> bytes:
-        """Serialize a summary."""
+        """Serialize a summary for the cache."""
         return encode_summary(summary)
 
     @staticmethod
@@ -60,14 +75,14 @@ class JsonReader:
 
     @staticmethod
     def without_values(summary: JsonSummary, is_hidden: Callable[[str], bool]) -> JsonSummary:
-        """Return the summary, which has line numbers and no values."""
+        """Return the summary itself, which has line numbers and no values."""
         return summary
 
     @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, JsonReader, JsonSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """Decide how each file is read; see `TextReader.plan`. Columns are in the order of first occurrence."""
+        """Decide which columns the table has; see `TextReader.plan`. Columns are in the order of first occurrence."""
         merged = Shape()
         for path, _, summary in files:
             merge(merged, summary.shape, path)
@@ -81,7 +96,7 @@ class JsonReader:
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema and the rows of a file. A key that a row lacks is null."""
+        """Return the schema and the rows of a file; see `TextReader.batches`. A key that a row lacks is null."""
         schema = pa.schema(list(types.items()))
         return schema, self._batches(open_stream, schema)
 
@@ -89,23 +104,23 @@ class JsonReader:
     def _paths(self) -> frozenset[str]:
         return frozenset(path for path, _ in self.declared)
 
-    def _rows(self, open_stream: OpenStream) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    def _read_rows(self, open_stream: OpenStream) -> Iterator[tuple[int, int, dict[str, Any]]]:
         if not self.declared:
-            return _rows(open_stream, DECODER)
-        rows = _rows(open_stream, LITERAL_DECODER)
-        return ((number, length, as_written(row, "", self._paths)) for number, length, row in rows)
+            return _read_objects(open_stream, DECODER)
+        rows = _read_objects(open_stream, LITERAL_DECODER)
+        return ((number, length, replace_literals(row, "", self._paths)) for number, length, row in rows)
 
     def _batches(self, open_stream: OpenStream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        wanted = pa.struct(list(schema))
-        type_ = text_types(wanted, "", self._paths)
+        target = pa.struct(list(schema))
+        type_ = text_types(target, "", self._paths)
         rows: list[dict[str, Any]] = []
         numbers: list[int] = []
         size = 0
 
         def batch() -> pa.RecordBatch:
-            return pa.RecordBatch.from_struct_array(typed(_array(rows, type_), wanted, numbers))
+            return pa.RecordBatch.from_struct_array(cast_rows(_to_arrow(rows, type_), target, numbers))
 
-        for number, length, row in self._rows(open_stream):
+        for number, length, row in self._read_rows(open_stream):
             rows.append(row)
             numbers.append(number)
             size += length
@@ -116,28 +131,28 @@ class JsonReader:
             yield batch()
 
 
-def _array(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArray:
+def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArray:
     try:
         return pa.array(rows, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        prepare = _preparation(type_)
+        prepare = _conversion(type_)
         if prepare is None:
             raise
         return pa.array([prepare(row) for row in rows], type_)
 
 
-def _preparation(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that prepares parsed values for Arrow; None when values need no preparation.
+def _conversion(type_: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return a function that makes parsed values fit a type; None if values need no change.
 
-    An object without fields becomes the text `{}`, because no file stores structs without fields.
+    An object without keys becomes the text `{}`, because Parquet stores no structs without fields.
     """
     if pa.types.is_string(type_):
         return lambda value: "{}" if value == {} else value
     if pa.types.is_list(type_):
-        item = _preparation(type_.value_type)
+        item = _conversion(type_.value_type)
         return item and (lambda values: [None if value is None else item(value) for value in values])
     if pa.types.is_struct(type_):
-        steps = {field.name: step for field in type_ if (step := _preparation(field.type))}
+        steps = {field.name: step for field in type_ if (step := _conversion(field.type))}
 
         def prepare(row: dict[str, Any]) -> dict[str, Any]:
             for name, step in steps.items():
@@ -149,20 +164,20 @@ def _preparation(type_: pa.DataType) -> Callable[[Any], Any] | None:
     return None
 
 
-def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield line number, length and object of each line that is not blank."""
+def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Yield line number, length in bytes and parsed object of each line that is not blank."""
     with open_stream() as stream:
         content = io.BufferedReader(stream, _BUFFER)
         check_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
-        for number, line in _lines(content):
+        for number, line in _read_lines(content):
             _check_size(line, number)
-            text = _text(line, number).strip(" \t\r\n")
+            text = _decode_line(line, number).strip(" \t\r\n")
             if not text:
                 continue
             try:
                 row = decoder.decode(text)
             except RecursionError:
-                raise _too_deep(number) from None
+                raise _nesting_error(number) from None
             except ValueError as error:
                 raise InvalidContentError(
                     f"line {number}: {error}{_hint(text)}", f"line {number}{_hint(text)}"
@@ -170,22 +185,23 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
             if not isinstance(row, dict):
                 raise InvalidContentError(f"line {number} is no object{_hint(text)}")
             if text.count("[") + text.count("{") > NESTING and is_nested_deeply(row):
-                raise _too_deep(number)
+                raise _nesting_error(number)
             if _HALF in text.lower():
                 _check_characters(row, number)
             yield number, len(line), row
 
 
-def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each line that is not blank, without leading blanks; truncated if too long.
+def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of each line that is not blank, without leading blanks. A line that is too long ends the
+    file.
 
-    A small compressed file may have millions of blank lines, so that they are skipped together.
+    Blank lines are skipped together, because a small compressed file may have millions of them.
     """
-    number, rest, at_end = 1, b"", False
+    number, incomplete_line, at_end = 1, b"", False
     while not at_end:
         piece = content.read(_BUFFER)
         at_end = not piece
-        data = rest + piece
+        data = incomplete_line + piece
         end = len(data) if at_end else data.rfind(b"\n") + 1
         counted = 0
         for match in _LINE.finditer(data, 0, end):
@@ -193,9 +209,9 @@ def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
             counted = match.start()
             yield number, match[0]
         number += data.count(b"\n", counted, end)
-        rest = data[end:].lstrip(_BLANKS)
-        if len(rest) > LINE_BYTES:
-            yield number, rest
+        incomplete_line = data[end:].lstrip(_BLANKS)
+        if len(incomplete_line) > LINE_BYTES:
+            yield number, incomplete_line
             return
 
 
@@ -206,11 +222,11 @@ def _check_size(line: bytes, number: int) -> None:
         raise InvalidContentError(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
 
 
-def _too_deep(number: int) -> InvalidContentError:
+def _nesting_error(number: int) -> InvalidContentError:
     return InvalidContentError(f"line {number}: it is nested too deeply: more than {NESTING} levels")
 
 
-def _text(line: bytes, number: int) -> str:
+def _decode_line(line: bytes, number: int) -> str:
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:

@@ -1,7 +1,8 @@
-"""Shapes of JSON values: the kinds of values at each path of many objects, and the Arrow type for all of them."""
+"""The shape of JSON values: which kinds of values occur at each path, and the Arrow type that holds all of them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,10 +14,10 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.storage.limits import KEYS
 
 _EXACT = 2**53
-"""Floats hold integers up to this one without loss."""
+"""Floats hold every integer up to this one exactly."""
 _NEGATIVE_ENDS = (0, _EXACT, 2**63, 10**38 - 1)
 _POSITIVE_ENDS = (0, _EXACT, 2**63 - 1, 2**64 - 1, 10**38 - 1)
-"""Magnitudes of integers at which the decision on a type changes."""
+"""Magnitudes of integers beyond which a column gets another type. The first tuple is for negative integers."""
 _HINT = "say in the table's `schema` what type the column is to have"
 _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.int64(): (int,),
@@ -24,40 +25,49 @@ _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.bool_(): (bool,),
     pa.string(): (str,),
 }
-"""Kinds of values by the type of a column."""
+"""By the type of a column, the Python types of the values that it holds."""
 _NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", dict: "an object", list: "an array"}
+_TYPES_BY_NAME: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, str, dict, list)}
 
 
 @dataclass
 class Shape:
-    """The values at one path: their kinds, the extremes of integers, and the shapes below."""
+    """What is known of all values at one path: kinds, range of integers, and the shapes of fields or items."""
 
-    seen: dict[type, str] = field(default_factory=dict)
-    """The first location of each Python type. Null is not recorded."""
-    least: int = 0
-    greatest: int = 0
-    beyond: str = ""
-    """The location of the first integer beyond 2^53."""
+    locations: dict[type, str] = field(default_factory=dict)
+    """Where each Python type occurs first, as text for messages. Null is not recorded."""
+    minimum: int = 0
+    maximum: int = 0
+    first_beyond: str = ""
+    """Where the first integer beyond 2^53 occurs; empty without one."""
     fields: dict[str, Shape] = field(default_factory=dict)
-    """Shapes of object values by key, in order of first occurrence."""
+    """Shapes of the values of objects by key, in the order of first occurrence."""
     items: Shape | None = None
-    """The shape of all items of arrays."""
+    """The shape of the items of all arrays; None without arrays."""
+
+
+@dataclass(frozen=True)
+class JsonSummary:
+    """What planning must know of a file of JSON lines."""
+
+    row_count: int
+    shape: Shape
 
 
 def observe(shape: Shape, value: Any, line: int) -> None:
-    """Add a parsed value to a shape."""
+    """Add a parsed value in a line of a file to a shape."""
     if value is None:
         return
     kind = type(value)
-    if kind not in shape.seen:
-        shape.seen[kind] = f"line {line}"
+    if kind not in shape.locations:
+        shape.locations[kind] = f"line {line}"
     if kind is int:
-        if value < shape.least:
-            shape.least = value
-        elif value > shape.greatest:
-            shape.greatest = value
-        if not shape.beyond and abs(value) > _EXACT:
-            shape.beyond = f"line {line}"
+        if value < shape.minimum:
+            shape.minimum = value
+        elif value > shape.maximum:
+            shape.maximum = value
+        if not shape.first_beyond and abs(value) > _EXACT:
+            shape.first_beyond = f"line {line}"
     elif kind is dict:
         for name, inner in value.items():
             child = shape.fields.get(name)
@@ -74,12 +84,12 @@ def observe(shape: Shape, value: Any, line: int) -> None:
 
 
 def merge(total: Shape, part: Shape, path: str) -> None:
-    """Add the shape of a file to the shape of a table."""
-    for kind, place in part.seen.items():
-        total.seen.setdefault(kind, f"{path}, {place}")
-    if part.beyond and not total.beyond:
-        total.beyond = f"{path}, {part.beyond}"
-    total.least, total.greatest = min(total.least, part.least), max(total.greatest, part.greatest)
+    """Add the shape of a file to the shape of a table, in place. `path` is the file, for messages."""
+    for kind, location in part.locations.items():
+        total.locations.setdefault(kind, f"{path}, {location}")
+    if part.first_beyond and not total.first_beyond:
+        total.first_beyond = f"{path}, {part.first_beyond}"
+    total.minimum, total.maximum = min(total.minimum, part.minimum), max(total.maximum, part.maximum)
     for name, child in part.fields.items():
         merge(total.fields.setdefault(name, Shape()), child, path)
     if part.items is not None:
@@ -89,45 +99,47 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a shape without values of integers, from which the same types follow.
+    """Return a shape that leads to the same types, and has no values of the data.
 
-    The extremes become the ends of the narrowest range that a decision on a type depends on.
+    The minimum and maximum of integers are replaced by the ends of the range that decides on the type.
     """
     return replace(
         shape,
-        least=-_range_end(-shape.least, _NEGATIVE_ENDS),
-        greatest=_range_end(shape.greatest, _POSITIVE_ENDS),
+        minimum=-_range_end(-shape.minimum, _NEGATIVE_ENDS),
+        maximum=_range_end(shape.maximum, _POSITIVE_ENDS),
         fields={name: without_extremes(child) for name, child in shape.fields.items()},
         items=None if shape.items is None else without_extremes(shape.items),
     )
 
 
 def _range_end(size: int, ends: Sequence[int]) -> int:
-    """Return the first end that is not smaller; beyond all ends, the greatest number with as many digits."""
+    """Return the smallest of the ends that is not below `size`; beyond all ends, the greatest number with as many
+    digits.
+    """
     return next((end for end in ends if size <= end), 10 ** len(str(size)) - 1)
 
 
 def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:
-    """Return the type of a path: the declared one, else one that holds all values; null without values.
+    """Return the type of a path: the declared type, or one that holds all values. Without values it is the null type.
 
     Args:
         table: URI of the table, for messages.
-        column: dotted path.
-        shape: the shape of the path in all files.
-        declared: declared types by path.
+        column: Dotted path.
+        shape: The shape of the path in all files.
+        declared: Declared types by path.
 
     Raises:
-        TableFormatError: no type holds all values.
+        TableFormatError: No type holds all values.
     """
     if column in declared:
         return declared[column]
-    kinds = set(shape.seen)
+    kinds = set(shape.locations)
     if len(kinds) > 1 and kinds != {int, float}:
-        (one, here), (other, there) = list(shape.seen.items())[:2]
-        if _NAMES[one] == _NAMES[other]:
-            other, there = list(shape.seen.items())[2]
+        (kind, location), (other_kind, other_location) = list(shape.locations.items())[:2]
+        if _NAMES[kind] == _NAMES[other_kind]:
+            other_kind, other_location = list(shape.locations.items())[2]
         raise TableFormatError(
-            f"{table}: column {column!r} is {_NAMES[one]} in {here} and {_NAMES[other]} in {there}; "
+            f"{table}: column {column!r} is {_NAMES[kind]} in {location} and {_NAMES[other_kind]} in {other_location}; "
             f"no type holds both: {_HINT}"
         )
     if dict in kinds:
@@ -141,29 +153,63 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 
 
 def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
-    """Yield, for each type that the column is not of, the first value that does not fit."""
+    """Yield the reasons why a column does not have other types: the first value that does not fit each of them."""
     for type_, kinds in _KINDS.items():
-        other = next((kind for kind in shape.seen if kind not in kinds), None)
-        if other is not None:
-            name = "a fraction" if other is float else _NAMES[other]
-            yield TypeReason(column, type_, f"{name} in {shape.seen[other]}")
+        other_kind = next((kind for kind in shape.locations if kind not in kinds), None)
+        if other_kind is not None:
+            name = "a fraction" if other_kind is float else _NAMES[other_kind]
+            yield TypeReason(column, type_, f"{name} in {shape.locations[other_kind]}")
 
 
 def _number_type(table: str, column: str, shape: Shape) -> pa.DataType:
-    if float in shape.seen:
-        if max(-shape.least, shape.greatest) > _EXACT:
+    if float in shape.locations:
+        if max(-shape.minimum, shape.maximum) > _EXACT:
             raise TableFormatError(
-                f"{table}: column {column!r} has numbers with a fraction ({shape.seen[float]}) and integers beyond "
-                f"2^53 ({shape.beyond}); no type holds both without loss: {_HINT}"
+                f"{table}: column {column!r} has numbers with a fraction ({shape.locations[float]}) and integers "
+                f"beyond 2^53 ({shape.first_beyond}); no type holds both without loss: {_HINT}"
             )
         return pa.float64()
-    if shape.least >= -(2**63) and shape.greatest < 2**63:
+    if shape.minimum >= -(2**63) and shape.maximum < 2**63:
         return pa.int64()
-    if shape.least >= 0 and shape.greatest < 2**64:
+    if shape.minimum >= 0 and shape.maximum < 2**64:
         return pa.uint64()
-    digits = len(str(max(-shape.least, shape.greatest)))
+    digits = len(str(max(-shape.minimum, shape.maximum)))
     if digits > 38:
         raise TableFormatError(
             f"{table}: column {column!r} has integers of {digits} digits; at most 38 are read: {_HINT}"
         )
     return pa.decimal128(38, 0)
+
+
+def encode_summary(summary: JsonSummary) -> bytes:
+    """Serialize a summary for the cache."""
+    return json.dumps([summary.row_count, _encode_shape(summary.shape)], separators=(",", ":")).encode()
+
+
+def decode_summary(data: bytes) -> JsonSummary:
+    """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
+    rows, shape = json.loads(data)
+    return JsonSummary(rows, _decode_shape(shape))
+
+
+def _encode_shape(shape: Shape) -> list[Any]:
+    return [
+        [[kind.__name__, location] for kind, location in shape.locations.items()],
+        shape.minimum,
+        shape.maximum,
+        shape.first_beyond,
+        [[name, _encode_shape(child)] for name, child in shape.fields.items()],
+        shape.items and _encode_shape(shape.items),
+    ]
+
+
+def _decode_shape(shape: list[Any]) -> Shape:
+    locations, minimum, maximum, first_beyond, fields, items = shape
+    return Shape(
+        {_TYPES_BY_NAME[kind]: location for kind, location in locations},
+        minimum,
+        maximum,
+        first_beyond,
+        {name: _decode_shape(child) for name, child in fields},
+        None if items is None else _decode_shape(items),
+    )
