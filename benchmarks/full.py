@@ -8,6 +8,7 @@ import tempfile
 from benchmarks.data import lineitem
 from benchmarks.measure import metastore, paired, ratio, seconds
 from benchmarks.report import Row
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import get_spark_session
 
@@ -45,7 +46,7 @@ def run() -> list[Row]:
     with metastore(files) as (config, table):
 
         def profile() -> None:
-            refresh(config, table, lambda: spark, full=True)
+            refresh(config, table, lambda: spark, request=RefreshRequest(full=True))
 
         for action in (analyze, summarize, profile):  # warm caches, code and workers
             seconds(action)

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from benchmarks.data import FOLDER, lineitem
 from benchmarks.measure import CpuTime, TaskTime, metastore, stop
 from benchmarks.report import Row
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import get_spark_session
 
@@ -81,7 +82,9 @@ def measured() -> list[Row]:
             commit(number)
         fulls, commits = [], []
         for first in range(COMMITS, (1 + ROUNDS) * COMMITS, COMMITS):
-            fulls.append(_measured(tasks, cpu, lambda: refresh(config, table, lambda: spark, full=True)))
+            fulls.append(
+                _measured(tasks, cpu, lambda: refresh(config, table, lambda: spark, request=RefreshRequest(full=True)))
+            )
             for number in range(first, first + COMMITS):
                 _commit(lake, number)
                 commits.append(_measured(tasks, cpu, lambda number=number: commit(number)))  # type: ignore[misc]

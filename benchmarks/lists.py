@@ -19,7 +19,7 @@ from benchmarks.report import Row
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader, value_count_dataflow
-from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
+from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, delta_name, rows_of, stage_name
 
 VALUES_LISTED = int(os.environ.get("METASTORE_BENCH_LISTS", "2000000"))
 COMMITS = int(os.environ.get("METASTORE_BENCH_COMMITS", "200"))
@@ -38,7 +38,7 @@ def run() -> list[Row]:
     flow = value_count_dataflow(store, ["int64"])
     state = flow.load(FlowState(), _content(live))
     whole = _bytes(folder, state.paths(), state)[stage_name(VALUES, "int64")]
-    rows = dict.fromkeys((VALUES, FREQUENCIES, FACTS), 0)
+    rows = dict.fromkeys((VALUES, FREQUENCIES, FREQUENCY_COUNTS), 0)
     written = 0
     times = []
     for _ in range(COMMITS):
@@ -103,7 +103,7 @@ def _content(live: np.ndarray) -> dict[str, pa.Table]:
     return {
         stage_name(VALUES, "int64"): table.cast(rows_of("int64").schema),
         stage_name(FREQUENCIES, "int64"): ranked.select(["column", "frequency", "value", "values"]),
-        stage_name(FACTS, "int64"): facts,
+        stage_name(FREQUENCY_COUNTS, "int64"): facts,
     }
 
 

@@ -25,7 +25,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.partition_index import table_partition_files
+from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.statistics.profile import profile_field
@@ -185,7 +185,7 @@ def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], 
         specs={},
         fragments=(),
         partitions=entries,
-        partition_index=table_partition_files(Engine(_here, "auto"), store.child(name), 1, None, entries)
+        partition_index=update_partition_index(Engine(_here, "auto"), store.child(name), 1, None, entries)
         if copies
         else None,
     )

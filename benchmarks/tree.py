@@ -50,14 +50,14 @@ def run() -> list[Row]:
     store = ObjectStore(str(folder))
     spec, leaf, node = _profiles(store, columns)
     children = tuple(merges.Child(f"part={at}", leaf, spec.id, matches_spec=True) for at in range(partitions))
-    group = merges.Group("*", "table", children, is_merged_on=False)
+    group = merges.MergeGroup("*", "table", children, is_merged_on=False)
     tree = merge_tree([(key_position(child.key), child) for child in children], merges.FAN_IN)
     path = _path(store, tree, children[0], node)
     merge = replace(path, group=group)
     with _counted() as read:
         started = time.process_time()
         with StatesReader(store) as opened:
-            merges.merged_states(opened, spec, merge, merges.NodeFiles(store, spec))
+            merges.merge_node_states(opened, spec, merge, merges.NodeFiles(store, spec))
         seconds = time.process_time() - started
     shutil.rmtree(folder)
     megabytes = sum(read) / MB
@@ -72,15 +72,17 @@ def run() -> list[Row]:
     ]  # fmt: skip
 
 
-def _path(store: ObjectStore, branch: Branch[merges.Child], changed: merges.Child, node: ProfileFiles) -> merges.Merge:
+def _path(
+    store: ObjectStore, branch: Branch[merges.Child], changed: merges.Child, node: ProfileFiles
+) -> merges.TreeMerge:
     """The merges from the changed child up; what lies beside is stored."""
-    inputs: list[ProfileFiles | merges.Merge] = []
+    inputs: list[ProfileFiles | merges.TreeMerge] = []
     for part in branch.parts:
         if isinstance(part, Branch):
             inputs.append(_path(store, part, changed, node) if _holds(part, changed) else _copied(store, node))
         else:
             inputs.append(_copied(store, part.files))
-    return merges.Merge("*", tuple(inputs))
+    return merges.TreeMerge("*", tuple(inputs))
 
 
 def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:

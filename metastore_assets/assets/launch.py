@@ -14,7 +14,7 @@ from metastore_assets.assets.graphql import graphql_string, run_graphql
 from metastore_assets.assets.metadata import VERSION
 from metastore_assets.assets.names import TABLE_TAG
 from metastore_assets.errors import ConfigError, MetastoreError
-from metastore_assets.pipeline.backfill import Done, Work
+from metastore_assets.pipeline.backfill import ChunkProcessor, ChunkResult
 from metastore_assets.pipeline.backfill_plan import Chunk
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.store.manifest import RefreshStats
@@ -63,7 +63,7 @@ _LAUNCH = """mutation {
 @contextmanager
 def launching(
     versions: VersionStore, backfill: str, progress: Callable[[Progress], None] = lambda progress: None
-) -> Iterator[Work]:
+) -> Iterator[ChunkProcessor]:
     """Yield a function that does a chunk as a run of the table's job, in the instance of $DAGSTER_HOME.
 
     The job is searched in the code locations of `workspace.yaml`, or in what else Dagster finds in the working folder.
@@ -106,14 +106,14 @@ def run_chunks(
     versions: VersionStore,
     backfill: str,
     progress: Callable[[Progress], None] = lambda progress: None,
-) -> Work:
+) -> ChunkProcessor:
     """Return a function that does a chunk as a run of `job`; see `launching` for the arguments.
 
     A run that an interrupted command of the same backfill launched for the same partitions is followed instead of
     launching another.
     """
 
-    def do(chunk: Chunk, part: str) -> Done:
+    def do(chunk: Chunk, part: str) -> ChunkResult:
         before = versions.newest()
         run_id = _launched_before(instance, job, backfill, chunk)
         launched = run_id is None
@@ -123,15 +123,15 @@ def run_chunks(
         published = _published_version(instance, run_id)
         latest = versions.latest()
         unchanged = latest is None or (launched and latest.number == before)
-        if latest is None or (chunk.again and (unchanged or published is None or published > latest.number)):
+        if latest is None or (chunk.read_again and (unchanged or published is None or published > latest.number)):
             raise ConfigError(
                 f"table {versions.table!r}: run {run_id} of Dagster succeeded, and published nothing below "
                 f"{versions.objects.uri()}: Dagster and this command use different configurations"
             )
         if unchanged:
-            return Done(None, 0, 0, failed_checks)
+            return ChunkResult(None, 0, 0, failed_checks)
         refresh_stats = latest.refresh_stats or RefreshStats(0, 0, 0.0)
-        return Done(published or latest.number, refresh_stats.fragments, refresh_stats.bytes, failed_checks)
+        return ChunkResult(published or latest.number, refresh_stats.fragments, refresh_stats.bytes, failed_checks)
 
     return do
 
@@ -142,7 +142,7 @@ def _launched_before(instance: DagsterInstance, job: RefreshJob, backfill: str, 
     A run that ended counts only for partitions that are read again: what is out of date is planned from the newest
     version, which has what such a run published.
     """
-    statuses = [*_UNFINISHED, *(_ENDED if chunk.again else ())]
+    statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
     for run in (record.dagster_run for record in records):
         if run.run_config != _run_config(job, chunk):
@@ -153,7 +153,7 @@ def _launched_before(instance: DagsterInstance, job: RefreshJob, backfill: str, 
 
 
 def _run_config(job: RefreshJob, chunk: Chunk) -> dict[str, Any]:
-    return {"ops": {job.op: {"config": {"partitions": list(chunk.again)}}}}
+    return {"ops": {job.op: {"config": {"partitions": list(chunk.read_again)}}}}
 
 
 def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:

@@ -24,6 +24,7 @@ from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import format_result, log_progress
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.spark.runner import SizedRunner
@@ -109,7 +110,7 @@ def _refresh(
     """Refresh the table, in this process or as an EMR Serverless job. Return the duration in seconds."""
     if config.engine != EMR_SERVERLESS:
         progress = log_progress(context.log.info)
-        result = refresh(config, table, spark, full=full, partitions=partitions, progress=progress)
+        result = refresh(config, table, spark, RefreshRequest(full, partitions), progress=progress)
         context.log.info(format_result(result))
         return result.seconds
     latest = versions_of(config, table.name).latest()

@@ -11,6 +11,7 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret, remove_secrets
 from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
 from metastore_assets.pipeline.outcome import format_result, log_progress
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import get_submitted_session
 
@@ -55,8 +56,7 @@ def _refresh(request: Request, log: Callable[[str], object]) -> Answer:
         config,
         table,
         get_submitted_session,
-        full=request.full,
-        partitions=request.partitions,
+        RefreshRequest(request.full, tuple(request.partitions)),
         progress=log_progress(log),
     )
     log(format_result(result))

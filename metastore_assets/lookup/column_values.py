@@ -112,16 +112,16 @@ class ColumnValues:
         self._require_value_counts()
         if not row.value_count:
             return []
-        from metastore_assets.value_counts import Cut
+        from metastore_assets.value_counts import TopLimits
 
-        cut = self._table_counts().cuts.get(row.field_id, Cut())
-        n = n if cut.most is None else min(n, cut.most)
+        limits = self._table_counts().top_limits.get(row.field_id, TopLimits())
+        n = n if limits.max_values is None else min(n, limits.max_values)
         values = self._profile.top(row.field_id, n) if self._stores_value_counts else None
         if values is None:
             type_class, table_counts = self._resolve_table_counts()
-            table = table_counts.top(row.field_id, type_class, n, cut.least_frequency)
+            table = table_counts.top(row.field_id, type_class, n, limits.min_frequency)
             values = list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
-        return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
+        return [(value, frequency) for value, frequency in values if frequency >= limits.min_frequency]
 
     def files(self) -> list[str]:
         """Return the paths of the files with the column's value counts, as of `Relation.value_files`."""

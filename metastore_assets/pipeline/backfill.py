@@ -1,9 +1,9 @@
-"""Running a backfill of one table, chunk by chunk, in this process or elsewhere."""
+"""Backfills of one table, processed chunk by chunk in this process or elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.formats import open_table_format
 from metastore_assets.pipeline.backfill_plan import (
+    DEFAULT_OPTIONS,
+    BackfillOptions,
     BackfillPlan,
     BackfillSelection,
     Chunk,
@@ -33,13 +35,13 @@ from metastore_assets.store.versions import VersionStore, versions_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EFFORTS = 5
-"""Most versions whose refresh_stats is read for an estimate."""
+_ESTIMATE_VERSIONS = 5
+"""Most versions whose refresh stats are read for an estimate of the duration."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """The result of a chunk."""
+class ChunkResult:
+    """The result of processing one chunk of a backfill."""
 
     version: int | None
     """The version that was published; None if none was."""
@@ -51,8 +53,8 @@ class Done:
     """Names of the checks of Dagster that failed after the version was published."""
 
 
-Work = Callable[[Chunk, str], Done]
-"""Processes one chunk. The text says which of how many it is, for people."""
+ChunkProcessor = Callable[[Chunk, str], ChunkResult]
+"""Processes one chunk. The text, such as `2 of 5`, says to people which chunk it is; it is empty for an only chunk."""
 
 
 @dataclass
@@ -80,57 +82,60 @@ class BackfillResult:
 def plan_backfill(
     config: MetastoreConfig,
     table: TableConfig,
-    choice: BackfillSelection,
-    *,
-    publish: bool = True,
-    chunk: int | None = None,
-    restart: bool = False,
+    selection: BackfillSelection,
+    options: BackfillOptions = DEFAULT_OPTIONS,
 ) -> BackfillPlan:
     """Return the plan of a backfill. Reads metadata only.
 
     Args:
         config: The configuration.
         table: The table.
-        choice: The selected partitions.
-        publish: Whether versions are published.
-        chunk: Most partitions that a chunk reads again.
-        restart: Whether partitions that an interrupted backfill has finished are processed again.
+        selection: The criteria of the partitions.
+        options: Whether versions are published, the size of chunks, and whether the backfill starts from the beginning.
+
+    Raises:
+        PartitionNotFoundError: The selection matches no partition.
+        LiteralError: A bound is no value of the partition columns.
     """
     plan = plan_refresh(config, table)
     versions = versions_of(config, table.name)
-    record = BackfillRecord.of(versions.objects, choice.id, plan.base)
-    if restart:
-        record = BackfillRecord(versions.objects, choice.id)
-    efforts = _efforts(versions, plan.base.number if plan.base else 0)
-    done = record.still_done(plan.base)
-    made = replace(make_backfill_plan(plan, choice, done=done, publish=publish, chunk=chunk), attempt=record.attempt)
-    return made if not made.chunks else _without_kept(made, plan, versions, efforts)
+    record = BackfillRecord.of(versions.objects, selection.id, plan.base)
+    if options.restart:
+        record = BackfillRecord(versions.objects, selection.id)
+    backfill_plan = make_backfill_plan(plan, selection, options, done=record.still_done(plan.base))
+    backfill_plan = replace(backfill_plan, attempt=record.attempt)
+    if not backfill_plan.chunks:
+        return backfill_plan
+    backfill_plan = _without_profiled(backfill_plan, plan, versions)
+    refresh_stats = _recent_refresh_stats(versions, plan.base.number if plan.base else 0)
+    seconds = expected_seconds(refresh_stats, backfill_plan.bytes, len(backfill_plan.chunks))
+    return replace(backfill_plan, seconds=seconds)
 
 
 def backfill(
-    config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, work: Work, result: BackfillResult
+    config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, process: ChunkProcessor, result: BackfillResult
 ) -> None:
-    """Process the chunks of a plan. Finished chunks are recorded: a plan for the same selection leaves them out.
+    """Process the chunks of a plan, and record each finished chunk: a later plan of the same selection omits it.
 
     Args:
         config: The configuration.
         table: The table.
         plan: The plan.
-        work: Processes a chunk. Its errors are raised.
-        result: Updated after each chunk, so that it is right after an error, too.
+        process: Processes a chunk. Its errors are raised.
+        result: Updated after each chunk, so that it also says what was done before an error.
     """
     started = time.monotonic()
     versions = versions_of(config, table.name)
     newest = versions.latest()
-    record = BackfillRecord.of(versions.objects, plan.choice.id, newest)
+    record = BackfillRecord.of(versions.objects, plan.selection.id, newest)
     if record.attempt != plan.attempt:
         since = newest.number if newest else 0
-        record = BackfillRecord(versions.objects, plan.choice.id, plan.attempt, since)
+        record = BackfillRecord(versions.objects, plan.selection.id, plan.attempt, since)
     record.save()
     several = len(plan.chunks)
     try:
         for number, chunk in enumerate(plan.chunks, 1):
-            done = work(chunk, f"{number} of {several}" if several > 1 else "")
+            done = process(chunk, f"{number} of {several}" if several > 1 else "")
             result.chunks += 1
             result.partitions += len(chunk.keys)
             result.fragments += done.fragments
@@ -138,7 +143,7 @@ def backfill(
             result.failed_checks = sorted({*result.failed_checks, *done.failed_checks})
             if done.version is not None:
                 result.versions.append(done.version)
-                if number < several and plan.choice.mode == "all":
+                if number < several and plan.selection.mode == "all":
                     record.add(chunk.keys, done.version)
     finally:
         result.seconds = time.monotonic() - started
@@ -152,63 +157,71 @@ def local_work(
     spark: Callable[[], SparkSession],
     plan: BackfillPlan,
     progress: Callable[[Progress], None] = lambda progress: None,
-) -> Work:
-    """Return a function that processes chunks in this process. `progress` is called for the whole backfill."""
+) -> ChunkProcessor:
+    """Return a function that processes chunks of a backfill in this process.
+
+    Args:
+        config: The configuration.
+        table: The table.
+        spark: Starts Spark. Called only if there is much to read.
+        plan: The plan of the backfill.
+        progress: Called with the progress over all chunks.
+    """
     before = Progress(table.name, "profile")
 
-    def do(chunk: Chunk, part: str) -> Done:
+    def process(chunk: Chunk, part: str) -> ChunkResult:
         nonlocal before
         latest, begun = before, before
 
-        def tell(event: Progress) -> None:
+        def report(event: Progress) -> None:
             nonlocal latest
             size = max(plan.bytes, begun.bytes + event.total_bytes)
             rows, read = max(latest.rows, begun.rows + event.rows), max(latest.bytes, begun.bytes + event.bytes)
             latest = replace(event, rows=rows, bytes=read, total_bytes=size, part=part)
             progress(latest)
 
-        done = (
-            _published(config, table, spark, chunk, tell)
-            if chunk.publishes
-            else _kept(config, table, spark, chunk, tell)
-        )
+        process_chunk = _refresh_chunk if chunk.publishes else _save_chunk_profiles
+        done = process_chunk(config, table, spark, chunk, report)
         before = replace(begun, rows=latest.rows, bytes=begun.bytes + done.bytes)
         return done
 
-    return do
+    return process
 
 
-def _published(
+def _refresh_chunk(
     config: MetastoreConfig,
     table: TableConfig,
     spark: Callable[[], SparkSession],
     chunk: Chunk,
     progress: Callable[[Progress], None],
-) -> Done:
-    again = chunk.again
+) -> ChunkResult:
+    """Refresh the table, reading partitions of the chunk again, and publish a version."""
+    read_again = chunk.read_again
     while True:
         try:
-            result = refresh(config, table, spark, partitions=again, progress=progress)
+            result = refresh(config, table, spark, RefreshRequest(partitions=read_again), progress=progress)
         except PartitionNotFoundError:
             # Partitions may have been dropped since the plan was made.
-            there = {part.key for part in plan_refresh(config, table).partitions}
-            left = tuple(key for key in again if key in there)
-            if left == again:
+            current = {part.key for part in plan_refresh(config, table).partitions}
+            remaining = tuple(key for key in read_again if key in current)
+            if remaining == read_again:
                 raise
-            again = left
+            read_again = remaining
         else:
             refresh_stats = result.refresh_stats or RefreshStats(0, 0, 0.0)
-            return Done(result.version if result.published else None, refresh_stats.fragments, refresh_stats.bytes)
+            return ChunkResult(
+                result.version if result.published else None, refresh_stats.fragments, refresh_stats.bytes
+            )
 
 
-def _kept(
+def _save_chunk_profiles(
     config: MetastoreConfig,
     table: TableConfig,
     spark: Callable[[], SparkSession],
     chunk: Chunk,
     progress: Callable[[Progress], None],
-) -> Done:
-    """Profile the fragments of the partitions without a stored profile, and save the profiles for a refresh."""
+) -> ChunkResult:
+    """Profile the chunk's fragments that have no stored profile, and save the profiles for a later refresh."""
     versions, table = versions_of(config, table.name), with_hidden_key(config, table, create=True)
     progress(Progress(table.name, "plan"))
     table_format = open_table_format(table, metadata_cache(versions, full=False), SizedRunner(spark))
@@ -220,30 +233,33 @@ def _kept(
     if profiled.failures:
         raise profile_error(table, profiled.failures, len(profiled.entries))
     versions.save_pending(profiled.unsaved)
-    return Done(None, len(profiled.entries), sum(entry.bytes for entry in profiled.entries))
+    return ChunkResult(None, len(profiled.entries), sum(entry.bytes for entry in profiled.entries))
 
 
-def _without_kept(
-    made: BackfillPlan, plan: Plan, versions: VersionStore, efforts: Sequence[RefreshStats]
-) -> BackfillPlan:
+def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
     """Return the plan without the fragments that an interrupted attempt at its first chunk has profiled."""
-    first = made.chunks[0]
-    kept = {entry.id for entry in AttemptProfiles.resume(versions, RefreshRequest(partitions=first.again)).entries}
-    again = set(first.again)
-    read = [own for own in plan.snapshot.fragments if own.partition_key in again and own.id in kept]
-    left = replace(first, fragments=first.fragments - len(read), bytes=first.bytes - sum(own.bytes for own in read))
-    made = replace(made, chunks=(left, *made.chunks[1:]))
-    return replace(made, seconds=expected_seconds(efforts, made.bytes, len(made.chunks)))
+    first = backfill_plan.chunks[0]
+    attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))
+    profiled = {entry.id for entry in attempt.entries}
+    read_again = set(first.read_again)
+    skipped = [
+        fragment
+        for fragment in plan.snapshot.fragments
+        if fragment.partition_key in read_again and fragment.id in profiled
+    ]
+    size = sum(fragment.bytes for fragment in skipped)
+    first = replace(first, fragments=first.fragments - len(skipped), bytes=first.bytes - size)
+    return replace(backfill_plan, chunks=(first, *backfill_plan.chunks[1:]))
 
 
-def _efforts(versions: VersionStore, newest: int) -> list[RefreshStats]:
-    """Return the measured refresh_stats of the last versions that still exist."""
-    found = []
-    for number in range(newest, max(0, newest - _EFFORTS), -1):
+def _recent_refresh_stats(versions: VersionStore, newest: int) -> list[RefreshStats]:
+    """Return the refresh stats of the last versions that still exist."""
+    refresh_stats = []
+    for number in range(newest, max(0, newest - _ESTIMATE_VERSIONS), -1):
         try:
-            refresh_stats = versions.read(number).refresh_stats
+            stats = versions.read(number).refresh_stats
         except VersionNotFoundError:
             break
-        if refresh_stats is not None:
-            found.append(refresh_stats)
-    return found
+        if stats is not None:
+            refresh_stats.append(stats)
+    return refresh_stats

@@ -24,22 +24,22 @@ from metastore_assets.pipeline.plan import Plan
 from metastore_assets.store.manifest import RefreshStats
 
 Mode = Literal["outdated", "missing", "stale", "all"]
-"""The state of the selected partitions: `missing` from the newest version; `stale`, because they or their policies
-changed since; `outdated`, which is both; or `all`."""
+"""Which states of partitions are selected: `missing` from the newest version; `stale`, because the partition or its
+policies changed since; `outdated`, which is missing or stale; or `all`."""
 
 CHUNK_BYTES = 16 << 30
-"""Most stored bytes that a chunk reads again, unless a number of partitions is requested."""
+"""Most stored bytes that a chunk reads again, unless chunks are limited by a number of partitions."""
 
 
 @dataclass(frozen=True)
 class BackfillSelection:
-    """The partitions that a backfill is for: those that satisfy all of the criteria."""
+    """The criteria that partitions of a backfill satisfy, all at once."""
 
     mode: Mode = "outdated"
     partitions: tuple[str, ...] = ()
-    """Keys or patterns, see `match_partitions`. Empty for all partitions."""
+    """Partition keys or patterns, see `match_partitions`. Empty for all partitions."""
     keys: tuple[str, ...] | None = None
-    """Keys from a list, which may be empty; None without a list."""
+    """Keys of a list of partitions, which may be empty; None if there is no list."""
     first: str | None = None
     last: str | None = None
     """Bounds of a range, both included, see `PartitionRanges`."""
@@ -48,7 +48,7 @@ class BackfillSelection:
 
     @property
     def id(self) -> str:
-        """Digest of the selection: a backfill with the same id continues an interrupted one."""
+        """Digest of the criteria: a backfill continues an interrupted backfill with the same id."""
         keys = ["keys", *sorted(set(self.keys))] if self.keys is not None else []
         bounds = [repr(self.first), repr(self.last)]
         bounds += [] if self.where is None else [repr(PartitionFilter.of(self.where))]
@@ -56,11 +56,12 @@ class BackfillSelection:
 
     @property
     def is_limited(self) -> bool:
-        """Whether any criterion besides the mode is given."""
-        return bool(self.partitions) or any(own is not None for own in (self.keys, self.first, self.last, self.where))
+        """Whether there is any criterion besides the mode."""
+        criteria = (self.keys, self.first, self.last, self.where)
+        return bool(self.partitions) or any(criterion is not None for criterion in criteria)
 
-    def keys_of(self, table: str, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the selected keys, whatever their state, in the order of their values.
+    def select_keys(self, table: str, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return the keys of the partitions that satisfy all criteria except the mode, in the order of their values.
 
         Args:
             table: Name of the table.
@@ -72,60 +73,79 @@ class BackfillSelection:
         """
         ranges = PartitionRanges(table, snapshot)
         limited = self.first is not None or self.last is not None
-        between = ranges.between(self.first, self.last) if limited else ranges.keys
+        keys = ranges.between(self.first, self.last) if limited else ranges.keys
         if self.where is not None:
-            between = _where(table, self.where, between, snapshot)
+            keys = _filter_keys(table, self.where, keys, snapshot)
         if not self.partitions and self.keys is None:
-            return between
+            return keys
         named = match_partitions(table, self.partitions, ranges.keys)
         named |= resolve_partition_keys(table, self.keys or (), ranges.keys)
-        found = tuple(key for key in between if key in named)
-        if named and not found:
+        selected = tuple(key for key in keys if key in named)
+        if named and not selected:
             raise PartitionNotFoundError(
-                f"table {table!r}: none of the {len(named):,} partitions named lies between {between[0]!r} and "
-                f"{between[-1]!r}, as --from, --to and --where say: name others, or leave these out"
+                f"table {table!r}: none of the {len(named):,} named partitions is between {keys[0]!r} and "
+                f"{keys[-1]!r}, as --from, --to and --where require: name other partitions, or omit these options"
             )
-        return found
+        return selected
 
 
-def _where(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the keys of the partitions that may satisfy the condition `where`."""
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}
-    known = list(dict.fromkeys([*snapshot.partition_columns, *(name for own in items.values() for name, _ in own)]))
-    if unknown := condition.unknown_columns(known):
+    names = (name for key_items in items.values() for name, _ in key_items)
+    columns = list(dict.fromkeys([*snapshot.partition_columns, *names]))
+    if unknown := condition.unknown_columns(columns):
         raise ColumnNotFoundError(
-            f"table {table!r} has no partition column {unknown[0]!r}, which --where {where!r} is about"
-            + (close_names(unknown[0], known, "; it is partitioned by {}") or "; it is not partitioned")
+            f"table {table!r} has no partition column {unknown[0]!r}, which --where {where!r} names"
+            + (close_names(unknown[0], columns, "; it is partitioned by {}") or "; it is not partitioned")
         )
-    bound = condition.bind(table, {name: snapshot.partition_type(name) for name in known})
-    found = tuple(key for key in keys if bound.may_match(items[key]))
-    if not found:
-        raise PartitionNotFoundError(f"table {table!r}: --where {where!r} is true of none of {len(keys):,} partitions")
-    return found
+    bound = condition.bind(table, {name: snapshot.partition_type(name) for name in columns})
+    selected = tuple(key for key in keys if bound.may_match(items[key]))
+    if not selected:
+        raise PartitionNotFoundError(f"table {table!r}: --where {where!r} matches none of {len(keys):,} partitions")
+    return selected
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The partitions that are processed at a time."""
+    """The partitions that one step of a backfill processes."""
 
     keys: tuple[str, ...]
     """Selected partitions, in the order of their values."""
-    again: tuple[str, ...]
-    """Partitions that are read again although their profiles are stored."""
+    read_again: tuple[str, ...]
+    """Those of the partitions that are read although their profiles are stored."""
     fragments: int
-    """Number of fragments to read, those of partitions that are not selected included."""
+    """Number of fragments to read, including those of partitions that are not selected."""
     bytes: int
+    """Stored size of these fragments."""
     publishes: bool = True
     """Whether the chunk publishes a version. Else its profiles are saved for the next refresh."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """Totals of a group of partitions."""
+class PartitionTotals:
+    """The number of some partitions, and the number and stored size of fragments to read in them."""
 
     partitions: int = 0
     fragments: int = 0
     bytes: int = 0
+
+
+@dataclass(frozen=True)
+class BackfillOptions:
+    """The options of a backfill besides its selection."""
+
+    publish: bool = True
+    """Whether versions are published. Without a published version, none is published either while partitions that are
+    not selected are missing."""
+    chunk_partitions: int | None = None
+    """Most partitions that a chunk reads again; None to limit chunks by `CHUNK_BYTES`."""
+    restart: bool = False
+    """Whether partitions that an interrupted backfill has finished are processed again."""
+
+
+DEFAULT_OPTIONS = BackfillOptions()
 
 
 @dataclass(frozen=True)
@@ -136,9 +156,9 @@ class BackfillPlan:
     snapshot: str
     version: int
     """The newest version, which the plan starts from; 0 before the first."""
-    choice: BackfillSelection
-    chosen: int
-    """Number of selected partitions, up to date or not."""
+    selection: BackfillSelection
+    selected: int
+    """Number of partitions that satisfy the selection, up to date or not."""
     total: int
     """Number of partitions of the table."""
     missing: int
@@ -146,23 +166,23 @@ class BackfillPlan:
     stale: int
     """Number of partitions to process that the version has, and that are outdated."""
     chunks: tuple[Chunk, ...]
-    besides: Group
-    """Outdated partitions that are not selected."""
+    unselected: PartitionTotals
+    """The outdated partitions that are not selected."""
     done: tuple[str, ...] = ()
     """Partitions that an interrupted backfill with the same selection has finished."""
     attempt: str = ""
-    """Identifies the backfill, see `BackfillRecord`. The interrupted one's, where this plan continues it."""
+    """Identifies the backfill, see `BackfillRecord`. A plan that continues an interrupted backfill has the same id."""
     seconds: float | None = None
-    """Estimated duration from that of earlier versions; None without an earlier version."""
+    """Estimated duration, from the durations of earlier versions; None without an earlier version."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The partitions to process, in the order of the chunks."""
+        """The keys of the partitions to process, in the order of the chunks."""
         return tuple(chain.from_iterable(chunk.keys for chunk in self.chunks))
 
     @property
     def publishes(self) -> bool:
-        """Whether the backfill publishes versions. Else other partitions have to be read before the first version."""
+        """Whether every chunk publishes a version."""
         return all(chunk.publishes for chunk in self.chunks)
 
     @property
@@ -177,22 +197,15 @@ class BackfillPlan:
 
 
 def make_backfill_plan(
-    plan: Plan,
-    choice: BackfillSelection,
-    *,
-    done: Collection[str] = (),
-    publish: bool = True,
-    chunk: int | None = None,
+    plan: Plan, selection: BackfillSelection, options: BackfillOptions = DEFAULT_OPTIONS, *, done: Collection[str] = ()
 ) -> BackfillPlan:
     """Return the plan of a backfill.
 
     Args:
         plan: The plan of a refresh that reads nothing again.
-        choice: The selected partitions.
-        done: Partitions that an interrupted backfill has finished.
-        publish: Whether versions are published. Nothing is published before the first version if partitions that are
-            not selected are missing as well.
-        chunk: Most partitions that a chunk reads again. By default, chunks are limited by `CHUNK_BYTES`.
+        selection: The criteria of the partitions.
+        options: Whether versions are published, and the size of chunks.
+        done: Keys of partitions that an interrupted backfill has finished.
 
     Raises:
         PartitionNotFoundError: The selection matches no partition.
@@ -201,7 +214,7 @@ def make_backfill_plan(
     base = plan.base
     published = {entry.key for entry in base.partitions} if base else set()
     changed = set(plan.changed_partitions)
-    chosen = choice.keys_of(plan.table, plan.snapshot)
+    selected = selection.select_keys(plan.table, plan.snapshot)
     fragments: dict[str, list[Fragment]] = {}
     unread: dict[str, list[Fragment]] = {}
     for fragment in plan.snapshot.fragments:
@@ -209,89 +222,90 @@ def make_backfill_plan(
     for fragment in plan.to_profile:
         unread.setdefault(fragment.partition_key, []).append(fragment)
 
-    lacking = [key for key in chosen if key in changed and _is_meant(choice.mode, key in published)]
-    forced = [key for key in lacking if choice.mode == "all" and key in published and key not in done]
-    besides = _group(unread, changed - set(lacking))
-    publishes = publish and (base is not None or not besides.partitions)
-    again = [key for key in chosen if choice.mode == "all" and key not in changed]
-    # If partitions were only removed, a version is published as well.
-    whole = choice.mode in ("outdated", "all") and not choice.is_limited and not again and not _is_current(plan)
+    mode = selection.mode
+    outdated = [key for key in selected if key in changed and _mode_includes(mode, is_published=key in published)]
+    forced = [key for key in outdated if mode == "all" and key in published and key not in done]
+    unselected = _totals(unread, changed - set(outdated))
+    publishes = options.publish and (base is not None or not unselected.partitions)
+    current = [key for key in selected if mode == "all" and key not in changed]
+    # If partitions were only removed from the table, a version is published although nothing is read.
+    only_removed = mode in ("outdated", "all") and not selection.is_limited and not current and not _is_current(plan)
     chunks = []
-    if lacking or whole:
-        read = _group({**unread, **{key: fragments[key] for key in forced}}, lacking)
-        also = besides if publishes else Group()
-        chunks.append(
-            Chunk(tuple(lacking), tuple(forced), read.fragments + also.fragments, read.bytes + also.bytes, publishes)
-        )
-    # A continued backfill makes the same chunks: saved profiles are found by the keys of their chunk.
-    for all_keys in _chunked(again, fragments, chunk):
-        keys = tuple(key for key in all_keys if key not in done)
+    if outdated or only_removed:
+        totals = _totals({**unread, **{key: fragments[key] for key in forced}}, outdated)
+        others = unselected if publishes else PartitionTotals()
+        count, size = totals.fragments + others.fragments, totals.bytes + others.bytes
+        chunks.append(Chunk(tuple(outdated), tuple(forced), count, size, publishes))
+    # A continued backfill makes the same chunks: saved profiles are stored under the keys of their chunk.
+    for chunk_keys in _split_into_chunks(current, fragments, options.chunk_partitions):
+        keys = tuple(key for key in chunk_keys if key not in done)
         if not keys:
             continue
-        own = _group(fragments, keys)
-        also = besides if not chunks else Group()
-        chunks.append(Chunk(keys, keys, own.fragments + also.fragments, own.bytes + also.bytes))
-    stale = sum(key in published for key in lacking)
+        totals = _totals(fragments, keys)
+        others = unselected if not chunks else PartitionTotals()
+        chunks.append(Chunk(keys, keys, totals.fragments + others.fragments, totals.bytes + others.bytes))
+    stale = sum(key in published for key in outdated)
     return BackfillPlan(
         table=plan.table,
         snapshot=plan.snapshot.id,
         version=base.number if base else 0,
-        choice=choice,
-        chosen=len(chosen),
+        selection=selection,
+        selected=len(selected),
         total=len(plan.partitions),
-        missing=len(lacking) - stale,
+        missing=len(outdated) - stale,
         stale=stale,
         chunks=tuple(chunks),
-        besides=besides,
-        done=tuple(key for key in chosen if key in done),
+        unselected=unselected,
+        done=tuple(key for key in selected if key in done),
     )
 
 
-def expected_seconds(efforts: Sequence[RefreshStats], bytes_: int, versions: int) -> float | None:
-    """Estimate the duration of a backfill; None without an earlier version.
+def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, versions: int) -> float | None:
+    """Return the estimated duration of a backfill in seconds; None without an earlier version.
 
-    The rate is that of the version that read most. Each version takes at least as long as the fastest one.
+    The rate is that of the version that read most. Each version takes at least as long as the fastest earlier one.
 
     Args:
-        efforts: The refresh_stats of earlier versions.
+        refresh_stats: What refreshes of earlier versions read, and their durations.
         bytes_: Stored bytes to read.
         versions: Number of versions to publish.
     """
-    if not efforts:
+    if not refresh_stats:
         return None
-    most = max(efforts, key=lambda own: own.bytes)
-    rate = most.seconds / most.bytes if most.bytes else 0.0
-    return max(rate * bytes_, versions * min(own.seconds for own in efforts))
+    largest = max(refresh_stats, key=lambda stats: stats.bytes)
+    rate = largest.seconds / largest.bytes if largest.bytes else 0.0
+    return max(rate * bytes_, versions * min(stats.seconds for stats in refresh_stats))
 
 
-def _is_meant(mode: Mode, is_published: bool) -> bool:
+def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
+    """Return whether a mode selects an outdated partition, which is stale if published and missing otherwise."""
     return mode in ("outdated", "all") or (mode == "stale") == is_published
 
 
 def _is_current(plan: Plan) -> bool:
     """Return whether the published version has the plan's snapshot and profile spec."""
     base = plan.base
-    now = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
-    return base is not None and (base.snapshot, base.committed_at, base.spec_id) == now
+    planned = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
+    return base is not None and (base.snapshot, base.committed_at, base.spec_id) == planned
 
 
-def _group(fragments: Mapping[str, Sequence[Fragment]], keys: Collection[str]) -> Group:
-    read = [fragment for key in keys for fragment in fragments.get(key, ())]
-    return Group(len(keys), len(read), sum(fragment.bytes for fragment in read))
+def _totals(fragments: Mapping[str, Sequence[Fragment]], keys: Collection[str]) -> PartitionTotals:
+    members = [fragment for key in keys for fragment in fragments.get(key, ())]
+    return PartitionTotals(len(keys), len(members), sum(fragment.bytes for fragment in members))
 
 
-def _chunked(
-    keys: Sequence[str], fragments: Mapping[str, Sequence[Fragment]], most: int | None
+def _split_into_chunks(
+    keys: Sequence[str], fragments: Mapping[str, Sequence[Fragment]], max_partitions: int | None
 ) -> Iterator[tuple[str, ...]]:
-    """Split keys into chunks of about the same size, in their order."""
+    """Yield the keys in their order in chunks of about the same size, or of at most `max_partitions` keys."""
     sizes = {key: sum(fragment.bytes for fragment in fragments[key]) for key in keys}
-    whole = sum(sizes.values())
-    limit = whole / max(1, -(-whole // CHUNK_BYTES))
+    total = sum(sizes.values())
+    limit = total / max(1, -(-total // CHUNK_BYTES))
     chunk: list[str] = []
     size = 0
     for key in keys:
-        full = len(chunk) == most if most is not None else size + sizes[key] // 2 > limit
-        if chunk and full:
+        is_full = len(chunk) == max_partitions if max_partitions is not None else size + sizes[key] // 2 > limit
+        if chunk and is_full:
             yield tuple(chunk)
             chunk, size = [], 0
         chunk.append(key)

@@ -8,7 +8,7 @@ from functools import partial
 
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
-from metastore_assets.pipeline.profiles.stored import COUNTS, read_sketches
+from metastore_assets.pipeline.profiles.stored import COUNT_COLUMNS, read_sketches
 from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
@@ -126,6 +126,6 @@ def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, Card
         CorruptionError: The statistics are damaged.
     """
     with corruption_guard(store, files.statistics):
-        table = store.read_parquet(files.statistics, COUNTS)
-        rows = zip(*(table[name].to_pylist() for name in COUNTS), strict=True)
+        table = store.read_parquet(files.statistics, COUNT_COLUMNS)
+        rows = zip(*(table[name].to_pylist() for name in COUNT_COLUMNS), strict=True)
         return {field_id: CardinalityEstimate(name, values, distinct or 0) for field_id, name, values, distinct in rows}

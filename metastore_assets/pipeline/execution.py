@@ -35,12 +35,12 @@ from metastore_assets.pipeline.stages import (
     DropValueCounts,
     MergePartitions,
     MergeTable,
+    PlanStage,
     ProfileFragments,
     Publish,
     ResolveAutoPolicies,
     SaveProfiles,
     SkipRewrites,
-    Stage,
     UpdateValueCounts,
     WriteIndexes,
 )
@@ -84,7 +84,7 @@ class Execution:
     fragments: dict[str, FragmentEntry]
     """The profiles of the snapshot's fragments, by id."""
     profiled: Profiled = field(default_factory=Profiled)
-    executed: list[Stage] = field(default_factory=list)
+    executed: list[PlanStage] = field(default_factory=list)
     """The stages that are finished."""
     value_count_changes: ValueCountChanges | None = None
     version: Version | None = None
@@ -199,7 +199,7 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 def _publish(execution: Execution, stage: Publish) -> None:
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None
-    versions, keep = context.versions, context.keep_versions
+    versions, keep_versions = context.versions, context.keep_versions
     with io_step("value_counts"):  # The files of the version before are there until the new one is published.
         execution.value_count_changes = count_changes(
             context.objects, base.value_counts if base else None, version.value_counts
@@ -221,11 +221,11 @@ def _publish(execution: Execution, stage: Publish) -> None:
     execution.version = version
     versions.clear_pending()
     with suppress(StoreError):  # The next refresh, or `expire`, removes what stays, and reports the error.
-        outdated = append_when_due(versions, base, version, keep, _GRACE)
-        versions.drop_outdated(outdated + keep, keep, _GRACE)
+        outdated = append_when_due(versions, base, version, keep_versions, _GRACE)
+        versions.drop_outdated(outdated + keep_versions, keep_versions, _GRACE)
 
 
-_EXECUTORS: Mapping[type[Stage], Callable[[Execution, Any], None]] = {
+_EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
     ProfileFragments: _profile_fragments,
     ResolveAutoPolicies: _resolve_auto_policies,
     DropValueCounts: _drop_value_counts,
@@ -241,7 +241,7 @@ _EXECUTORS: Mapping[type[Stage], Callable[[Execution, Any], None]] = {
 
 
 @contextmanager
-def _explain_missing(table: TableConfig, stage: Stage) -> Iterator[None]:
+def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
     """Report files that the last version references and that are missing, and what to do."""
     try:
         yield

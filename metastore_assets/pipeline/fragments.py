@@ -1,6 +1,6 @@
-"""Profiling fragments: a task reads a bundle of them, one column of one fragment at a time, and writes one file.
+"""Profiling of fragments: a task reads a bundle of fragments, column by column, and writes their profiles to one file.
 
-The only fragment of a partition gets separate files, because they are those of the partition, which people read.
+The only fragment of a partition gets separate files: its profile is that of the partition, which people read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec, field_identity
 from metastore_assets.pipeline.profiles.files import ProfileWriter
-from metastore_assets.pipeline.profiles.states_writer import (
-    StatesWriter,
-    has_fingerprints,
-    has_value_filters,
-    value_union,
-)
+from metastore_assets.pipeline.profiles.states_writer import StatesContent, StatesWriter
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
@@ -45,7 +40,7 @@ _DAMAGE = (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicExc
 
 
 @dataclass(frozen=True)
-class ProfileContext:
+class ProfilingContext:
     """The objects that every profiling task of a refresh needs."""
 
     store: ObjectStore
@@ -54,8 +49,8 @@ class ProfileContext:
     schema: pa.Schema
     spec: ProfileSpec
     alone: frozenset[str] = frozenset()
-    """Ids of fragments that are the only one of their partition: their profiles are also those of the partitions. All
-    others share files."""
+    """Ids of fragments that are the only one of their partition, and get separate files. All other fragments share
+    files."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +78,21 @@ def read_cost(fragments: Iterable[Fragment]) -> float:
 
 
 class FragmentProfiler:
-    """Profiles fragments on Spark, or in a child process where they are few and small."""
+    """Profiles fragments on Spark, or in a child process if they are few and small."""
 
-    def __init__(self, engine: Engine, context: ProfileContext) -> None:
+    def __init__(self, engine: Engine, context: ProfilingContext) -> None:
         self._engine = engine
         self._context = context
 
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile bundles at once, and return the entries and the failures of their fragments.
+        """Profile bundles of fragments in parallel, and return the entries and the failures of their fragments.
 
-        A fragment that crashes its reader is a failure too. Of a bundle that crashes, each fragment is read again by
-        itself, so that the others have their profiles.
+        A fragment that crashes its reader is a failure too. After the crash of a bundle, each of its fragments is read
+        again alone, so that the other fragments get profiles.
         """
         results, crashed = self._profile(bundles)
-        again, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])
-        results += again
+        single_results, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])
+        results += single_results
         results += [_failure(bundle[0], message, missing=False) for bundle, message in crashed]
         return (
             [result for result in results if isinstance(result, FragmentEntry)],
@@ -105,7 +100,7 @@ class FragmentProfiler:
         )
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Return the results of the bundles that crash no reader; and the other bundles, each with a message."""
+        """Return the results of bundles that crash no reader, and (bundle, message) of the bundles that crash one."""
         if not bundles:
             return [], []
         runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])
@@ -127,35 +122,37 @@ class FragmentProfiler:
         return results, crashed
 
 
-def _profile_with_one_thread(context: ProfileContext, bundle: Bundle) -> Results:
+def _profile_with_one_thread(context: ProfilingContext, bundle: Bundle) -> Results:
     limit_arrow_threads()
     return profile_bundle(context, bundle)
 
 
-def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
+def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
     """Read fragments of one partition, one top-level column at a time, and write their profiles.
 
-    Runs in a worker process. What a fragment does wrong comes back as a failure that names its file; a store that
-    cannot be written raises, for it concerns every fragment.
+    Runs in a worker process.
+
+    Args:
+        context: The table, its store and profile spec.
+        bundle: The fragments.
+
+    Returns:
+        For each fragment its entry, or a failure that names its file.
+
+    Raises:
+        StoreError: A profile cannot be written, which concerns every fragment.
     """
     if len(bundle) == 1 and (bundle[0].id in context.alone or not context.spec.leaves):
         (fragment,) = bundle
-        return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
-    with StatesWriter(
-        context.store,
-        "fragments",
-        value_union(context.spec),
-        lists=True,
-        prints=has_fingerprints(context.spec),
-        filters=has_value_filters(context.spec),
-    ) as writer:
+        return [_outcome(context, fragment, partial(_profile_to_separate_files, context, fragment))]
+    with StatesWriter(context.store, "fragments", StatesContent.of_fragments(context.spec)) as writer:
         # A fragment that fails halfway leaves a section that nothing references.
         results = [
-            _outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle
+            _outcome(context, fragment, partial(_profile_to_section, context, fragment, writer)) for fragment in bundle
         ]
     if all(isinstance(result, FragmentFailure) for result in results):
         context.store.delete([writer.path])
-    files = {own.name: own for own in writer.files}
+    files = {profile.name: profile for profile in writer.files}
     return [
         replace(result, files=files[result.files.name]) if isinstance(result, FragmentEntry) else result
         for result in results
@@ -163,7 +160,7 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
 
 
 def _outcome(
-    context: ProfileContext, fragment: Fragment, profile: Callable[[], FragmentEntry]
+    context: ProfilingContext, fragment: Fragment, profile: Callable[[], FragmentEntry]
 ) -> FragmentEntry | FragmentFailure:
     try:
         return profile()
@@ -174,21 +171,21 @@ def _outcome(
         unsupported = isinstance(error, UnsupportedTypeError) or (
             isinstance(error, FragmentError) and error.unsupported
         )
-        return _failure(fragment, _told(context, fragment, error, str(error)), missing, unsupported)
+        return _failure(fragment, _error_text(context, fragment, error, str(error)), missing, unsupported)
     except _DAMAGE as error:
-        # For damaged bytes, readers raise more than they document.
-        text = _told(context, fragment, error, f"{fragment.path}: {error_reason(error)}")
+        # Readers of damaged bytes raise more errors than they document.
+        text = _error_text(context, fragment, error, f"{fragment.path}: {error_reason(error)}")
         return _failure(fragment, text, isinstance(error, FileNotFoundError), is_unsupported(error))
 
 
-def _told(context: ProfileContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over.
+def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseException, text: str) -> str:
+    """Return the message of an error without text that may quote hidden values, as errors of readers do.
 
-    Fragments of tables with hidden columns raise errors that quote nothing (`formats.redaction`).
+    A `FragmentError` of a table with hidden columns quotes no values (`formats.redaction`).
     """
     if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
         return text
-    return f"{fragment.path}: cannot be read ({type(error).__name__}; a column's values are hidden, so no more is told)"
+    return f"{fragment.path}: cannot be read ({type(error).__name__}; details are left out to protect hidden values)"
 
 
 def _failure(fragment: Fragment, message: str, missing: bool, unsupported: bool = False) -> FragmentFailure:
@@ -196,29 +193,24 @@ def _failure(fragment: Fragment, message: str, missing: bool, unsupported: bool 
     return FragmentFailure(fragment.id, fragment.partition_key, fragment.path, text[:2000], missing, unsupported)
 
 
-def _profile_section(context: ProfileContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:
-    with _opened(fragment) as reader:
+def _profile_to_section(context: ProfilingContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:
+    with _open(fragment) as reader:
         section = writer.begin(reader.row_count)
-
-        def add(profile: ColumnProfile) -> None:
-            writer.add(
-                profile.statistics, profile.histogram, profile.frequencies, profile.fingerprints, profile.value_filter
-            )
-
-        return replace(_profile(context, fragment, reader, add), files=ProfileFiles("", "", (), section=section))
+        entry = _profile_columns(context, fragment, reader, writer.add)
+    return replace(entry, files=ProfileFiles("", "", (), section=section))
 
 
-def _profile_own(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
+def _profile_to_separate_files(context: ProfilingContext, fragment: Fragment) -> FragmentEntry:
     with (
-        _opened(fragment) as reader,
+        _open(fragment) as reader,
         ProfileWriter(context.store, "fragments", context.spec, reader.row_count) as writer,
     ):
-        entry = _profile(context, fragment, reader, writer.add)
+        entry = _profile_columns(context, fragment, reader, writer.add)
     return replace(entry, files=writer.files)
 
 
 @contextmanager
-def _opened(fragment: Fragment) -> Iterator[FragmentReader]:
+def _open(fragment: Fragment) -> Iterator[FragmentReader]:
     with fragment.source.open() as reader:
         if fragment.row_count is not None and fragment.row_count != reader.row_count:
             raise FragmentError(
@@ -228,20 +220,20 @@ def _opened(fragment: Fragment) -> Iterator[FragmentReader]:
         yield reader
 
 
-def _profile(
-    context: ProfileContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
+def _profile_columns(
+    context: ProfilingContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
 ) -> FragmentEntry:
-    """Profile and add all columns of a fragment. Return its entry without files."""
+    """Profile all columns of a fragment, pass each to `add`, and return the fragment's entry without files."""
     row_count = reader.row_count
     policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
     not_enumerated: list[str] = []
     for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
         profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, leaves=leaves)
-        own = profiles[0].statistics
-        if own.value_count + own.null_count != row_count:
+        first = profiles[0].statistics
+        column_rows = first.value_count + first.null_count
+        if column_rows != row_count:
             raise FragmentError(
-                f"{fragment.path}: column {field.name!r} has {own.value_count + own.null_count} rows, "
-                f"the file {row_count}",
+                f"{fragment.path}: column {field.name!r} has {column_rows} rows, the file {row_count}",
                 path=fragment.path,
             )
         for profile in profiles:

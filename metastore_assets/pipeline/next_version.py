@@ -12,11 +12,11 @@ import pyarrow as pa
 from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.fragment_index import table_index
+from metastore_assets.pipeline.fragment_index import update_fragment_index
 from metastore_assets.pipeline.merging.compaction import SegmentEntries, compact_segments
-from metastore_assets.pipeline.merging.merges import TABLE, Child, Group, MergeContext, PreviousResult, node_group
+from metastore_assets.pipeline.merging.merges import TABLE, Child, MergeContext, MergeGroup, PreviousResult, node_group
 from metastore_assets.pipeline.merging.reduce import merge_groups
-from metastore_assets.pipeline.partition_index import table_partition_files
+from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.plan import (
     PartitionPlan,
     Target,
@@ -59,14 +59,14 @@ class VersionBuilder:
         self._value_counts = ValueCountUpdate(context.engine, context.objects, target, fragments)
         self._compatibility = SpecCompatibility(target.specs, target.spec)
         self._merge = MergeContext(
-            context.engine, context.objects, self._compatibility, self._nodes_before, self._value_counts.facts
+            context.engine, context.objects, self._compatibility, self._nodes_before, self._value_counts.summaries
         )
         self._partitions: list[PartitionEntry] = []
         self._entries = SegmentEntries((), ())
         self._table_files: ProfileFiles
-        self._list_files: ValueCountFiles | None = None
+        self._value_count_files: ValueCountFiles | None = None
         self._index: SegmentFiles
-        self._partition_files: PartitionIndex
+        self._partition_index: PartitionIndex
         self._value_filters: ValueFilterFiles | None = None
 
     def merge_partitions(self) -> None:
@@ -78,7 +78,7 @@ class VersionBuilder:
                 children.setdefault(entry.partition_key, []).append(self._child(entry))
         published = {entry.key: entry for entry in target.base.partitions} if target.base else {}
         groups = [
-            Group(
+            MergeGroup(
                 partition.key,
                 "partitions",
                 tuple(self._child(self._fragments[id_]) for id_ in partition.fragments),
@@ -118,7 +118,7 @@ class VersionBuilder:
                 self._table_files = base.files
                 self._add_nodes([node for node in self._nodes_before.values() if node_group(node.id) == TABLE])
                 return
-        group = Group(TABLE, "table", children, is_merged_on=False, has_value_counts=False)
+        group = MergeGroup(TABLE, "table", children, is_merged_on=False, has_value_counts=False)
         reduction = merge_groups(self._merge, [group])
         self._table_files = reduction.files[TABLE]
         self._add_nodes(reduction.nodes)
@@ -131,7 +131,7 @@ class VersionBuilder:
             if len(partitions) == 1
             else [entry.files for entry in self._partitions]
         )
-        self._list_files = self._value_counts.files(profiles)
+        self._value_count_files = self._value_counts.files(profiles)
 
     def compact_segments(self) -> None:
         """Copy profiles out of multi-profile files that are mostly unused."""
@@ -144,8 +144,8 @@ class VersionBuilder:
             self._context.engine, self._context.objects, self._target.spec, self._target.base,
         )  # fmt: skip
         live = [entry for entry in self._entries.fragments if entry.retired is None]
-        self._index = table_index(engine, store, len(spec.leaves), base, live)
-        self._partition_files = table_partition_files(engine, store, len(spec.leaves), base, self._partitions)
+        self._index = update_fragment_index(engine, store, len(spec.leaves), base, live)
+        self._partition_index = update_partition_index(engine, store, len(spec.leaves), base, self._partitions)
         self._value_filters = update_table_value_filters(engine, store, filtered_columns(spec), base, live)
 
     def version(
@@ -181,9 +181,9 @@ class VersionBuilder:
             partitions=self._partitions,
             nodes=nodes,
             metadata_cache=cached_metadata or {},
-            value_counts=self._list_files,
+            value_counts=self._value_count_files,
             index=self._index,
-            partition_index=self._partition_files,
+            partition_index=self._partition_index,
             value_filters=self._value_filters,
             buckets=snapshot.buckets,
             decisions=record_decisions(self._context.objects, target, self._table_files),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from metastore_assets.pipeline.plan import TypeChange
-from metastore_assets.pipeline.stages import Stage
+from metastore_assets.pipeline.stages import PlanStage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts
 from metastore_assets.store.manifest import RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges
@@ -56,7 +56,7 @@ class RefreshResult:
     """False when the newest version already described the current snapshot."""
     fragments_added: int
     fragments_removed: int
-    fragments_kept: int
+    fragments_unchanged: int
     fragments_profiled: int
     """Fragments that were read. Added fragments whose profile was stored are not read."""
     partitions_changed: tuple[str, ...]
@@ -74,7 +74,7 @@ class RefreshResult:
     """The cost of the version; None if none was published."""
     steps: Mapping[str, IoCounts] = field(default_factory=dict)
     """By step, reads and writes of the table's and the Metastore's files, in all processes."""
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[PlanStage, ...] = ()
     """The stages that ran: those of the plan, in its order."""
 
     def to_json(self) -> dict[str, object]:
@@ -87,7 +87,7 @@ class RefreshResult:
             "fragments": {
                 "added": self.fragments_added,
                 "removed": self.fragments_removed,
-                "kept": self.fragments_kept,
+                "kept": self.fragments_unchanged,
                 "profiled": self.fragments_profiled,
             },
             "partitions": {
@@ -99,7 +99,8 @@ class RefreshResult:
             "dropped_columns": list(self.dropped_columns),
             "type_changes": [change.to_json() for change in self.type_changes],
             "steps": {
-                name: {"read": own.read.to_json(), "written": own.written.to_json()} for name, own in self.steps.items()
+                name: {"read": counts.read.to_json(), "written": counts.written.to_json()}
+                for name, counts in self.steps.items()
             },
             "seconds": round(self.seconds, 3),
         }
@@ -150,7 +151,7 @@ def format_result(result: RefreshResult) -> str:
         return f"version {result.version} is current: snapshot {result.snapshot}"
     return (
         f"version {result.version} of snapshot {result.snapshot}: {result.fragments_added} fragments added, "
-        f"{result.fragments_removed} removed, {result.fragments_kept} kept; {len(result.partitions_changed)} of "
+        f"{result.fragments_removed} removed, {result.fragments_unchanged} kept; {len(result.partitions_changed)} of "
         f"{result.partitions_total} partitions computed, {len(result.partitions_removed)} removed; "
         f"{result.seconds:.1f} s"
     )

@@ -1,4 +1,4 @@
-"""The statistics of a table's partitions by column, from the published version to the next."""
+"""The index of partition statistics by column, updated from the published version to the next."""
 
 from __future__ import annotations
 
@@ -22,90 +22,112 @@ from metastore_assets.store.segments import KeyChanges
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _FILES_PER_TASK = 64
-_CHEAPER = 10
-"""Times that it takes less to read statistics than to merge states."""
-_LOT = 500_000
-"""Rows that are held at once."""
+_READS_PER_MERGE = 10
+"""Statistics that are read in the time of merging the states of one profile."""
+_BATCH_ROWS = 500_000
+"""Rows that are in memory at once."""
 
 
-def table_partition_files(
+def update_partition_index(
     engine: Engine, store: ObjectStore, columns: int, base: Version | None, partitions: Sequence[PartitionEntry]
 ) -> PartitionIndex:
-    """What tells of the columns of a version with those partitions, of about so many columns each. Most commits write
-    nothing for it.
+    """Return the index of partition statistics by column of the version that will have `partitions`.
 
-    Raises CorruptionError when stored statistics are damaged.
+    Reads only the statistics of changed partitions. Most commits write no file.
+
+    Args:
+        engine: The engine that reads statistics.
+        store: The table's folder.
+        columns: Number of columns of the table, as an estimate of the work.
+        base: The version before; None for the first.
+        partitions: The partitions of the version to publish.
+
+    Raises:
+        CorruptionError: Stored statistics are damaged.
     """
-    known = base.partition_index if base is not None else None
-    before = {own.key: _own(own) for own in base.partitions} if base is not None and known is not None else {}
-    now = {own.key: _own(own) for own in partitions}
-    changes = KeyChanges.between(before, now)
-    changed = {key: partition for key, partition in now.items() if key in changes.added}
-    return update_partitions(store, known, changed, changes, partial(_read, engine, store, max(1, columns)))
+    index = base.partition_index if base is not None else None
+    before = {entry.key: _unindexed(entry) for entry in base.partitions} if base is not None and index else {}
+    after = {entry.key: _unindexed(entry) for entry in partitions}
+    changes = KeyChanges.between(before, after)
+    changed = {key: partition for key, partition in after.items() if key in changes.added}
+    read = partial(_read_batches, engine, store, max(1, columns))
+    return update_partitions(store, index, changed, changes, read)
 
 
-def _own(entry: PartitionEntry) -> UnindexedPartition:
+def _unindexed(entry: PartitionEntry) -> UnindexedPartition:
     return UnindexedPartition(entry.key, entry.files.statistics, entry.row_count)
 
 
-def _read(
+def _read_batches(
     engine: Engine, store: ObjectStore, columns: int, partitions: Sequence[UnindexedPartition]
 ) -> Iterator[PartitionRows]:
-    """What the profiles of partitions say, in lots. Many are read by Spark's tasks."""
-    size = max(_FILES_PER_TASK, _LOT // columns)
+    """Yield the statistics of partitions in batches. Many files are read in Spark tasks."""
+    size = max(_FILES_PER_TASK, _BATCH_ROWS // columns)
     for start in range(0, len(partitions), size):
-        lot = partitions[start : start + size]
-        tasks = [lot[at : at + _FILES_PER_TASK] for at in range(0, len(lot), _FILES_PER_TASK)]
-        work = [len(task) * columns // _CHEAPER for task in tasks]
-        yield concat_partitions(engine.merge(partial(_read_files, store), tasks, work))
+        batch = partitions[start : start + size]
+        tasks = [batch[at : at + _FILES_PER_TASK] for at in range(0, len(batch), _FILES_PER_TASK)]
+        weights = [len(task) * columns // _READS_PER_MERGE for task in tasks]
+        yield concat_partitions(engine.merge(partial(_read_files, store), tasks, weights))
 
 
 def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) -> PartitionRows:
     tables = []
-    for own in partitions:
-        with corruption_guard(store, own.path):
-            tables.append(store.read_parquet(own.path).replace_schema_metadata())
-    return stack_partitions([(own.key, own.row_count) for own in partitions], tables)
+    for partition in partitions:
+        with corruption_guard(store, partition.path):
+            tables.append(store.read_parquet(partition.path).replace_schema_metadata())
+    return stack_partitions([(partition.key, partition.row_count) for partition in partitions], tables)
 
 
 def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """(Key, column, what is wrong) where the statistics by column are not those of the partitions' own files.
+    """Yield (partition key, column, what is wrong) where the index differs from the partitions' own files.
 
-    Raises CorruptionError.
+    Args:
+        store: The table's folder.
+        version: The version with the index.
+        keys: Keys of the partitions to compare.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
-    own = version.partition_index
-    apart = set() if own is None else {one.key for one in own.unindexed} | set(own.removed)
-    wanted = {entry.key: entry for entry in version.partitions if entry.key in keys and entry.key not in apart}
-    if own is None or not wanted:
+    index = version.partition_index
+    if index is None:
         return
-    reader = PartitionReader(store, own.files)
-    places = {key: at for at, key in enumerate(reader.partitions["_key"].to_pylist())}
+    unindexed = {partition.key for partition in index.unindexed} | set(index.removed)
+    compared = {entry.key: entry for entry in version.partitions if entry.key in keys and entry.key not in unindexed}
+    if not compared:
+        return
+    reader = PartitionReader(store, index.files)
+    indexed_keys = reader.partitions["_key"].to_pylist()
     fields = {leaf.field_id for leaves in schema_leaves(version.schema) for leaf in leaves}
-    held = {(key, row.field_id): row for key, row in _held_rows(reader, version, list(places))}
-    for key, entry in wanted.items():
-        if key not in places:
+    indexed = {(key, row.field_id): row for key, row in _indexed_rows(reader, version, indexed_keys)}
+    all_indexed_keys = set(indexed_keys)
+    for key, entry in compared.items():
+        if key not in all_indexed_keys:
             yield key, "", "no rows"
             continue
         with corruption_guard(store, entry.files.statistics):
             rows = parse_statistics_rows(store.read_parquet(entry.files.statistics))
         for row in rows:
-            other = held.get((key, row.field_id))
-            # Of columns that the table has no more nobody asks.
-            if row.field_id in fields and (other is None or _told(other) != _told(row)):
+            other = indexed.get((key, row.field_id))
+            # No query reads columns that the table no longer has.
+            if row.field_id in fields and (other is None or _comparable(other) != _comparable(row)):
                 yield key, row.column, "no row" if other is None else "another row"
 
 
-def _told(row: ColumnStatistics) -> dict[str, object]:
-    """What a row tells, such that equal rows are equal: floats as texts, for the mean of infinities may be NaN."""
-    own = {name: (repr(each.value.as_py()), each.guarantee, each.reason) for name, each in row.user_defined.items()}
-    plain = {name: repr(value) if isinstance(value, float) else value for name, value in vars(row).items()}
-    return {**plain, "user_defined": own}
+def _comparable(row: ColumnStatistics) -> dict[str, object]:
+    """Return the fields of a row so that equal rows compare equal: floats as texts, because they may be NaN."""
+    results = {
+        name: (repr(result.value.as_py()), result.guarantee, result.reason) for name, result in row.user_defined.items()
+    }
+    fields = {name: repr(value) if isinstance(value, float) else value for name, value in vars(row).items()}
+    return {**fields, "user_defined": results}
 
 
-def _held_rows(
+def _indexed_rows(
     reader: PartitionReader, version: Version, keys: Sequence[str]
 ) -> Iterator[tuple[str, ColumnStatistics]]:
+    """Yield (partition key, statistics) of all columns in the index. `keys` are the indexed partitions in order."""
     for leaves in schema_leaves(version.schema):
         for leaf in leaves:
-            for places, table in reader.column(leaf.field_id):
-                yield from zip((keys[at] for at in places.tolist()), parse_statistics_rows(table), strict=True)
+            for positions, table in reader.column(leaf.field_id):
+                yield from zip((keys[at] for at in positions.tolist()), parse_statistics_rows(table), strict=True)

@@ -16,12 +16,12 @@ from metastore_assets.pipeline.stages import (
     DropValueCounts,
     MergePartitions,
     MergeTable,
+    PlanStage,
     ProfileFragments,
     Publish,
     ResolveAutoPolicies,
     SaveProfiles,
     SkipRewrites,
-    Stage,
     UpdateValueCounts,
     WriteIndexes,
     stages_to_json,
@@ -42,6 +42,10 @@ class RefreshRequest:
     def forces_reading(self) -> bool:
         """Whether fragments are read again although their profiles are stored."""
         return self.full or bool(self.partitions)
+
+
+DEFAULT_REQUEST = RefreshRequest()
+"""Reads only fragments without a stored profile."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class Plan:
     table: str
     target: Target
     """What the next version consists of, as it is known before profiling."""
-    stages: tuple[Stage, ...]
+    stages: tuple[PlanStage, ...]
     to_profile: tuple[Fragment, ...]
     """Fragments that are read. Everything else is merged from stored profiles."""
     reused: Mapping[str, FragmentEntry]
@@ -242,13 +246,16 @@ class Plan:
         }
 
 
-def make_plan(inputs: PlanInputs, request: RefreshRequest | None = None) -> Plan:
-    """Compare a snapshot with the last published version.
+def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
+    """Return the plan of a refresh: compare a snapshot with the last published version.
+
+    Args:
+        inputs: The snapshot, the published version, the profile spec and the stored profiles.
+        request: The fragments that are read again.
 
     Raises:
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
     """
-    request = request or RefreshRequest()
     base, snapshot, spec = inputs.base, inputs.snapshot, inputs.spec
     compatibility = SpecCompatibility(inputs.specs, spec)
     fragments_by_partition: dict[str, list[Fragment]] = {}
@@ -313,7 +320,9 @@ def _reuse_partitions(
     return replace(target, partitions=tuple(partitions))
 
 
-def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], reused: int) -> tuple[Stage, ...]:
+def _stages(
+    target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], reused: int
+) -> tuple[PlanStage, ...]:
     """Return the stages of a plan, in the order in which they run."""
     spec, valued = target.spec, target.spec.typed_leaves
     undecided = undecided_columns(spec)
@@ -325,7 +334,7 @@ def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragme
     )
     filtered = tuple(leaf.path for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
     rewritten = () if request.forces_reading else rewritten_partitions(target, {fragment.id for fragment in to_profile})
-    stages: list[Stage] = []
+    stages: list[PlanStage] = []
     if to_profile:
         stages.append(ProfileFragments(len(to_profile), sum(fragment.bytes for fragment in to_profile), reused))
     if auto_columns:

@@ -15,7 +15,7 @@ from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
 from metastore_assets.pipeline.column_spec import check_sources, digest
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
-from metastore_assets.pipeline.plan import Plan, PlanInputs, RefreshRequest, make_plan
+from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, PlanInputs, RefreshRequest, make_plan
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -90,7 +90,7 @@ def current_plan(
     versions: VersionStore,
     table_format: TableFormat,
     table: TableConfig,
-    request: RefreshRequest | None = None,
+    request: RefreshRequest = DEFAULT_REQUEST,
     attempt: AttemptProfiles | None = None,
 ) -> Plan:
     """Return the plan for the table's current snapshot.
@@ -108,7 +108,7 @@ def current_plan(
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
         MetastoreError: The table cannot be read.
     """
-    request, attempt = request or RefreshRequest(), attempt or AttemptProfiles()
+    attempt = attempt or AttemptProfiles()
     base, number = _read_base(versions, full=request.full)
     snapshot = table_format.snapshot()
     resolved: Mapping[str, CardinalityMode] = {}

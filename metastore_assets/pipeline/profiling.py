@@ -10,11 +10,11 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext, read_cost
+from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfilingContext, read_cost
 from metastore_assets.pipeline.merging.tree import key_position
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.profiles.states_writer import has_fingerprints, has_value_filters
+from metastore_assets.pipeline.profiles.states_writer import StatesContent
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
@@ -75,11 +75,11 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     if not plan.to_profile:
         return done
     engine, versions = context.engine, context.versions
-    # A profile in files of its own has no column for fingerprints, nor for value filters.
-    is_states_only = has_fingerprints(plan.spec) or has_value_filters(plan.spec)
+    # Separate files of a profile have no column for fingerprints or value filters.
+    is_states_only = StatesContent.of_fragments(plan.spec).is_states_only
     single = () if is_states_only else [part.fragments[0] for part in plan.partitions if len(part.fragments) == 1]
     alone = frozenset(single) & {fragment.id for fragment in plan.to_profile}
-    profile_context = ProfileContext(versions.objects, context.table, plan.snapshot.schema, plan.spec, alone)
+    profile_context = ProfilingContext(versions.objects, context.table, plan.snapshot.schema, plan.spec, alone)
     profiler = FragmentProfiler(engine, profile_context)
     total = len(plan.to_profile)
     is_local = engine.reads_here(plan.to_profile)

@@ -1,4 +1,4 @@
-"""Purging: removing old versions and their files at once, so that deleted values are not stored any more.
+"""Purge: removal of old versions and their files at once, so that deleted values are not stored any more.
 
 `expire` keeps young files for readers and running publishers, and profiles of removed fragments for restores. A purge
 removes both, and every file that no version references, however young. It publishes a version first: a publisher that
@@ -15,9 +15,9 @@ from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.history import remove_values
 from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import table_index
+from metastore_assets.pipeline.fragment_index import update_fragment_index
 from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEntries, compact_segments
-from metastore_assets.pipeline.partition_index import table_partition_files
+from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.value_filters import update_table_value_filters
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.manifest import Version
@@ -29,7 +29,7 @@ from metastore_assets.value_counts import read_value_counts, rewrite_value_count
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _ATTEMPTS = 5
-BEYOND = (
+_NOT_REACHED = (
     "the event logs of Dagster and of other schedulers",
     "reports and answers that were saved or sent",
     "copies, backups and earlier versions of objects that the store keeps",
@@ -38,32 +38,33 @@ BEYOND = (
 
 
 @dataclass(frozen=True)
-class Purged:
+class PurgeResult:
     """The files that a purge removed, and the places that it does not reach."""
 
     versions: int
+    """Number of removed versions."""
     files: int
     """Number of removed files without version documents."""
     bytes: int
     """Size of those files."""
     published: int
-    """The version that was published: the content of the one before, without profiles of removed fragments."""
+    """The version that was published: the content of the newest version, without profiles of removed fragments."""
     unfinished: int
     """Number of removed files that no version referenced: of refreshes that did not publish yet."""
     outdated: int
     """Number of profiles of the version with columns that the table no longer has. Only reading the table again
     replaces them."""
-    not_reached: tuple[str, ...] = BEYOND
+    not_reached: tuple[str, ...] = _NOT_REACHED
     """Places outside the root that may contain values."""
 
 
-def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
+def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     """Remove all versions before a number, and every file that the remaining versions do not need.
 
     The content of the newest version is published again, in files that contain nothing else. If the newest version is
-    `before`, it is removed too. Later versions keep what they say of partitions and the table. Profiles of fragments
-    are kept only if the newest version needs them for planning; they keep the columns that the table had when they were
-    written (`Purged.outdated`). Cached metadata, records of unfinished backfills and values in the history are removed.
+    `before`, it is removed too. Later versions retain the profiles of partitions and of the table. Fragment profiles
+    are retained if the newest version needs them for planning; they may contain columns that the table no longer
+    has (`PurgeResult.outdated`). Cached metadata, records of unfinished backfills and history values are removed.
 
     Files that no version references are removed whatever their age. A refresh that runs meanwhile cannot publish,
     because a newer version exists. It finds the purge in that version (`Version.purged`) and starts again. If it is
@@ -80,18 +81,19 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
         StoreError: A version cannot be read. Nothing has been removed.
     """
     objects, documents = versions.objects, versions.documents
-    published, found, begun = _publish_without_former(engine, versions, before)
-    pending = PendingFiles.among(ObjectInfo(path, size, begun) for path, size in found.items())
+    published, sizes, begun = _publish_without_removed(engine, versions, before)
+    pending = PendingFiles.among(ObjectInfo(path, size, begun) for path, size in sizes.items())
     numbers = versions.numbers()
-    all_ = [versions.read(number) for number in numbers]
+    remaining = [versions.read(number) for number in numbers]
     if before == published - 1:
         before = published
     remove_values(versions, before)
-    named = {path for version in all_ for path in _all_paths(version)}
-    named |= {path for path in pending.all() if path not in pending.current()}  # their profiles were published
-    needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
-    needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
-    removable = {path for path in found if not documents.contains(path)} - needed
+    referenced = {path for version in remaining for path in _all_paths(version)}
+    # The profiles in pending files that are not current were published.
+    referenced |= {path for path in pending.all() if path not in pending.current()}
+    needed = {path for version in remaining if version.number >= before for path in _lookup_paths(version)}
+    needed.update(path for version in remaining if version.number >= published for path in _all_paths(version))
+    removable = {path for path in sizes if not documents.contains(path)} - needed
     # Versions are removed before their files: a reader finds no version instead of a damaged one.
     outdated = [number for number in numbers if number < before]
     objects.delete([documents.path(number) for number in outdated])
@@ -99,62 +101,65 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
     # Partition keys are values, too. Without its record an unfinished backfill starts again.
     objects.delete([info.path for info in objects.list(BACKFILLS)])
     unfinished = objects.remove_unfinished(begun)
-    return Purged(
+    return PurgeResult(
         len(outdated),
         len(removable) + unfinished,
-        sum(found[path] for path in removable),
+        sum(sizes[path] for path in removable),
         published,
-        len(removable - named) + unfinished,
+        len(removable - referenced) + unfinished,
         _outdated(versions.read(published)),
     )
 
 
 def _outdated(version: Version) -> int:
     """Return the number of profiles with columns that the schema of the version does not have."""
-    leaves = {leaf.field_id for own in schema_leaves(version.schema) for leaf in own}
-    wide = set()
+    leaves = {leaf.field_id for column_leaves in schema_leaves(version.schema) for leaf in column_leaves}
+    outdated_specs = set()
     for id_, columns in version.specs.items():
         column_specs = [parse_column_spec(text) for text in columns.values()]
-        if any(own is None or not leaves.issuperset(own.values) for own in column_specs):
-            wide.add(id_)
-    profiles = {(own.files.name, own.spec_id) for own in version.fragments}
-    profiles |= {(own.files.name, own.spec_id) for own in version.partitions}
-    profiles |= {(own.files.name, own.spec_id) for own in version.nodes}
-    return len({name for name, spec in profiles if spec in wide})
+        if any(spec is None or not leaves.issuperset(spec.values) for spec in column_specs):
+            outdated_specs.add(id_)
+    profiles = {(entry.files.name, entry.spec_id) for entry in version.fragments}
+    profiles |= {(entry.files.name, entry.spec_id) for entry in version.partitions}
+    profiles |= {(entry.files.name, entry.spec_id) for entry in version.nodes}
+    return len({name for name, spec in profiles if spec in outdated_specs})
 
 
-def _publish_without_former(
+def _publish_without_removed(
     engine: Engine, versions: VersionStore, before: int
 ) -> tuple[int, dict[str, int], datetime]:
     """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
     Returns:
-        The number of the version; by path, the sizes of the files before, without those of the history; and the time.
+        The number of the published version; the sizes of the files before by path, except those of the history; and the
+        time of that listing.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()
         if latest is None or not 1 <= before <= latest.number:
-            there = "none is published" if latest is None else f"the newest is {latest.number}"
+            newest = "none is published" if latest is None else f"the newest is {latest.number}"
             raise VersionNotFoundError(
-                f"table {versions.table!r} has no version {before} or later that could stay: {there}"
+                f"table {versions.table!r} has no version {before} or later that could stay: {newest}"
             )
         live = [entry for entry in latest.fragments if entry.retired is None]
         entries = SegmentEntries(live, list(latest.nodes))
         entries = compact_segments(engine, versions.objects, len(latest.schema), entries, COMPACT_ALL)
         fragments, nodes = entries.fragments, entries.nodes
-        lists = write_value_counts(
+        value_counts = write_value_counts(
             versions.objects,
             rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
         )
-        index = table_index(engine, versions.objects, len(latest.schema), None, fragments)
-        by_column = table_partition_files(engine, versions.objects, len(latest.schema), None, list(latest.partitions))
+        index = update_fragment_index(engine, versions.objects, len(latest.schema), None, fragments)
+        partition_index = update_partition_index(
+            engine, versions.objects, len(latest.schema), None, list(latest.partitions)
+        )
         columns = latest.value_filters.columns if latest.value_filters else ()
         value_filters = update_table_value_filters(engine, versions.objects, columns, None, fragments)
         new = replace(
             latest,
-            value_counts=lists,
+            value_counts=value_counts,
             index=index,
-            partition_index=by_column,
+            partition_index=partition_index,
             value_filters=value_filters,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
@@ -166,7 +171,7 @@ def _publish_without_former(
             purged=latest.number + 1,
         )
         begun = datetime.now(UTC)
-        found = {info.path: info.size for info in versions.objects.list() if not info.path.startswith(f"{HISTORY}/")}
+        sizes = {info.path: info.size for info in versions.objects.list() if not info.path.startswith(f"{HISTORY}/")}
         # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
         versions.objects.delete(list_pending_files(versions.objects).all())
         try:
@@ -176,19 +181,19 @@ def _publish_without_former(
             # Profiles are removed as well: nobody needs them, and they may contain values that are deleted meanwhile.
             versions.objects.delete(sorted(set(new.paths()) - set(latest.paths())))
             continue
-        return new.number, found, begun
+        return new.number, sizes, begun
     raise VersionConflictError(
         f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
     )
 
 
-def _told_paths(version: Version) -> Iterator[str]:
+def _lookup_paths(version: Version) -> Iterator[str]:
     """Yield the files that lookups in a version need."""
     yield from version.files.paths()
     yield from (path for entry in version.partitions for path in entry.files.paths())
-    yield from (path for own in stored_entries(version) for path in own.files.paths())
+    yield from (path for entries in stored_entries(version) for path in entries.files.paths())
     yield from version.auxiliary_files()
 
 
 def _all_paths(version: Version) -> Sequence[str]:
-    return [*version.paths(), *_told_paths(version)]
+    return [*version.paths(), *_lookup_paths(version)]

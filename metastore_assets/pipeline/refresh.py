@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.execution import Execution, UnreadableFragmentsError, execute
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step, up_to_date_result
-from metastore_assets.pipeline.plan import Plan, RefreshRequest
+from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
 from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, is_up_to_date, metadata_cache
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
@@ -37,20 +37,16 @@ if TYPE_CHECKING:
 _ATTEMPTS = 5
 
 
-def plan_refresh(
-    config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
-) -> Plan:
+def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
     Args:
         config: The configuration.
         table: The table.
-        full: Whether every fragment is read again.
-        partitions: Keys or patterns of partitions whose fragments are read again.
+        request: The fragments that are read again.
     """
-    request = RefreshRequest(full, tuple(partitions))
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
-    table_format = open_table_format(table, metadata_cache(versions, full=full))
+    table_format = open_table_format(table, metadata_cache(versions, full=request.full))
     return current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
 
 
@@ -70,9 +66,8 @@ def refresh(
     config: MetastoreConfig,
     table: TableConfig,
     spark: Callable[[], SparkSession],
+    request: RefreshRequest = DEFAULT_REQUEST,
     *,
-    full: bool = False,
-    partitions: Collection[str] = (),
     progress: Callable[[Progress], None] = ignore_progress,
 ) -> RefreshResult:
     """Publish a version for the table's current snapshot. Reads only fragments without a stored profile.
@@ -84,9 +79,8 @@ def refresh(
         config: The configuration.
         table: The table.
         spark: Starts Spark. Called only if there is work that `config.engine` leaves to Spark.
-        full: Whether every fragment is read again.
-        partitions: Keys or patterns of partitions whose fragments are read again. Fragments that an interrupted refresh
-            with the same request has read since the newest version are not read again.
+        request: The fragments that are read again, except those that an interrupted refresh with the same request has
+            read since the newest version.
         progress: Called with the progress.
 
     Raises:
@@ -94,7 +88,7 @@ def refresh(
             attempt.
     """
     started = time.monotonic()
-    refreshing = _Refresh(config, table, RefreshRequest(full, tuple(partitions)))
+    refreshing = _Refresh(config, table, request)
     progress(Progress(table.name, "plan"))
     with count_io() as counter, _explain_errors(refreshing.versions, refreshing.attempt.name):
         refreshing.open(spark, progress)
@@ -190,7 +184,7 @@ def _result(execution: Execution) -> RefreshResult:
         published=True,
         fragments_added=len(plan.added),
         fragments_removed=len(plan.removed),
-        fragments_kept=plan.unchanged,
+        fragments_unchanged=plan.unchanged,
         fragments_profiled=len(execution.attempt.new_entries),
         partitions_changed=execution.target.changed_partitions,
         partitions_removed=plan.removed_partitions,

@@ -1,11 +1,12 @@
 """The stages of a refresh as data: what each does to which objects, and how they are rendered.
 
-A plan holds its stages. A dry run renders them, and a refresh executes the same objects. What a stage can only know
-after fragments are profiled is marked by its `rule`, which says how that is resolved.
+A plan consists of stages. A dry run renders them, and a refresh executes the same objects. If the work of a stage
+depends on the profiles of fragments, the stage has a `rule` that says how the work is decided.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -15,20 +16,20 @@ _NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One stage of a plan. Subclasses hold what planning knows of their work."""
+class PlanStage(ABC):
+    """One stage of a plan. The fields of a subclass are what planning knows of the stage's work."""
 
     name: ClassVar[str]
     step: ClassVar[str]
     """The step of `RefreshResult.steps` that counts what the stage reads and writes."""
     rule: ClassVar[str] = ""
-    """What is resolved after profiling, and how; empty where planning knows all."""
+    """What is resolved after profiling, and how; empty if planning decides everything."""
     reads_stored_state: ClassVar[bool] = False
     """Whether the stage reads files that the last version references."""
 
+    @abstractmethod
     def summary(self) -> str:
         """Return what the stage does, in a few words."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """Return the stage as it appears in `refresh --dry-run --json`."""
@@ -43,7 +44,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class ProfileFragments(Stage):
+class ProfileFragments(PlanStage):
     """Reads fragments without a usable stored profile, and writes one profile for each."""
 
     name = "profile_fragments"
@@ -60,8 +61,8 @@ class ProfileFragments(Stage):
 
 
 @dataclass(frozen=True)
-class ResolveAutoPolicies(Stage):
-    """Decides for columns whose policy leaves it open whether their values are enumerated."""
+class ResolveAutoPolicies(PlanStage):
+    """Decides whether the values of columns are enumerated whose policy leaves that open."""
 
     name = "resolve_auto_policies"
     step = "decide"
@@ -78,7 +79,7 @@ class ResolveAutoPolicies(Stage):
 
 
 @dataclass(frozen=True)
-class DropValueCounts(Stage):
+class DropValueCounts(PlanStage):
     """Removes stored value counts of columns that are not enumerated any more from fragment profiles."""
 
     name = "drop_value_counts"
@@ -94,7 +95,7 @@ class DropValueCounts(Stage):
 
 
 @dataclass(frozen=True)
-class SaveProfiles(Stage):
+class SaveProfiles(PlanStage):
     """Saves new fragment profiles, so that another attempt uses them if this one does not publish."""
 
     name = "save_profiles"
@@ -107,7 +108,7 @@ class SaveProfiles(Stage):
 
 
 @dataclass(frozen=True)
-class SkipRewrites(Stage):
+class SkipRewrites(PlanStage):
     """Keeps the published profile of partitions whose files were rewritten with the same rows."""
 
     name = "skip_rewrites"
@@ -123,14 +124,14 @@ class SkipRewrites(Stage):
 
 
 @dataclass(frozen=True)
-class MergePartitions(Stage):
+class MergePartitions(PlanStage):
     """Merges fragment profiles into the profiles of partitions."""
 
     name = "merge_partitions"
     step = "reduce"
     reads_stored_state = True
     partitions: tuple[str, ...]
-    """Partitions whose published profile cannot be used, by what is known while planning."""
+    """Keys of the partitions whose published profile cannot be reused, as far as planning can tell."""
     total: int
     """Partitions of the snapshot."""
     changed_by: tuple[str, ...] = ()
@@ -143,7 +144,7 @@ class MergePartitions(Stage):
 
 
 @dataclass(frozen=True)
-class MergeTable(Stage):
+class MergeTable(PlanStage):
     """Merges partition profiles into the profile of the table."""
 
     name = "merge_table"
@@ -157,7 +158,7 @@ class MergeTable(Stage):
 
 
 @dataclass(frozen=True)
-class UpdateValueCounts(Stage):
+class UpdateValueCounts(PlanStage):
     """Adds the value counts of added fragments to those of the table, and subtracts those of removed ones."""
 
     name = "update_value_counts"
@@ -165,7 +166,7 @@ class UpdateValueCounts(Stage):
     rule = "rebuilt from all fragments if half of the table's rows, or more, were added or removed"
     reads_stored_state = True
     columns: tuple[str, ...]
-    """Columns that are enumerated or fingerprinted; less by `resolve_auto_policies`."""
+    """Columns that are enumerated or fingerprinted. `resolve_auto_policies` may remove some."""
 
     def summary(self) -> str:
         """Return what the stage does, in a few words."""
@@ -173,7 +174,7 @@ class UpdateValueCounts(Stage):
 
 
 @dataclass(frozen=True)
-class CompactSegments(Stage):
+class CompactSegments(PlanStage):
     """Copies profiles out of multi-profile files that are mostly unused."""
 
     name = "compact_segments"
@@ -187,7 +188,7 @@ class CompactSegments(Stage):
 
 
 @dataclass(frozen=True)
-class WriteIndexes(Stage):
+class WriteIndexes(PlanStage):
     """Updates the fragment index, the statistics of partitions by column, and the value filters."""
 
     name = "write_indexes"
@@ -203,21 +204,21 @@ class WriteIndexes(Stage):
 
 
 @dataclass(frozen=True)
-class Publish(Stage):
+class Publish(PlanStage):
     """Publishes the version, and removes versions that expired."""
 
     name = "publish"
     step = "publish"
     version: int
     previous: int
-    """The version that it follows; 0 for none."""
+    """The version before; 0 for none."""
 
     def summary(self) -> str:
         """Return what the stage does, in a few words."""
         return f"version {self.version}" + (f", after version {self.previous}" if self.previous else "")
 
 
-def stages_to_json(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+def stages_to_json(stages: Sequence[PlanStage]) -> list[dict[str, Any]]:
     """Return stages as they appear in `refresh --dry-run --json`."""
     return [stage.to_json() for stage in stages]
 
@@ -227,7 +228,7 @@ def stages_to_text(stages: Sequence[Mapping[str, Any]], *, with_rules: bool = Fa
 
     Args:
         stages: The stages as `stages_to_json` returns them.
-        with_rules: Whether lines say how stages resolve what is not known while planning.
+        with_rules: Whether lines end with the rules of the stages.
     """
     lines = [f"{at}. {stage['stage'].replace('_', ' ')}: {stage['summary']}" for at, stage in enumerate(stages, 1)]
     if with_rules:

@@ -16,7 +16,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.files import shown_histogram
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.states_writer import value_union
-from metastore_assets.pipeline.profiles.stored_states import read_together
+from metastore_assets.pipeline.profiles.stored_states import read_states_together
 from metastore_assets.pipeline.value_counts.frequencies import sum_column_frequencies
 from metastore_assets.scan.fingerprinted import FingerprintedValues, add_repeated_counts
 from metastore_assets.scan.partial_match import ColumnSelection, FilteredProfile, PartialFragments
@@ -176,7 +176,7 @@ class MergedProfile:
     ) -> list[tuple[ColumnStatistics, Histogram | None]]:
         """Return the merged statistics and histogram of each column of a spec, without value counts."""
         with StatesReader(self._store) as reader:
-            parts = read_together(reader, self._profiles, spec)[1] if self._profiles else []
+            parts = read_states_together(reader, self._profiles, spec)[1] if self._profiles else []
         parts += [profile.states for profile in filtered]
         if not parts:
             rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]

@@ -4,15 +4,21 @@ from metastore_assets.value_counts.changes import ValueCountChanges, count_chang
 from metastore_assets.value_counts.comparing import DifferingRow, differing_rows
 from metastore_assets.value_counts.graph import FOLDER, value_count_dataflow
 from metastore_assets.value_counts.reading import ValueCountReader
-from metastore_assets.value_counts.rewriting import rewrite_value_counts
-from metastore_assets.value_counts.state import Built, Cut, TableValueCounts, read_value_counts, write_value_counts
+from metastore_assets.value_counts.state import (
+    Built,
+    TableValueCounts,
+    TopLimits,
+    read_value_counts,
+    rewrite_value_counts,
+    write_value_counts,
+)
 
 __all__ = [
     "FOLDER",
     "Built",
-    "Cut",
     "DifferingRow",
     "TableValueCounts",
+    "TopLimits",
     "ValueCountChanges",
     "ValueCountReader",
     "count_changes",

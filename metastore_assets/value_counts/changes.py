@@ -1,15 +1,123 @@
-"""Counts of the values that changed between two consecutive versions."""
+"""Changes of value counts: numbers of changed values of one commit, and the changed values between any two versions."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.produce.order import canonical
+from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow
-from metastore_assets.value_counts.graph import VALUES, stage_name
-from metastore_assets.value_counts.state import read_value_counts
+from metastore_assets.value_counts.graph import VALUES, rows_of, stage_name
+from metastore_assets.value_counts.reading import ValueCountReader
+from metastore_assets.value_counts.state import TableValueCounts, read_value_counts
+
+CHANGES = ("add", "update", "delete")
+"""The kinds of changes of a value."""
+
+
+def changes_between(
+    store: ObjectStore,
+    first: TableValueCounts,
+    last: TableValueCounts,
+    steps: Sequence[tuple[TableValueCounts, TableValueCounts]] | None,
+    columns: Mapping[str, str],
+) -> dict[str, pa.Table]:
+    """Return the values whose frequency differs between two versions, by field id of the column.
+
+    Args:
+        store: The folder of the table.
+        first: The value counts of the first version.
+        last: The value counts of the last version.
+        steps: The value counts before and after each version in between whose content changed. Their updates are read.
+            If `steps` is None, or if value counts were rebuilt on the way, `first` and `last` are read in full.
+        columns: The requested columns by field id, with the class of their values.
+
+    Returns:
+        By field id, a table of `change`, `value`, `before` and `after`, by increasing value. `change` is one of
+        `CHANGES`. `before` and `after` are frequencies, null where the value does not occur.
+    """
+    changes_by_column: dict[str, pa.Table] = {}
+    for type_class in sorted(set(columns.values())):
+        updates = None if steps is None else _updates(store, steps, type_class)
+        for column in (column for column, name in columns.items() if name == type_class):
+            if updates is None:
+                frames = [_read_column(store, value_counts, column, type_class) for value_counts in (first, last)]
+                changes_by_column[column] = _to_change_table(_pair_frequencies(*frames), type_class)
+            else:
+                changes_by_column[column] = _to_change_table(updates.filter(pl.col("column") == column), type_class)
+    return changes_by_column
+
+
+def _updates(
+    store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
+) -> pl.DataFrame | None:
+    """Return `column`, `value`, `before`, `after` of all updated values, or None if value counts were rebuilt."""
+    stage = stage_name(VALUES, type_class)
+    empty = frame_of(rows_of(type_class).schema.empty_table())
+    frames = [empty.with_columns(_before_frequency="frequency")]
+    for before, after in steps:
+        classes = [set(value_counts.columns.values()) for value_counts in (before, after)]
+        # Equal files with other settings, such as other limits of reported values, have the updates of an earlier
+        # version.
+        if before.flow.paths() == after.flow.paths() or not any(type_class in names for names in classes):
+            continue
+        if not all(type_class in names for names in classes):
+            return None
+        view = after.dataflow(store).view(after.flow)
+        if view.is_reset(stage):
+            return None
+        frames += [frame_of(pa.Table.from_batches([batch])) for batch in view.update_batches(stage)]
+    names = ["column", "value", "_before_frequency", "frequency"]
+    updates = pl.concat([frame.select(names) for frame in frames])
+    # Rows stay in the order of versions: the first row of a value has its earliest frequency, the last row its latest.
+    return updates.group_by("column", "value", maintain_order=True).agg(
+        pl.col("_before_frequency").first().alias("before"), pl.col("frequency").last().alias("after")
+    )
+
+
+def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
+    """Return both frequencies of each value.
+
+    Rows are grouped, not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
+    """
+    no = pl.lit(None, pl.Int64)
+    pairs = pl.concat(
+        [
+            first.select("value", pl.col("frequency").alias("before"), no.alias("after")),
+            last.select("value", no.alias("before"), pl.col("frequency").alias("after")),
+        ]
+    )
+    return pairs.group_by("value").agg(pl.col("before").max(), pl.col("after").max())
+
+
+def _read_column(store: ObjectStore, value_counts: TableValueCounts, column: str, type_class: str) -> pl.DataFrame:
+    batches: Iterator[pa.RecordBatch] = ValueCountReader(store, value_counts).batches(column, type_class)
+    table = pa.Table.from_batches(list(batches), schema=rows_of(type_class).schema)
+    return canonical(frame_of(table), ["column", "value"]).select("value", "frequency")
+
+
+def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
+    """Return the values whose frequency differs, with the kind of change."""
+    order = rows_of(type_class)
+    frame = pairs.filter(pl.col("before").ne_missing(pl.col("after")))
+    change = (
+        pl.when(pl.col("before").is_null())
+        .then(pl.lit("add"))
+        .when(pl.col("after").is_null())
+        .then(pl.lit("delete"))
+        .otherwise(pl.lit("update"))
+    )
+    frame = frame.sort("value").with_columns(change.alias("change")).select("change", "value", "before", "after")
+    value = order.key.field("value")
+    schema = pa.schema([("change", pa.string()), value, ("before", pa.int64()), ("after", pa.int64())])
+    return table_of(frame, schema)
 
 
 @dataclass(frozen=True)
@@ -25,35 +133,39 @@ class ValueCountChanges:
 def count_changes(
     store: ObjectStore, before: ValueCountFiles | None, after: ValueCountFiles | None
 ) -> ValueCountChanges | None:
-    """Return how many values changed from one version to the next.
+    """Return how many values changed from one version to the next; None if value counts were rebuilt.
 
-    Return None if existing value counts were rebuilt: a rebuild does not record which values changed.
+    A rebuild does not record which values changed.
+
+    Args:
+        store: The folder of the table.
+        before: The files of the version before; None if it has no value counts.
+        after: The files of the next version.
     """
     if before == after:
         return ValueCountChanges()
-    was, now = read_value_counts(store, before), read_value_counts(store, after)
-    listed = now.dataflow(store).view(now.flow)
-    fingerprinted = fingerprint_dataflow(store, now.fingerprinted.columns.values()).view(now.fingerprinted.flow)
-    found: Counter[str] = Counter()
-    for view, columns, former, is_taken_over in (
-        (listed, now.columns, was.columns, was.flow.paths() == now.flow.paths()),
+    old, new = read_value_counts(store, before), read_value_counts(store, after)
+    enumerated_view = new.dataflow(store).view(new.flow)
+    fingerprint_view = fingerprint_dataflow(store, new.fingerprinted.columns.values()).view(new.fingerprinted.flow)
+    counts: Counter[str] = Counter()
+    for view, columns, old_columns, has_same_files in (
+        (enumerated_view, new.columns, old.columns, old.flow.paths() == new.flow.paths()),
         (
-            fingerprinted,
-            now.fingerprinted.columns,
-            was.fingerprinted.columns,
-            was.fingerprinted.flow.paths() == now.fingerprinted.flow.paths(),
+            fingerprint_view,
+            new.fingerprinted.columns,
+            old.fingerprinted.columns,
+            old.fingerprinted.flow.paths() == new.fingerprinted.flow.paths(),
         ),
     ):
-        if (
-            is_taken_over
-        ):  # for example under other limits of reported values: the last update belongs to an earlier version
+        if has_same_files:
+            # Only settings changed, such as the limits of reported values. The updates are those of an earlier version.
             continue
         for name in {*columns.values()}:
             stage = stage_name(VALUES, name)
-            if view.is_reset(stage) and name in former.values():
+            if view.is_reset(stage) and name in old_columns.values():
                 return None
             if view.is_reset(stage):
-                found["add"] += sum(run.rows for run in view.runs(stage))
+                counts["add"] += sum(run.rows for run in view.runs(stage))
             else:
-                found.update(view.change_counts(stage))
-    return ValueCountChanges(found["add"], found["delete"], found["update"])
+                counts.update(view.change_counts(stage))
+    return ValueCountChanges(counts["add"], counts["delete"], counts["update"])

@@ -1,9 +1,9 @@
 """The dataflow of fingerprinted columns, whose stored values are those that may occur twice.
 
     fingerprints of the fragments that were added (+) and removed (−)
-      → prints       sum, by (column, print): frequency        of every value; two values may share one
+      → fingerprints  sum, by (column, fingerprint): frequency         of every value; values may share a fingerprint
     values that were read for the fingerprints that occur at least twice
-      → values       sum, by (column, print, value): frequency  and so on, as for enumerated columns
+      → values        sum, by (column, fingerprint, value): frequency  and so on, as for enumerated columns
 
 Keys start with the fingerprint, because removed values are identified by their fingerprint alone.
 
@@ -64,13 +64,20 @@ class FingerprintedValueCounts:
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """Return the delta rows of fingerprinted values: `column`, `print`, `value`, and `frequency`."""
-    own = rows_of(type_class)
-    return Rows(pa.schema([*FINGERPRINT_ROWS.key, own.key.field("value")]), own.value)
+    """Return the delta rows of fingerprinted values: `column`, `fingerprint`, `value`, and `frequency`."""
+    rows = rows_of(type_class)
+    return Rows(pa.schema([*FINGERPRINT_ROWS.key, rows.key.field("value")]), rows.value)
 
 
 def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
-    """Return values with their frequencies as rows of `fingerprinted_rows`, in key order."""
+    """Return the values of a column with fingerprints and frequencies as a table of rows, in key order.
+
+    Args:
+        column: The field id of the column.
+        values: Its values with their frequencies.
+        bits: Width of the fingerprints in bits.
+        type_class: The class of the values.
+    """
     fingerprints = fingerprint_values(values, bits)
     order = pa.array(np.argsort(fingerprints, kind="stable"))
     columns = [pa.repeat(pa.scalar(column), len(values)), pa.array(fingerprints), values.values, values.counts]
@@ -78,7 +85,13 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
 
 def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
-    """Return the dataflow of fingerprinted columns. Its files lie beside those of enumerated columns."""
+    """Return the dataflow of fingerprinted columns. Its files are in the folder of those of enumerated columns.
+
+    Args:
+        store: The folder of the table.
+        classes: The names of the type classes of fingerprinted columns.
+        runner: Runs the tasks; in this process if None.
+    """
     declared = _graph(tuple(sorted(set(classes))))
     return Dataflow(store, declared, runner=runner, settings=graph.SETTINGS, folder=FOLDER)
 
@@ -94,7 +107,7 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
 
 
 def with_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
-    """Return (frequency, number of values with it) including the values that occur once.
+    """Return (frequency, number of distinct values with it) of a fingerprinted column, with values that occur once.
 
     Args:
         counts: The pairs of the enumerated values; those of frequency 1 are replaced.

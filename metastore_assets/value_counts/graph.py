@@ -1,7 +1,7 @@
 """The dataflow of a table's value counts: one set of stages per type class of enumerated columns.
 
     value counts of the fragments that were added (+) and removed (−)
-      → values        sum, by (column, value): frequency            the primary order: ranks come from it
+      → values        sum, by (column, value): frequency            the primary order, which ranks are read from
           → frequencies   by (column, frequency ↓, value)           the order that most queries need
                           of values that occur at least twice: the others follow, in the order of `values`
           → facts         sum, by (column, frequency): values       distinct, duplicates and entropy derive from it
@@ -30,11 +30,14 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
 
 FOLDER = "value_counts"
+"""The folder of value counts below the table's folder."""
 VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION = "values", "frequencies", "frequency_counts", "by_partition"
+"""Kinds of stages."""
 DELTAS, PARTITION_DELTAS = "deltas", "partition_deltas"
+"""Kinds of roots, which receive deltas."""
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
-"""A lookup reads at least one row group: some tens of kilobytes. A footer describes at most about a thousand row
-groups."""
+"""Sizes of runs. A lookup reads at least one row group: some tens of kilobytes. A footer describes at most about a
+thousand row groups."""
 
 
 def stage_name(kind: str, type_class: str) -> str:
@@ -48,7 +51,7 @@ def delta_name(type_class: str, *, by_partition: bool = False) -> str:
 
 
 def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
-    """Return the delta rows of a class: `column`, `value`, optionally `partition` (its key), and `frequency`."""
+    """Return the columns of delta rows: `column`, `value` of a class, `partition` if requested, and `frequency`."""
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
         key = key.append(pa.field("partition", pa.string(), metadata=FEW_VALUES))

@@ -1,7 +1,8 @@
-"""The reader of value counts: most frequent values, all values, and summaries."""
+"""Reading of value counts: the most frequent values, all values, and summaries."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from threading import local
@@ -19,8 +20,10 @@ from metastore_assets.statistics.frequencies import (
     Frequencies,
     FrequencySummary,
     nearest_ranks,
+    run_to_frequencies,
     summarize_frequencies,
 )
+from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import (
     FINGERPRINTS,
@@ -29,33 +32,37 @@ from metastore_assets.value_counts.fingerprinted import (
     with_singletons,
 )
 from metastore_assets.value_counts.graph import BY_PARTITION, FREQUENCIES, FREQUENCY_COUNTS, VALUES, rows_of, stage_name
-from metastore_assets.value_counts.rows import by_column, concatenate_rows, equal_to, frequencies_of_rows
 from metastore_assets.value_counts.state import TableValueCounts
+from metastore_assets.values.physical import physical_series
+from metastore_assets.values.types import class_named
 
-_SCANNED = 1_000_000
+_MAX_SCANNED_VALUES = 1_000_000
 """Up to this many values, percentiles are picked from all values of a class or column; above, they are read by rank."""
-_MOST = np.iinfo(np.int64).max
+_MAX_FREQUENCY = np.iinfo(np.int64).max
 
 
 class ValueCountReader:
-    """A reader of the value counts of one version. It reads only the blocks that an answer needs."""
+    """Answers queries on the value counts of one version, and reads only the blocks that an answer needs.
 
-    def __init__(self, store: ObjectStore, lists: TableValueCounts) -> None:
-        self.columns = {**lists.columns, **lists.fingerprinted.columns}
+    Columns are named by field id. `type_class` is the name of the class of their values.
+    """
+
+    def __init__(self, store: ObjectStore, value_counts: TableValueCounts) -> None:
+        self.columns = {**value_counts.columns, **value_counts.fingerprinted.columns}
         """The class of the values of each enumerated or fingerprinted column, by field id."""
-        self.built = lists.built
+        self.built = value_counts.built
         """How the value counts of each column were built from scratch, by field id."""
-        self.cuts = lists.cuts
+        self.top_limits = value_counts.top_limits
         """The limits of reported most frequent values, by field id; only of columns that have limits."""
-        self._classes = frozenset(lists.columns.values())
-        self.by_partition = lists.by_partition
+        self._classes = frozenset(value_counts.columns.values())
+        self.by_partition = value_counts.by_partition
         """The class of the values of each column that is also counted by partition, by field id."""
-        self._view = lists.dataflow(store).view(lists.flow)
-        self._fingerprinted = lists.fingerprinted
-        self.fingerprint_bits = lists.fingerprinted.bits
+        self._view = value_counts.dataflow(store).view(value_counts.flow)
+        self._fingerprinted = value_counts.fingerprinted
+        self.fingerprint_bits = value_counts.fingerprinted.bits
         """Width of the fingerprints in bits."""
-        self._fingerprint_view = fingerprint_dataflow(store, lists.fingerprinted.columns.values()).view(
-            lists.fingerprinted.flow
+        self._fingerprint_view = fingerprint_dataflow(store, value_counts.fingerprinted.columns.values()).view(
+            value_counts.fingerprinted.flow
         )
         self._ranks = local()
 
@@ -75,12 +82,12 @@ class ValueCountReader:
         return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
     def fingerprint_frequency(self, column: str, value: pa.Scalar) -> int:
-        """Return how many rows of a fingerprinted column have the fingerprint of a value."""
+        """Return how many rows of a fingerprinted column have the same fingerprint as a value."""
         fingerprints = self._fingerprints(pa.array([value], value.type))
-        found = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "fingerprint": fingerprints}))
-        return sum(found["frequency"].to_pylist())
+        rows = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "fingerprint": fingerprints}))
+        return sum(rows["frequency"].to_pylist())
 
-    def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
+    def top(self, column: str, type_class: str, limit: int, least: int = 1) -> pa.Table:
         """Return the n most frequent values as a table of `value` and `frequency`.
 
         Args:
@@ -90,28 +97,31 @@ class ValueCountReader:
             least: The minimum frequency, inclusive.
         """
         schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
-        found = [schema.empty_table()]
-        for own in self.by_frequency(column, type_class, least) if n else ():
-            found.append(own.filter(pc.greater_equal(own["frequency"], least)).slice(0, n))
-            n -= found[-1].num_rows
-            if n <= 0 or (own.num_rows and found[-1].num_rows < own.num_rows):
+        tables = [schema.empty_table()]
+        for table in self.by_frequency(column, type_class, least) if limit else ():
+            tables.append(table.filter(pc.greater_equal(table["frequency"], least)).slice(0, limit))
+            limit -= tables[-1].num_rows
+            if limit <= 0 or (table.num_rows and tables[-1].num_rows < table.num_rows):
                 break
-        return pa.concat_tables(found)
+        return pa.concat_tables(tables)
 
     def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
         """Yield tables of `value` and `frequency` by decreasing frequency, then increasing value.
 
-        If `least` is 2 or more, values that occur once are omitted; others below `least` may still be yielded.
+        Args:
+            column: The field id of the column.
+            type_class: The class of its values.
+            least: With 2 or more, values that occur once are omitted. Other values below `least` are not filtered out.
         """
         start = pa.table(
             {
                 "column": pa.array([column]),
-                "frequency": pa.array([_MOST]),
+                "frequency": pa.array([_MAX_FREQUENCY]),
                 "value": pa.nulls(1, rows_of(type_class).key.field("value").type),
             }
         )
-        repeated = self._from(FREQUENCIES, type_class, column, start)
-        single = (own.filter(pc.equal(own["frequency"], 1)) for own in self._values(column, type_class))
+        repeated = self._column_rows(FREQUENCIES, type_class, column, start)
+        single = (table.filter(pc.equal(table["frequency"], 1)) for table in self._values(column, type_class))
         for table in chain(repeated, single if least <= 1 else ()):
             yield table.select(["value", "frequency"])
 
@@ -119,11 +129,11 @@ class ValueCountReader:
         """Return all stored values of a column with their frequencies."""
         tables = list(self._values(column, type_class))
         if tables and self._is_fingerprinted(column):
-            return frequencies_of_rows(pa.concat_tables(tables), type_class)
-        return concatenate_rows(tables) if tables else EMPTY
+            return _frequencies_of_rows(pa.concat_tables(tables), type_class)
+        return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield all stored values in pieces of bounded size. Those of a fingerprinted column are yielded at once."""
+        """Yield the stored values with their frequencies in parts of bounded size; a fingerprinted column at once."""
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -142,7 +152,7 @@ class ValueCountReader:
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
         """Return the stored values of a fingerprinted column that have one of some ascending fingerprints."""
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "fingerprint": fingerprints})
-        return frequencies_of_rows(
+        return _frequencies_of_rows(
             self._fingerprint_view.rows_with_prefixes(stage_name(VALUES, type_class), keys), type_class
         )
 
@@ -152,58 +162,58 @@ class ValueCountReader:
         The column must be in `by_partition`. Reads one or two row groups of each run.
         """
         key = rows_of(self.by_partition[column], by_partition=True).key
-        given = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
-        found: list[tuple[str, int]] = []
-        for table in self._by_partition(column, pa.table(given, names=key.names)):
-            own = table.filter(equal_to(table["value"], value))
-            found += zip(own["partition"].to_pylist(), own["frequency"].to_pylist(), strict=True)
-            if own.num_rows < table.num_rows:
+        start = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
+        partitions: list[tuple[str, int]] = []
+        for table in self._by_partition(column, pa.table(start, names=key.names)):
+            matching = table.filter(_equals(table["value"], value))
+            partitions += zip(matching["partition"].to_pylist(), matching["frequency"].to_pylist(), strict=True)
+            if matching.num_rows < table.num_rows:
                 break
-        return found
+        return partitions
 
     def table_by_partition(self, column: str) -> pa.Table:
         """Return all rows of a column in `by_partition`: `column`, `value`, `partition`, `frequency`, in key order."""
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
-        found = self._by_partition(column, pa.table(first, names=rows.key.names))
-        return pa.concat_tables([rows.schema.empty_table(), *found])
+        tables = self._by_partition(column, pa.table(first, names=rows.key.names))
+        return pa.concat_tables([rows.schema.empty_table(), *tables])
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
-        """Return (frequency, number of values with it), by increasing frequency."""
-        found = self._stored_counts(column, type_class)
+        """Return (frequency, number of distinct values with this frequency), by increasing frequency."""
+        pairs = self._stored_counts(column, type_class)
         return (
-            with_singletons(found, self._fingerprinted.value_counts[column])
+            with_singletons(pairs, self._fingerprinted.value_counts[column])
             if self._is_fingerprinted(column)
-            else found
+            else pairs
         )
 
     def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
         return [
             pair
-            for table in self._from(FREQUENCY_COUNTS, type_class, column, start)
+            for table in self._column_rows(FREQUENCY_COUNTS, type_class, column, start)
             for pair in zip(table["frequency"].to_pylist(), table["values"].to_pylist(), strict=True)
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return the result of `counts` for all columns of a type class with values, read together."""
+        """Return what `counts` returns, for every column of a type class that has values, by field id."""
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
-        found = {column: self.counts(column, type_class) for column in fingerprinted}
+        counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
-            return found
+            return counts_by_column
         for batch in self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class)):
             columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
             for column, *pair in zip(columns, *pairs, strict=True):
-                found.setdefault(column, []).append((pair[0], pair[1]))
-        return found
+                counts_by_column.setdefault(column, []).append((pair[0], pair[1]))
+        return counts_by_column
 
-    def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
+    def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
         """Return the frequency summaries of columns of one class.
 
         Few values are read in full for all columns of the class at once; of many values only some blocks are read.
         """
         fingerprinted = {
-            column: self._fingerprinted_facts(column, type_class)
+            column: self._summarize_fingerprinted(column, type_class)
             for column in columns
             if self._is_fingerprinted(column)
         }
@@ -213,28 +223,33 @@ class ValueCountReader:
         if type_class not in self._classes:
             return {**dict.fromkeys(columns, summarize_frequencies(EMPTY)), **fingerprinted}
         rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
-        if rows > _SCANNED:
-            return {**{column: self._facts(column, type_class) for column in columns}, **fingerprinted}
-        lists = self._all(type_class)
-        found = {
-            column: summarize_frequencies(concatenate_rows(tables)) for column, tables in lists if column in columns
+        if rows > _MAX_SCANNED_VALUES:
+            return {**{column: self._summarize_column(column, type_class) for column in columns}, **fingerprinted}
+        columns_tables = self._columns_of_class(type_class)
+        summaries = {
+            column: summarize_frequencies(_concatenate_rows(tables))
+            for column, tables in columns_tables
+            if column in columns
         }
-        return {**{column: found.get(column) or summarize_frequencies(EMPTY) for column in columns}, **fingerprinted}
+        return {
+            **{column: summaries.get(column) or summarize_frequencies(EMPTY) for column in columns},
+            **fingerprinted,
+        }
 
     def ranks(self, type_class: str) -> Ranks:
-        """Return the ranks of the values of one class; keys are `column` and `value`.
+        """Return the reader of ranks of the values of one class; its keys are `column` and `value`.
 
         Each thread has a separate instance, because instances cache blocks without a lock.
         """
-        own: dict[str, Ranks] = self._ranks.__dict__
-        if type_class not in own:
-            own[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
-        return own[type_class]
+        cache: dict[str, Ranks] = self._ranks.__dict__
+        if type_class not in cache:
+            cache[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
+        return cache[type_class]
 
-    def _facts(self, column: str, type_class: str) -> FrequencySummary:
+    def _summarize_column(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
         distinct = sum(values for _, values in counts)
-        if distinct <= _SCANNED:
+        if distinct <= _MAX_SCANNED_VALUES:
             return summarize_frequencies(self.frequencies(column, type_class))
         ranked = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
         wanted = (nearest_ranks(ranked) - 1).tolist() if ranked else []
@@ -249,13 +264,13 @@ class ValueCountReader:
     def _is_fingerprinted(self, column: str) -> bool:
         return column in self._fingerprinted.columns
 
-    def _fingerprinted_facts(self, column: str, type_class: str) -> FrequencySummary:
+    def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
         repeated = sum(number for frequency, number in counts if frequency > 1)
         return FrequencySummary(sum(number for _, number in counts), repeated, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
-        """Return the view that holds the values of a column, or None if its class has none."""
+        """Return the view with the values of a column, or None if no column of its class has value counts."""
         if self._is_fingerprinted(column):
             return self._fingerprint_view
         return self._view if type_class in self._classes else None
@@ -270,33 +285,67 @@ class ValueCountReader:
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
         rows = fingerprinted_rows(type_class) if self._is_fingerprinted(column) else rows_of(type_class)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
-        return self._from(VALUES, type_class, column, pa.table(first, names=rows.key.names))
+        return self._column_rows(VALUES, type_class, column, pa.table(first, names=rows.key.names))
 
     def _fingerprints(self, values: pa.Array) -> Numbers:
         return fingerprint_values(Frequencies(values, pa.array([1] * len(values))), self._fingerprinted.bits)
 
     def _by_partition(self, column: str, start: pa.Table) -> Iterator[pa.Table]:
-        return self._from(BY_PARTITION, self.by_partition[column], column, start)
+        return self._column_rows(BY_PARTITION, self.by_partition[column], column, start)
 
-    def _all(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
+    def _columns_of_class(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
         """Yield each column of a class with its rows, in stored order."""
         pieces = (
             (column, table)
             for batch in self._view.content_batches(stage_name(VALUES, type_class))
-            for column, table in by_column(pa.Table.from_batches([batch]))
+            for column, table in _split_by_column(pa.Table.from_batches([batch]))
         )
-        for column, own in groupby(pieces, key=lambda piece: piece[0]):
-            yield column, [table for _, table in own]
+        for column, group in groupby(pieces, key=lambda piece: piece[0]):
+            yield column, [table for _, table in group]
 
-    def _from(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
+    def _column_rows(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
         """Yield the rows of a column from the key `start` on."""
         view = self._view_of(column, type_class)
         if view is None:
             return
         for batch in view.batches_from(stage_name(kind, type_class), start):
             table = pa.Table.from_batches([batch])
-            own = table.filter(pc.equal(table["column"], column))
-            if own.num_rows:
-                yield own
-            if own.num_rows < table.num_rows:
+            rows = table.filter(pc.equal(table["column"], column))
+            if rows.num_rows:
+                yield rows
+            if rows.num_rows < table.num_rows:
                 return
+
+
+def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
+    """Return the frequencies in rows of one class: rows may have any order, and values may occur in several rows."""
+    if not rows.num_rows:
+        return EMPTY
+    cls = class_named(type_class)
+    values, counts = physical_series(rows["value"].combine_chunks(), cls), rows["frequency"].to_numpy()
+    return run_to_frequencies(sum_counts(values, counts), cls)
+
+
+def _equals(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:
+    """Return a mask of the values that equal `value`; NaN equals NaN."""
+    if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
+        return pc.is_nan(values)
+    if isinstance(value, pa.ExtensionScalar):
+        return pc.equal(values.cast(value.type.storage_type), value.value)
+    return pc.equal(values, value)
+
+
+def _split_by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield (column, its rows) of a table that is ordered by column."""
+    runs = pc.run_end_encode(table["column"].combine_chunks())
+    start = 0
+    for column, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield column, table.slice(start, end - start)
+        start = end
+
+
+def _concatenate_rows(tables: list[pa.Table]) -> Frequencies:
+    """Return the frequencies of a column whose rows are in consecutive tables, by increasing value."""
+    table = pa.concat_tables(tables).combine_chunks()
+    values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()
+    return Frequencies(values, counts)

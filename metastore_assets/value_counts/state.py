@@ -1,11 +1,11 @@
-"""The state of a version's value counts, stored as a JSON file that the version references."""
+"""The value counts of one version, and the JSON file that stores which files they consist of."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
@@ -13,7 +13,12 @@ from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts.fingerprinted import FINGERPRINT_DELTAS, FINGERPRINTS, FingerprintedValueCounts
+from metastore_assets.value_counts.fingerprinted import (
+    FINGERPRINT_DELTAS,
+    FINGERPRINTS,
+    FingerprintedValueCounts,
+    fingerprint_dataflow,
+)
 from metastore_assets.value_counts.graph import (
     BY_PARTITION,
     DELTAS,
@@ -26,7 +31,7 @@ from metastore_assets.value_counts.graph import (
 )
 
 Where: TypeAlias = Literal["here", "spark"]
-"""In the process that refreshed, or in Spark tasks."""
+"""Where value counts were summed: in the process that refreshed, or in Spark tasks."""
 _ORDER = (
     FREQUENCIES,
     VALUES,
@@ -41,18 +46,18 @@ _ORDER = (
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Limits of the values reported as the most frequent ones of a column. All values are stored regardless."""
+class TopLimits:
+    """Limits of the values that are reported as the most frequent values of a column. All values are stored."""
 
-    most: int | None = None
-    """Maximum number of values; None for no limit."""
-    least_frequency: int = 1
-    """Minimum frequency, inclusive."""
+    max_values: int | None = None
+    """Most values that are reported; None for no limit."""
+    min_frequency: int = 1
+    """Least frequency that is reported."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """How the value counts of a column were built from scratch, with the inputs of that decision."""
+    """How the value counts of a column were built from all profiles, and the numbers that decided it."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: partial counts that are summed in one task; `ranges`: one task for each range of values."""
@@ -70,7 +75,7 @@ class TableValueCounts:
     columns: Mapping[str, str] = field(default_factory=dict)
     """The class of the values of each enumerated column, by field id."""
     flow: FlowState = field(default_factory=FlowState)
-    cuts: Mapping[str, Cut] = field(default_factory=dict)
+    top_limits: Mapping[str, TopLimits] = field(default_factory=dict)
     """Limits of reported values by field id; only of columns that have limits."""
     by_partition: Mapping[str, str] = field(default_factory=dict)
     """The entries of `columns` that are also counted by partition."""
@@ -81,8 +86,10 @@ class TableValueCounts:
 
     def is_same(self, other: TableValueCounts) -> bool:
         """Return whether both have the same files, columns and limits."""
-        own, theirs = ((each.columns, each.cuts, each.by_partition) for each in (self, other))
-        same = own == theirs and self.fingerprinted.is_same(other.fingerprinted)
+        settings, other_settings = (
+            (counts.columns, counts.top_limits, counts.by_partition) for counts in (self, other)
+        )
+        same = settings == other_settings and self.fingerprinted.is_same(other.fingerprinted)
         return same and self.flow.paths() == other.flow.paths()
 
     def paths(self) -> set[str]:
@@ -104,14 +111,16 @@ def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> Tabl
         return TableValueCounts()
     try:
         fields = parse_json(store.read(files.state))
-        cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
+        top_limits = {field_id: TopLimits(*limits) for field_id, limits in fields["top_limits"].items()}
         by_partition = dict(fields.get("by_partition", {}))
         fingerprinted = (
-            FingerprintedValueCounts.from_json(fields["printed"]) if "printed" in fields else FingerprintedValueCounts()
+            FingerprintedValueCounts.from_json(fields["fingerprinted"])
+            if "fingerprinted" in fields
+            else FingerprintedValueCounts()
         )
-        built = {field_id: Built(**own) for field_id, own in fields.get("built", {}).items()}
+        built = {field_id: Built(**build) for field_id, build in fields.get("built", {}).items()}
         return TableValueCounts(
-            dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition, fingerprinted, built
+            dict(fields["columns"]), FlowState.from_json(fields["flow"]), top_limits, by_partition, fingerprinted, built
         )
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
@@ -119,20 +128,55 @@ def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> Tabl
         ) from error
 
 
-def write_value_counts(store: ObjectStore, lists: TableValueCounts) -> ValueCountFiles | None:
-    """Write the state file. Return the files for the version to reference, or None if no column has value counts."""
-    if not lists.columns and not lists.fingerprinted.columns:
+def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> ValueCountFiles | None:
+    """Write the JSON file of value counts.
+
+    Args:
+        store: The folder of the table.
+        value_counts: The value counts.
+
+    Returns:
+        The files for the version to reference; None if no column has value counts.
+    """
+    if not value_counts.columns and not value_counts.fingerprinted.columns:
         return None
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
-    cuts = {field_id: [own.most, own.least_frequency] for field_id, own in lists.cuts.items()}
-    fields = {"columns": dict(lists.columns), "cuts": cuts, "flow": lists.flow.to_json()}
-    if lists.by_partition:
-        fields["by_partition"] = dict(lists.by_partition)
-    if lists.fingerprinted.columns:
-        fields["printed"] = lists.fingerprinted.to_json()
-    if lists.built:
-        fields["built"] = {field_id: vars(own) for field_id, own in lists.built.items()}
+    top_limits = {
+        field_id: [limits.max_values, limits.min_frequency] for field_id, limits in value_counts.top_limits.items()
+    }
+    fields = {"columns": dict(value_counts.columns), "top_limits": top_limits, "flow": value_counts.flow.to_json()}
+    if value_counts.by_partition:
+        fields["by_partition"] = dict(value_counts.by_partition)
+    if value_counts.fingerprinted.columns:
+        fields["fingerprinted"] = value_counts.fingerprinted.to_json()
+    if value_counts.built:
+        fields["built"] = {field_id: vars(build) for field_id, build in value_counts.built.items()}
     store.write(path, json.dumps(fields).encode())
-    both = [*lists.flow.stages.items(), *lists.fingerprinted.flow.stages.items()]
-    stages = sorted(both, key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
-    return ValueCountFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))
+    stages = [*value_counts.flow.stages.items(), *value_counts.fingerprinted.flow.stages.items()]
+    ordered_stages = sorted(stages, key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
+    return ValueCountFiles(path, tuple(dict.fromkeys(path for _, stage in ordered_stages for path in stage.paths())))
+
+
+def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
+    """Write value counts to new files in which no removed value is left: not in deltas, bounds or updates.
+
+    Args:
+        store: The folder of the table.
+        value_counts: The value counts.
+
+    Returns:
+        The same value counts in the new files.
+    """
+    fingerprinted = value_counts.fingerprinted
+    flow = _rewrite_state(value_counts.dataflow(store), value_counts.flow)
+    fingerprints = _rewrite_state(fingerprint_dataflow(store, set(fingerprinted.columns.values())), fingerprinted.flow)
+    return replace(value_counts, flow=flow, fingerprinted=replace(fingerprinted, flow=fingerprints))
+
+
+def _rewrite_state(flow: Dataflow, state: FlowState) -> FlowState:
+    view = flow.view(state)
+    kinds = (VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION, FINGERPRINTS)
+    # A state that removed the last column of a class still has its stages: without values, with the update that removed
+    # them.
+    stages = [name for name in state.stages if name.partition(".")[0] in kinds and name in flow.names]
+    return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}) if stages else state

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from metastore_assets.assets.launch import BACKFILL_TAG, launching
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig, load_config
 from metastore_assets.errors import ConfigError, MetastoreError
-from metastore_assets.pipeline.backfill import BackfillResult, Done, Work, backfill, plan_backfill
-from metastore_assets.pipeline.backfill_plan import BackfillSelection, Chunk
+from metastore_assets.pipeline.backfill import BackfillResult, ChunkProcessor, ChunkResult, backfill, plan_backfill
+from metastore_assets.pipeline.backfill_plan import BackfillOptions, BackfillSelection, Chunk
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
@@ -58,14 +58,14 @@ def fill(
     lab: Lab,
     choice: BackfillSelection,
     config: MetastoreConfig | None = None,
-    wrap: Callable[[Work], Work] = lambda work: work,
+    wrap: Callable[[ChunkProcessor], ChunkProcessor] = lambda work: work,
 ) -> tuple[BackfillResult, list[Progress]]:
     """Run a backfill whose chunks are Dagster runs. Returns its result and the progress that it reported."""
     config = config or load_config(lab.config_file)
     table, reported = config.table("visits-eu"), list[Progress]()
     versions = VersionStore(ObjectStore(config.root), "visits-eu")
     result = BackfillResult("visits-eu")
-    plan = plan_backfill(config, table, choice, chunk=2)
+    plan = plan_backfill(config, table, choice, BackfillOptions(chunk_partitions=2))
     with launching(versions, plan.attempt, reported.append) as work:
         backfill(config, table, plan, wrap(work), result)
     return result, reported
@@ -124,8 +124,8 @@ def test_a_repeated_backfill_follows_the_run_that_went_on(own: Lab) -> None:
     """Ctrl-C ends the command and not the run: the same command again launches no second run for its partitions."""
     publish(own)
 
-    def interrupted(work: Work) -> Work:
-        def do(chunk: Chunk, part: str) -> Done:
+    def interrupted(work: ChunkProcessor) -> ChunkProcessor:
+        def do(chunk: Chunk, part: str) -> ChunkResult:
             work(chunk, part)
             raise KeyboardInterrupt
 

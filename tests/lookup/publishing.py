@@ -13,8 +13,8 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import table_index
-from metastore_assets.pipeline.partition_index import table_partition_files
+from metastore_assets.pipeline.fragment_index import update_fragment_index
+from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.value_counts.table import enumerated_classes
@@ -130,8 +130,8 @@ def publish(
         specs={},
         fragments=(),
         partitions=entries,
-        index=table_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),
-        partition_index=table_partition_files(
+        index=update_fragment_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),
+        partition_index=update_partition_index(
             Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, entries
         ),
     )

@@ -14,7 +14,7 @@ from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.partition_index import table_partition_files, wrong_rows
+from metastore_assets.pipeline.partition_index import update_partition_index, wrong_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.publishing import publish
@@ -109,7 +109,7 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
         for partition in version.partitions
         if partition.key != keys[9]
     ]
-    files = table_partition_files(
+    files = update_partition_index(
         _engine(), VersionStore(ObjectStore(str(root)), "orders").objects, 3, version, partitions
     )
     assert files.files == version.partition_index.files
@@ -164,7 +164,7 @@ def test_verify_reports_missing_rows(root: Path) -> None:
     path = version.partitions[4].files.statistics
     full, answer = objects.read(path), objects.read_parquet(path)
     objects.write_parquet(path, answer.slice(1))
-    files = table_partition_files(_engine(), objects, 3, None, version.partitions)
+    files = update_partition_index(_engine(), objects, 3, None, version.partitions)
     objects.write(path, full)
     incomplete = replace(version, partition_index=files)
     column = answer["column"][0].as_py()

@@ -20,7 +20,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.partition_index import table_partition_files
+from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
@@ -157,7 +157,7 @@ def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]],
                 files, rows = stored_parts.profiles[generation, seed]
                 entries[key] = PartitionEntry(key, key, rows, rows, 1, files, number)
         partitions = sorted(entries.values(), key=lambda own: own.key)
-        files_of = table_partition_files(Engine(_no_spark, "auto"), objects, 20, base, partitions)
+        files_of = update_partition_index(Engine(_no_spark, "auto"), objects, 20, base, partitions)
         base = replace(
             stored_parts.versions[generation],
             number=number,

@@ -20,6 +20,7 @@ from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.auto_policies import why_enumerated, why_estimated
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.pipeline.file_lake import assert_same, everything, latest
 
@@ -101,7 +102,7 @@ def assert_full_says_the_same(walk: Walk) -> None:
     told, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
     shutil.copytree(root, root.with_name("kept"))
-    walk.refresh(full=True)
+    walk.refresh(request=RefreshRequest(full=True))
     again = everything(walk.config)
     for one in (told, again):
         _without_estimated_percentiles(one)

@@ -15,8 +15,15 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import CorruptionError, PartitionNotFoundError, ProfileError
 from metastore_assets.pipeline import backfill_plan
 from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_work, plan_backfill
-from metastore_assets.pipeline.backfill_plan import BackfillPlan, BackfillSelection, Mode, expected_seconds
+from metastore_assets.pipeline.backfill_plan import (
+    BackfillOptions,
+    BackfillPlan,
+    BackfillSelection,
+    Mode,
+    expected_seconds,
+)
 from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.objects import ObjectStore
@@ -33,21 +40,21 @@ def config_of(lake: Lake, root: str = "root") -> MetastoreConfig:
     return lake.config(root).model_copy(update={"engine": "auto"})
 
 
-def plan_of(lake: Lake, choice: BackfillSelection, **options: Any) -> BackfillPlan:
-    return plan_backfill(config_of(lake), lake.table, choice, **options)
+def plan_of(lake: Lake, selection: BackfillSelection, **options: Any) -> BackfillPlan:
+    return plan_backfill(config_of(lake), lake.table, selection, BackfillOptions(**options))
 
 
 def fill(
-    lake: Lake, choice: BackfillSelection, progress: Callable[[Progress], None] = lambda event: None, **options: Any
+    lake: Lake, selection: BackfillSelection, progress: Callable[[Progress], None] = lambda event: None, **options: Any
 ) -> BackfillResult:
     """Plan a backfill and do it."""
     config, result = config_of(lake), BackfillResult("t")
-    plan = plan_of(lake, choice, **options)
+    plan = plan_of(lake, selection, **options)
     backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, progress), result)
     return result
 
 
-def fill_until(lake: Lake, choice: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
+def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
     """As far as it comes until it is interrupted at its n-th event; None when it came to its end before."""
     told = 0
 
@@ -58,7 +65,7 @@ def fill_until(lake: Lake, choice: BackfillSelection, event: int, **options: Any
             raise Interrupted
 
     config, result = config_of(lake), BackfillResult("t")
-    plan = plan_of(lake, choice, **options)
+    plan = plan_of(lake, selection, **options)
     try:
         backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
     except Interrupted:
@@ -100,13 +107,13 @@ def test_a_first_version_takes_all(lake: Lake) -> None:
 
 def test_before_the_first_version_a_part_is_kept(lake: Lake) -> None:
     """Nothing is told of a table of which most is unknown; what was read is not read again."""
-    choice = BackfillSelection(first="3", last="11")
-    plan = plan_of(lake, choice)
+    selection = BackfillSelection(first="3", last="11")
+    plan = plan_of(lake, selection)
     assert not plan.publishes
-    assert (plan.besides.partitions, plan.besides.fragments) == (3, 3)
-    done = fill(lake, choice)
+    assert (plan.unselected.partitions, plan.unselected.fragments) == (3, 3)
+    done = fill(lake, selection)
     assert (done.versions, done.partitions, done.fragments, done.done) == ([], 9, 9, False)
-    assert fill(lake, choice).fragments == 0
+    assert fill(lake, selection).fragments == 0
     rest = fill(lake, BackfillSelection())
     assert (rest.versions, rest.fragments, rest.done) == ([1], 3, True)
 
@@ -134,7 +141,7 @@ def test_missing_and_stale(lake: Lake) -> None:
         "missing": (key(20), key(21)),
         "stale": (key(3),),
     }
-    assert [(plan.missing, plan.stale, plan.besides.partitions) for plan in told.values()] == [
+    assert [(plan.missing, plan.stale, plan.unselected.partitions) for plan in told.values()] == [
         (2, 1, 0),
         (2, 0, 1),
         (0, 1, 2),
@@ -146,7 +153,7 @@ def test_missing_and_stale(lake: Lake) -> None:
 
 
 def test_partitions_that_are_gone_are_a_version(lake: Lake) -> None:
-    """Without a choice, though no partition has anything to be read; with one, nothing of it is to be done."""
+    """Without a selection, though no partition has anything to be read; with one, nothing of it is to be done."""
     fill(lake, BackfillSelection())
     lake.files()[0].unlink()
     assert plan_of(lake, BackfillSelection(first="4")).chunks == ()
@@ -159,7 +166,11 @@ def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each chunk is a version, by number of partitions or by bytes; each partition is read once. What is told of it on
     the way is of the whole: bytes and rows rise over all chunks, to what there is of both."""
     fill(lake, BackfillSelection())
-    assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all"), chunk=5).chunks] == [5, 5, 2]
+    assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all"), chunk_partitions=5).chunks] == [
+        5,
+        5,
+        2,
+    ]
     assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all")).chunks] == [12]
     size = sum(path.stat().st_size for path in lake.files())
     monkeypatch.setattr(backfill_plan, "CHUNK_BYTES", size // 3 + 1)
@@ -182,10 +193,10 @@ def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
     fill(lake, BackfillSelection())
     for partition in (2, 4, 30):
         lake.append(partition, 8)
-    plan = plan_of(lake, BackfillSelection("all"), chunk=4)
+    plan = plan_of(lake, BackfillSelection("all"), chunk_partitions=4)
     assert [len(chunk.keys) for chunk in plan.chunks] == [3, 4, 4, 2]
     assert plan.chunks[0].keys == (key(2), key(4), key(30))
-    assert plan.chunks[0].again == (key(2), key(4))
+    assert plan.chunks[0].read_again == (key(2), key(4))
     assert [chunk.fragments for chunk in plan.chunks] == [5, 4, 4, 2]
 
 
@@ -193,12 +204,12 @@ def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
 def test_interrupted_and_repeated(lake: Lake, event: int) -> None:
     """Whatever it was at: the next one goes on; no more than the chunk that was not read to its end is read again."""
     fill(lake, BackfillSelection())
-    stopped = fill_until(lake, BackfillSelection("all"), event, chunk=3)
+    stopped = fill_until(lake, BackfillSelection("all"), event, chunk_partitions=3)
     assert stopped is not None
     assert not stopped.done
-    plan = plan_of(lake, BackfillSelection("all"), chunk=3)
+    plan = plan_of(lake, BackfillSelection("all"), chunk_partitions=3)
     assert (len(plan.done), len(plan.chunks)) == (3 * stopped.chunks, 4 - stopped.chunks)
-    rest = fill(lake, BackfillSelection("all"), chunk=3)
+    rest = fill(lake, BackfillSelection("all"), chunk_partitions=3)
     assert stopped.partitions + rest.partitions == 12
     assert 12 - 3 <= stopped.fragments + rest.fragments <= 12
     assert paths(lake, "backfills") == []
@@ -223,7 +234,7 @@ def test_what_is_read_of_a_chunk_is_not_read_again(lake: Lake) -> None:
 def test_another_choice_does_not_go_on(lake: Lake) -> None:
     """Nor does one that starts anew; the interrupted one goes on all the same."""
     fill(lake, BackfillSelection())
-    stopped = fill_until(lake, BackfillSelection("all"), 9, chunk=3)
+    stopped = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
     assert stopped is not None
     assert stopped.chunks == 1
     assert plan_of(lake, BackfillSelection("all", first="1")).done == ()
@@ -244,7 +255,7 @@ def test_partitions_dropped_meanwhile_are_left_out(lake: Lake) -> None:
             (lake.uri / "part=12").rmdir()
             lake.append(30, 8)
 
-    done = fill(lake, BackfillSelection("all"), commit, chunk=6)
+    done = fill(lake, BackfillSelection("all"), commit, chunk_partitions=6)
     assert done.done
     assert done.versions == [2, 3]
     assert {entry.key for entry in latest(config_of(lake)).partitions} == {*map(key, range(1, 12)), key(30)}
@@ -259,13 +270,13 @@ def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
     good = broken.read_bytes()
     broken.write_bytes(good[:-400] + b"x" * 396 + b"PAR1")
     config, result = config_of(lake), BackfillResult("t")
-    plan = plan_of(lake, BackfillSelection("all"), chunk=3)
+    plan = plan_of(lake, BackfillSelection("all"), chunk_partitions=3)
     with pytest.raises(ProfileError, match="part=7"):
         backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan), result)
     assert result.done is False
     number = latest(config).number
     broken.write_bytes(good)
-    assert fill(lake, BackfillSelection("all"), chunk=3).done
+    assert fill(lake, BackfillSelection("all"), chunk_partitions=3).done
     assert latest(config).number > number
     lake_again = everything(config)
     refresh(config_of(lake, "other"), lake.table, no_spark)
@@ -273,7 +284,7 @@ def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
 
 
 def test_a_list_of_keys(lake: Lake) -> None:
-    """An empty one is no choice of everything; unknown ones are named, and how many they are."""
+    """An empty one is no selection of everything; unknown ones are named, and how many they are."""
     assert plan_of(lake, BackfillSelection(keys=())).chunks == ()
     fill(lake, BackfillSelection())
     assert plan_of(lake, BackfillSelection("all", keys=())).chunks == ()
@@ -303,19 +314,19 @@ def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        refresh(config, lake.table, no_spark, full=True, progress=interrupt)
-    assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 0
-    assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 12
+        refresh(config, lake.table, no_spark, request=RefreshRequest(full=True), progress=interrupt)
+    assert refresh(config, lake.table, no_spark, request=RefreshRequest(full=True)).fragments_profiled == 0
+    assert refresh(config, lake.table, no_spark, request=RefreshRequest(full=True)).fragments_profiled == 12
 
     with pytest.raises(Interrupted):
-        refresh(config, lake.table, no_spark, full=True, progress=interrupt)
+        refresh(config, lake.table, no_spark, request=RefreshRequest(full=True), progress=interrupt)
     store = VersionStore(ObjectStore(config.root), "t")
     for path in {path for entry in store.pending() for path in entry.files.paths()}:
         file = Path(store.objects.uri(path))
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(CorruptionError):
-        refresh(config, lake.table, no_spark, full=True)
-    assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 12
+        refresh(config, lake.table, no_spark, request=RefreshRequest(full=True))
+    assert refresh(config, lake.table, no_spark, request=RefreshRequest(full=True)).fragments_profiled == 12
 
 
 @pytest.mark.s3
@@ -325,7 +336,7 @@ def test_interrupted_on_an_object_store(lake: Lake, s3_options: dict[str, str]) 
     config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
 
     def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:
-        plan = plan_backfill(config, lake.table, BackfillSelection("all"), chunk=5)
+        plan = plan_backfill(config, lake.table, BackfillSelection("all"), BackfillOptions(chunk_partitions=5))
         backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
         return result
 
@@ -368,16 +379,16 @@ def test_whatever_is_chosen_all_is_true_in_the_end(
         there = sorted({path.parent.name for path in lake.files()})
         mode: Mode = data.draw(st.sampled_from(["outdated", "missing", "stale", "all"]))
         keys = data.draw(st.none() | st.lists(st.sampled_from(there), unique=True))
-        choice, chunk = (
+        selection, chunk = (
             BackfillSelection(mode, keys=None if keys is None else tuple(keys)),
             data.draw(st.integers(1, 3)),
         )
-        plan = plan_of(lake, choice, chunk=chunk)
+        plan = plan_of(lake, selection, chunk_partitions=chunk)
         if data.draw(st.booleans()):
-            stopped = fill_until(lake, choice, data.draw(st.integers(1, 12)), chunk=chunk)
+            stopped = fill_until(lake, selection, data.draw(st.integers(1, 12)), chunk_partitions=chunk)
             assert stopped is None or stopped.fragments <= plan.fragments
-            plan = plan_of(lake, choice, chunk=chunk)
-        done = fill(lake, choice, chunk=chunk)
+            plan = plan_of(lake, selection, chunk_partitions=chunk)
+        done = fill(lake, selection, chunk_partitions=chunk)
         assert done.fragments <= plan.fragments
         assert done.partitions == len(plan.keys)
         after = plan_of(lake, BackfillSelection())

@@ -14,6 +14,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.store.versions import versions_of
 
@@ -31,7 +32,7 @@ def no_spark() -> Any:
 
 def refreshed(folder: Path, columns: dict[str, Any], *, full: bool = False) -> RefreshResult:
     config = config_of(folder, columns)
-    return refresh(config, config.table("t"), no_spark, full=full)
+    return refresh(config, config.table("t"), no_spark, RefreshRequest(full))
 
 
 def write(folder: Path, *names: str) -> None:
@@ -104,7 +105,7 @@ def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> 
     for full in (False, True):
         config = config_of(tmp_path, {**NOTE, **misspelt} if "note" in names else misspelt)
         with pytest.raises(ConfigError, match=r"columns\.nmae"):
-            plan_refresh(config, config.table("t"), full=full)
+            plan_refresh(config, config.table("t"), RefreshRequest(full))
 
 
 def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: Path) -> None:

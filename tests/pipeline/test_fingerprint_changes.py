@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.value_counts.fingerprint_changes import compute_change
+from metastore_assets.pipeline.value_counts.fingerprint_changes import ChangedFingerprints, compute_change
 from metastore_assets.pipeline.value_counts.fingerprinted_values import FingerprintedColumn, is_member
 from metastore_assets.statistics.fingerprints import (
     FingerprintCounts,
@@ -83,8 +83,7 @@ def test_a_step_leads_to_what_there_is(stay: list[list[int]], removed: list[list
 
     change = compute_change(
         COLUMN,
-        fingerprints(added),
-        fingerprints(removed),
+        ChangedFingerprints(fingerprints(added), fingerprints(removed)),
         Told([*stay, *removed]),
         partial(found, added),
         find_old,
@@ -103,7 +102,12 @@ def test_values_that_are_not_there_are_found_out() -> None:
     nothing = Told([])
     with pytest.raises(CorruptionError, match=r"'x'.*\b1 of 1\b"):
         compute_change(
-            COLUMN, fingerprints([[1, 1]]), fingerprints([]), nothing, lambda wanted: EMPTY, lambda wanted: EMPTY
+            COLUMN,
+            ChangedFingerprints(fingerprints([[1, 1]]), fingerprints([])),
+            nothing,
+            lambda wanted: EMPTY,
+            lambda wanted: EMPTY,
         )
+    changes = ChangedFingerprints(fingerprints([]), fingerprints([[1]]))
     with pytest.raises(CorruptionError, match=r"'x'.*\bmore\b.*\bfingerprint\b"):
-        compute_change(COLUMN, fingerprints([]), fingerprints([[1]]), nothing, partial(found, []), partial(found, []))
+        compute_change(COLUMN, changes, nothing, partial(found, []), partial(found, []))

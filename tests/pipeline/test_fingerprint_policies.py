@@ -183,14 +183,14 @@ def test_what_only_goes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lake.refresh()
     assert lake.top() == [("a", 3), ("c", 2), ("x", 2)]
     read: list[int] = []
-    holding = print_values._holding
+    holding = print_values._fragments_with_fingerprints
 
     def counting(*arguments: Any) -> list[str]:
         found = holding(*arguments)
         read.append(len(found))
         return found
 
-    monkeypatch.setattr(print_values, "_holding", counting)
+    monkeypatch.setattr(print_values, "_fragments_with_fingerprints", counting)
     going.unlink()
     lake.refresh()
     assert (lake.top(), sum(read)) == ([("a", 2), ("x", 2)], 0)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import fingerprints
 from metastore_assets.pipeline.value_counts.fingerprint_shuffle import decoded, encoded, shuffle_fingerprints
@@ -86,8 +87,8 @@ def test_ranges_come_together(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_a_history_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 7)
-    monkeypatch.setattr(fingerprints, "_MANY", 100)
-    monkeypatch.setattr(fingerprints, "_LEAST_ROWS", 150)
+    monkeypatch.setattr(fingerprints, "_MAX_LOCAL_ROWS", 100)
+    monkeypatch.setattr(fingerprints, "_MIN_ROWS_PER_TASK", 150)
     draw, gone = random.Random(3), []
     lake = Lake(tmp_path)
     config = lake.config.model_copy(update={"engine": "spark"})
@@ -96,7 +97,7 @@ def test_a_history_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: py
         lake.put(rows(draw, 60), part % 2)
     with everything_on_spark():
         for number in range(2):
-            run(full=number == 1)
+            run(RefreshRequest(full=number == 1))
             check(lake)
             change(lake, draw, gone)
         run()

@@ -16,6 +16,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.pipeline.value_counts import fingerprints
 from metastore_assets.produce import Settings
@@ -164,7 +165,7 @@ def test_what_occurs_twice_is_what_duckdb_counts(
         change(lake, draw, gone)
         lake.refresh()
         check(lake)
-    lake.refresh(full=True)
+    lake.refresh(request=RefreshRequest(full=True))
     check(lake)
 
 

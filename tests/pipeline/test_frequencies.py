@@ -70,7 +70,7 @@ def test_terms_add_up_by_column_and_sign(engine: Engine, tmp_path: Path) -> None
     assert read(store, summed, "a") == {1: 3, 3: 4}
     assert read(store, summed, "b") == {"x": 2, "ä": 1}
     assert read(store, summed, "c") == {}
-    assert {position: facts.distinct_count for position, facts in summed.facts.items()} == {0: 2, 1: 2, 2: 0}
+    assert {position: facts.distinct_count for position, facts in summed.summaries.items()} == {0: 2, 1: 2, 2: 0}
 
 
 def test_sums_of_several_profiles_stay_apart(engine: Engine, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats import metadata_cache, open_table_format
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.spark import runner as spark_runner
 from metastore_assets.spark.runner import SizedRunner
@@ -63,7 +64,9 @@ def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     new = _write(tmp_path, 3)
     metadata_cache.clear_process_cache()
     assert plan_refresh(config, table).to_json()["bytes_to_read"] == 2 * new
-    assert plan_refresh(config, table, full=True).to_json()["bytes_to_read"] == 2 * (sum(sizes) + new)
+    assert plan_refresh(config, table, request=RefreshRequest(full=True)).to_json()["bytes_to_read"] == 2 * (
+        sum(sizes) + new
+    )
     first = _memory_file(config)
     refresh(config, table, lambda: spark)
     second = _memory_file(config)
@@ -72,7 +75,7 @@ def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     refresh(config, table, lambda: spark)
     assert set(latest(config).metadata_cache) < set(VersionStore(ObjectStore(config.root), "t").read(2).metadata_cache)
     third = _memory_file(config)
-    refresh(config, table, lambda: spark, full=True)
+    refresh(config, table, lambda: spark, request=RefreshRequest(full=True))
     assert latest(config).number == 4
     assert _memory_file(config) == third
 
@@ -108,7 +111,7 @@ def test_expire_keeps_what_kept_versions_name(spark: SparkSession, tmp_path: Pat
     _write(tmp_path, 1)
     refresh(config, table, lambda: spark)
     kept = _memory_file(config)
-    refresh(config, table, lambda: spark, full=True)
+    refresh(config, table, lambda: spark, request=RefreshRequest(full=True))
     assert _memory_file(config) == kept
     VersionStore(ObjectStore(config.root), "t").expire(1, timedelta(0), datetime.now(UTC) + timedelta(days=1))
     assert kept.exists()

@@ -352,7 +352,7 @@ class Lake:
 
     def chosen(self, condition: str) -> set[str]:
         try:
-            return set(BackfillSelection("all", where=condition).keys_of("t", self.snapshot))
+            return set(BackfillSelection("all", where=condition).select_keys("t", self.snapshot))
         except PartitionNotFoundError:
             return set()
 
@@ -441,7 +441,7 @@ def test_hidden_partitions_are_of_the_transforms_type(tmp_path: Path, name: str)
         assert {fragment.partition_key for fragment in configured.fragments} == chosen, condition
         assert configured.partition_types == snapshot.partition_types
         try:
-            assert set(BackfillSelection("all", where=condition).keys_of("t", snapshot)) == chosen, condition
+            assert set(BackfillSelection("all", where=condition).select_keys("t", snapshot)) == chosen, condition
         except PartitionNotFoundError:
             assert not chosen, condition
 
@@ -490,7 +490,7 @@ def test_names_that_differ_in_case_alone_are_not_guessed(tmp_path: Path) -> None
     with pytest.raises(TableFormatError, match="'Day'"):
         open_table_format(TableConfig.model_validate(entry | {"partitions": "Day = '1'"})).snapshot()
     with pytest.raises(ColumnNotFoundError, match="'Day'"):
-        BackfillSelection("all", where="Day = '1'").keys_of("t", snapshot)
+        BackfillSelection("all", where="Day = '1'").select_keys("t", snapshot)
 
 
 def test_a_version_of_other_partitions_is_not_current(lakes: Callable[[str], Lake], tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.purge import Purged
+from metastore_assets.pipeline.plan import RefreshRequest
+from metastore_assets.pipeline.purge import PurgeResult
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
@@ -43,7 +44,7 @@ def versions(lake: Lake) -> VersionStore:
     return VersionStore(ObjectStore(lake.config().root), "t")
 
 
-def purge(store: VersionStore, before: int) -> Purged:
+def purge(store: VersionStore, before: int) -> PurgeResult:
     return purge_with(Engine(no_spark), store, before)
 
 
@@ -144,7 +145,7 @@ def test_a_column_that_is_no_more(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(both.drop_columns(["person"]), tmp_path / "lake" / "part=2" / "0.parquet")
     version = refresh(lake.config(), lake.table, lambda: spark).version
     assert purge(versions(lake), version).outdated == 1  # of the partition whose other rows are the same
-    version = refresh(lake.config(), lake.table, lambda: spark, full=True).version
+    version = refresh(lake.config(), lake.table, lambda: spark, RefreshRequest(full=True)).version
     assert purge(versions(lake), version).outdated == 0
     assert holding(Path(lake.config().root), PERSON) == []
 

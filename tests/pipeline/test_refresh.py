@@ -11,6 +11,7 @@ import pytest
 
 from metastore_assets.pipeline.merging import merges
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark, latest
 
@@ -90,7 +91,7 @@ def test_only_what_changed_is_read(spark: SparkSession, tmp_path: Path) -> None:
     lake.append(3)
     result = refresh(lake.config(), lake.table, lambda: spark)
     after = {entry.key: entry.files for entry in latest(lake.config()).partitions}
-    assert (result.fragments_added, result.fragments_profiled, result.fragments_kept) == (1, 1, 5)
+    assert (result.fragments_added, result.fragments_profiled, result.fragments_unchanged) == (1, 1, 5)
     assert result.partitions_changed == ("part=3",)
     assert {key for key in after if after[key] != before[key]} == {"part=3"}
 
@@ -142,6 +143,6 @@ def test_hand_picked_partitions_are_read_again(spark: SparkSession, tmp_path: Pa
         lake.append(partition)
     refresh(lake.config(), lake.table, lambda: spark)
     first = everything(lake.config())
-    result = refresh(lake.config(), lake.table, lambda: spark, partitions=["part=0", "part=2"])
+    result = refresh(lake.config(), lake.table, lambda: spark, RefreshRequest(partitions=("part=0", "part=2")))
     assert (result.version, result.fragments_profiled, result.partitions_changed) == (2, 2, ("part=0", "part=2"))
     assert_same(everything(lake.config()), first)

@@ -228,7 +228,7 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = run()
     assert lists(config) == {"few": 16, "part": 16}
     assert all(entry.not_enumerated == ("number", "text") for entry in latest(config).fragments)
-    assert (result.fragments_profiled, result.fragments_kept) == (8, 8)
+    assert (result.fragments_profiled, result.fragments_unchanged) == (8, 8)
     assert {id_: name for id_, name in names.items() if name in {own.name for own in named(latest(config))}} == names
     # What was written with lists and is not published, nor saved for another attempt, is gone at once.
     versions = store_of(config)

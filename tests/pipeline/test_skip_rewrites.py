@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.store.manifest import Version
 from tests.pipeline.file_lake import Lake, assert_same, everything, latest
@@ -107,5 +108,5 @@ def test_lists_of_other_lengths_are_a_change(spark: SparkSession, lake: Lake) ->
 def test_who_wants_all_read_again_gets_all_written_again(spark: SparkSession, lake: Lake) -> None:
     refresh(lake.config(), lake.table, lambda: spark)
     rewritten(lake, 1, held(lake, 1))
-    result = refresh(lake.config(), lake.table, lambda: spark, partitions=["part=1"])
+    result = refresh(lake.config(), lake.table, lambda: spark, RefreshRequest(partitions=("part=1",)))
     assert result.partitions_changed == ("part=1",)

@@ -12,14 +12,14 @@ import pytest
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.execution import _EXECUTORS
-from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.plan import Plan, RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.stages import (
     MergePartitions,
+    PlanStage,
     ProfileFragments,
     ResolveAutoPolicies,
     SkipRewrites,
-    Stage,
     stages_to_json,
     stages_to_text,
 )
@@ -42,8 +42,8 @@ def config_of(lake: Lake) -> MetastoreConfig:
 def refresh_as_planned(config: MetastoreConfig, full: bool = False) -> Plan:
     """Refresh, and check that the stages which ran are those of a dry run just before."""
     table = config.tables[0]
-    plan = plan_refresh(config, table, full=full)
-    result = refresh(config, table, no_spark, full=full)
+    plan = plan_refresh(config, table, request=RefreshRequest(full=full))
+    result = refresh(config, table, no_spark, request=RefreshRequest(full=full))
     assert stages_to_json(result.stages) == plan.to_json()["stages"]
     assert stages_to_text(stages_to_json(result.stages)) == stages_to_text(stages_to_json(plan.stages))
     (merging,) = (stage for stage in plan.stages if isinstance(stage, MergePartitions))
@@ -112,7 +112,7 @@ def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
 
 
 def test_each_stage_has_one_executor_and_a_rendering() -> None:
-    stages = set(Stage.__subclasses__())
+    stages = set(PlanStage.__subclasses__())
     assert set(_EXECUTORS) == stages
     assert len({stage.name for stage in stages}) == len(stages)
     (line,) = stages_to_text(stages_to_json([SkipRewrites(("a=1",))]), with_rules=True)

@@ -21,7 +21,8 @@ from metastore_assets.lookup.json import column_to_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.outcome import RefreshResult
-from metastore_assets.pipeline.profiles.states_writer import SHORT_LIST
+from metastore_assets.pipeline.plan import RefreshRequest
+from metastore_assets.pipeline.profiles.states_writer import MAX_DERIVABLE_VALUES
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.verification.verify import verify
 from tests.pipeline.file_lake import Lake, everything_on_spark
@@ -35,7 +36,7 @@ ALL = [f"{SHIPPED}:{name}" for name in ("Benford", "StringPatterns", "LongestCom
     f"{OWN}:{name}" for name in ("Parities", "Letters", "MostFrequent")
 ]
 
-LONG = SHORT_LIST + 1000
+LONG = MAX_DERIVABLE_VALUES + 1000
 """Rows of a file of which `id` has so many values that their states are stored beside the list."""
 
 
@@ -145,7 +146,7 @@ def expected(lake: Lake, place: str, column: str, is_listed: bool) -> dict[str, 
     return found
 
 
-def unlisted(lake: Lake) -> list[str]:
+def not_enumerated(lake: Lake) -> list[str]:
     """The columns whose values the newest version does not list."""
     rows = Metastore(config_of(lake).root).table("t").statistics()
     return [row.column for row in rows if row.frequencies == "estimated"]
@@ -211,7 +212,7 @@ def test_one_more_statistic_reads_only_what_lists_do_not_tell(tmp_path: Path) ->
 
     off: dict[str, Any] = {"columns": {"id": {"frequencies": "off"}}}
     lake.options = off
-    refreshed(lake, full=True)
+    refreshed(lake, request=RefreshRequest(full=True))
     lake.options = {"statistics": [f"{OWN}:Parities"], **off}
     plan = plan_refresh(config_of(lake), lake.table)
     assert plan.to_json()["read_again"] == {"id": {f"{OWN}:Parities@1": 3}}
@@ -334,11 +335,11 @@ def test_states_outlive_the_lists_that_they_follow_from(
     for partition in (2, 1):
         path = lake.append(partition)
         refreshed(lake)
-        assert_true(lake, unlisted(lake))
+        assert_true(lake, not_enumerated(lake))
     path.unlink()
     refreshed(lake)
-    assert "id" in unlisted(lake)
-    assert_true(lake, unlisted(lake))
+    assert "id" in not_enumerated(lake)
+    assert_true(lake, not_enumerated(lake))
 
 
 def test_a_column_that_came_later_has_values_of_no_rows_elsewhere(tmp_path: Path) -> None:

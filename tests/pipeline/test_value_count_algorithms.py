@@ -76,7 +76,7 @@ def test_all_algorithms_list_the_same(
 ) -> None:
     """Of values of every class, here and on Spark; how each list was built is recorded, and stays so."""
     monkeypatch.setattr(ranges, "_ROWS_PER_RANGE", 250)
-    monkeypatch.setattr(ranges, "_PER_LIST", 10)
+    monkeypatch.setattr(ranges, "_SAMPLES_PER_PROFILE", 10)
     draw = random.Random(seed)
     written(tmp_path, draw, 5, 300)
     here, ranged = config_of(tmp_path, "here", algorithm="counts"), config_of(tmp_path, "ranged", algorithm="ranges")
@@ -120,7 +120,7 @@ def left_over(config: MetastoreConfig) -> set[str]:
 def test_long_lists_are_cut_unless_told_otherwise(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "LONG", 300)
+    monkeypatch.setattr(ranges, "MAX_UNSPLIT_VALUES", 300)
     written(tmp_path, random.Random(3), 4, 400)
     chosen = config_of(tmp_path, "chosen")
     refresh(chosen, chosen.tables[0], lambda: spark)

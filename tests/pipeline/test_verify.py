@@ -14,7 +14,7 @@ import pytest
 
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verification.verify import Verification, verify
+from metastore_assets.pipeline.verification.verify import Verification, VerificationScope, verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
@@ -42,7 +42,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
     before = sorted(Path(lake.config().root).rglob("*"))
-    result = verify(lake.config(), lake.table, lambda: spark, **options)
+    result = verify(lake.config(), lake.table, lambda: spark, VerificationScope(**options))
     left = {path for path in Path(lake.config().root).rglob("*") if path.is_file()}
     assert left == {path for path in before if path.is_file()}
     assert list((Path(lake.config().root) / "t" / "verify").glob("*")) == []
@@ -68,7 +68,7 @@ def test_what_was_published_is_right(spark: SparkSession, lake: Lake) -> None:
     result = verified(spark, lake)
     assert result.is_right, result.differences
     assert (result.fragments, result.partitions, result.complete, result.skipped_partitions) == (6, 3, True, 0)
-    one = verified(spark, lake, partitions=["part=2"])
+    one = verified(spark, lake, partitions=("part=2",))
     assert (one.is_right, one.fragments, one.partitions, one.complete) == (True, 2, 1, False)
     some = verified(spark, lake, sample=4)
     assert (some.is_right, some.fragments, some.partitions, some.complete) == (True, 4, 0, False)
@@ -121,8 +121,8 @@ def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> N
     assert ("partition", "part=3", "group", "frequencies") in {
         (own.level, own.name, own.difference.column, own.difference.statistic) for own in result.differences
     }
-    assert not verified(spark, lake, partitions=["part=3"]).is_right
-    assert verified(spark, lake, partitions=["part=1"]).is_right
+    assert not verified(spark, lake, partitions=("part=3",)).is_right
+    assert verified(spark, lake, partitions=("part=1",)).is_right
 
 
 def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
@@ -144,7 +144,7 @@ def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lak
 def test_a_stored_file_that_is_gone_is_told(spark: SparkSession, lake: Lake) -> None:
     gone = next(own for own in latest(lake.config()).fragments if own.partition_key == "part=2")
     (Path(lake.config().root) / "t" / next(gone.files.paths())).unlink()
-    result = verified(spark, lake, partitions=["part=2"])
+    result = verified(spark, lake, partitions=("part=2",))
     assert "fragment" in {own.level for own in result.differences}
     assert "is still in use" in result.differences[0].difference.stored
 
@@ -158,7 +158,7 @@ def test_partitions_that_changed_since_are_left_out(spark: SparkSession, lake: L
 
 def test_what_cannot_be_verified_says_why(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(PartitionNotFoundError, match="part=9"):
-        verified(spark, lake, partitions=["part=9"])
+        verified(spark, lake, partitions=("part=9",))
     lake.options["columns"] = {"group": {"histogram": "off", "frequencies": "off"}}
     with pytest.raises(MetastoreError, match=r"policies.*version 2\b"):
         verified(spark, lake)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import Fragment, open_table_format
-from metastore_assets.pipeline.fragments import FragmentFailure, ProfileContext, profile_bundle
+from metastore_assets.pipeline.fragments import FragmentFailure, ProfilingContext, profile_bundle
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.isolation import IsolatedRunner
@@ -38,7 +38,7 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
     try:
         snapshot = open_table_format(table).snapshot()
         spec = table_profile_spec(snapshot.schema, table)
-        context = ProfileContext(ObjectStore(str(root), {}), table, snapshot.schema, spec)
+        context = ProfilingContext(ObjectStore(str(root), {}), table, snapshot.schema, spec)
         tasks = [(context if profile else None, snapshot.schema, fragment) for fragment in snapshot.fragments]
         outcomes = IsolatedRunner().outcomes(
             with_arguments(_fragment), tasks, paths=[fragment.path for fragment in snapshot.fragments]
@@ -56,7 +56,7 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
         return {"raised": traceback.format_exc()}
 
 
-def _fragment(context: ProfileContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
+def _fragment(context: ProfilingContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
     """A digest of each row."""
     if context is not None:
         (outcome,) = profile_bundle(context, [fragment])

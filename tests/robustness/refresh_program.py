@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.config import load_config
 from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import get_spark_session
 
@@ -78,7 +79,8 @@ def main(path: str, name: str, *options: str) -> dict[str, object]:
     meet = wait_for_drivers(int(given.get("--meet", 0)))
     start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: get_spark_session(config.spark)
     try:
-        return {"result": refresh(config, config.table(name), start, full="--full" in given, progress=meet).to_json()}
+        request = RefreshRequest(full="--full" in given)
+        return {"result": refresh(config, config.table(name), start, request, progress=meet).to_json()}
     except MetastoreError as error:
         return {"error": type(error).__name__, "message": str(error)}
 

@@ -25,7 +25,7 @@ from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
 from metastore_assets.formats.files.union import canonical_type
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragments import FragmentProfiler, ProfileContext
+from metastore_assets.pipeline.fragments import FragmentProfiler, ProfilingContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks import child_process
@@ -260,7 +260,7 @@ def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int
     for number in range(6):
         good(tmp_path / "lake" / f"{number}.orc", number)
     plan = plan_refresh(config, config.tables[0])
-    context = ProfileContext(ObjectStore(config.root).child("t"), config.tables[0], plan.snapshot.schema, plan.spec)
+    context = ProfilingContext(ObjectStore(config.root).child("t"), config.tables[0], plan.snapshot.schema, plan.spec)
     marks = tmp_path / "marks"
     marks.mkdir()
     first, *others = plan.snapshot.fragments

@@ -13,6 +13,7 @@ import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
 from tests.pipeline.file_lake import Lake, assert_same, everything
 from tests.robustness.refresh_assertions import copied, from_scratch, refreshed, versions
@@ -147,7 +148,7 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
         refreshed(config, spark)
     assert "--full" in str(caught.value)
     assert Metastore(config.root).table("t", 1).statistics(["id"])[0].value_count > 0, "the version before is readable"
-    result = refreshed(config, spark, full=True)
+    result = refreshed(config, spark, request=RefreshRequest(full=True))
     assert result.fragments_profiled == len(lake.files())
     assert_same(everything(config), prepared.after)
     assert refreshed(config, spark).published is False
@@ -185,7 +186,7 @@ def test_a_version_of_a_newer_release_is_left_alone(
     path = document(lake)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))
     with pytest.raises(StoreError, match=f"{re.escape(str(path))}.*{FORMAT_VERSION + 1}"):
-        refreshed(lake.config(), spark, full=full)
+        refreshed(lake.config(), spark, request=RefreshRequest(full=full))
     assert versions(lake.config()).numbers() == [1, 2]
     with pytest.raises(StoreError, match="upgrade"):
         Metastore(lake.config().root).table("t")

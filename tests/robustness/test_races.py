@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.errors import ProfileError, TableNotFoundError
 from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
 from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed, stray, versions
@@ -84,7 +85,7 @@ def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: Spa
         lake.append(2)
         refreshed(lake.config(), spark)
 
-    result = refreshed(lake.config(), spark, full=True, progress=once("publish", overtake))
+    result = refreshed(lake.config(), spark, request=RefreshRequest(full=True), progress=once("publish", overtake))
     assert (result.version, result.published, result.fragments_profiled) == (3, True, 3)
     after = {entry.id: entry.files for entry in versions(lake.config()).read(3).fragments}
     assert all(after[own] != files for own, files in before.items()), "an old profile was kept"

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError, SchemaMismatchError
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import open_table_format
 from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.leaf_columns import children, schema_leaves
@@ -146,7 +147,7 @@ def test_a_hidden_column_stays_hidden_when_another_takes_its_path(tmp_path: Path
     refresh(config, config.tables[0], no_spark)
     write_deltalake(str(tmp_path / "lake"), ROWS, mode="append", schema_mode="merge")
     refresh(config, config.tables[0], no_spark)
-    refresh(config, config.tables[0], no_spark, full=True)
+    refresh(config, config.tables[0], no_spark, RefreshRequest(full=True))
     assert files_with(tmp_path / "root", TOKEN) == []
 
 

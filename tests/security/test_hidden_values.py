@@ -30,6 +30,7 @@ from metastore_assets.formats import metadata_cache, open_table_format
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.history import append_versions
 from metastore_assets.metastore import open_table
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -301,7 +302,7 @@ def test_nothing_of_a_hidden_value_is_stored(
             ),
         ):
             run(*command.split())
-        refresh(config, config.tables[0], no_spark, full=True)
+        refresh(config, config.tables[0], no_spark, RefreshRequest(full=True))
     shown_text = "".join([*outputs, caplog.text, *capfd.readouterr()])
     shown_text += (tmp_path / "page.html").read_text(encoding="utf-8")
     assert [token for token in TOKENS if isinstance(token, str) and token in shown_text] == []

@@ -22,7 +22,8 @@ from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import execution
 from metastore_assets.pipeline import refresh as refreshing
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.purge import Purged
+from metastore_assets.pipeline.plan import RefreshRequest
+from metastore_assets.pipeline.purge import PurgeResult
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import verify
@@ -61,7 +62,7 @@ def version_store(config: MetastoreConfig) -> VersionStore:
     return VersionStore(ObjectStore(config.root), "t")
 
 
-def purge(config: MetastoreConfig, before: int) -> Purged:
+def purge(config: MetastoreConfig, before: int) -> PurgeResult:
     return purge_with(Engine(no_spark, "auto"), version_store(config), before)
 
 
@@ -143,7 +144,7 @@ PLACES = ["current_plan", "profile_all", "resolve_auto_policies", "VersionBuilde
         *(
             (function, how)
             for function in ("profile_all", "publish")
-            for how in ({"full": True}, {"partitions": ["day=1"]})
+            for how in ({"full": True}, {"partitions": ("day=1",)})
         ),
     ],
     ids=str,
@@ -157,10 +158,10 @@ def test_a_refresh_that_runs_begins_again(
 
     run_before(monkeypatch, function, lambda: purged.append(purge(config, version_store(config).newest()).published))
     try:
-        result = refresh(config, config.tables[0], no_spark, **how)
+        result = refresh(config, config.tables[0], no_spark, RefreshRequest(**how))
     except MetastoreError as error:
         message = str(error)
-        result = refresh(config, config.tables[0], no_spark, **how)
+        result = refresh(config, config.tables[0], no_spark, RefreshRequest(**how))
     else:
         message = "was purged while it was refreshed"
     assert "was purged while it was refreshed" in message
@@ -189,7 +190,7 @@ def test_what_was_saved_before_a_purge_is_not_used_after_it(config: MetastoreCon
     after.save_pending(fragments[:1])
     assert len(version_store(config).pending()) == 1
     assert _read(config, published).purged == published
-    assert refresh(config, config.tables[0], no_spark, full=True).version == published + 1
+    assert refresh(config, config.tables[0], no_spark, RefreshRequest(full=True)).version == published + 1
     assert _read(config, published + 1).purged == published
     purge(config, published + 1)
     assert version_store(config).pending() == []

@@ -22,7 +22,7 @@ from metastore_assets.startup import limit_polars_threads
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig, TableConfig
-    from metastore_assets.pipeline.backfill import Work
+    from metastore_assets.pipeline.backfill import ChunkProcessor
     from metastore_assets.pipeline.backfill_plan import BackfillPlan
 
 _STDIN = "-"
@@ -97,7 +97,7 @@ def backfill(
         raise click.UsageError("cannot ask for confirmation without a terminal: give --yes or --dry-run")
     limit_polars_threads()
     from metastore_assets.pipeline.backfill import BackfillResult, plan_backfill
-    from metastore_assets.pipeline.backfill_plan import BackfillSelection, Mode
+    from metastore_assets.pipeline.backfill_plan import BackfillOptions, BackfillSelection, Mode
     from metastore_assets.pipeline.engine import check_refreshes_here
     from metastore_assets.pipeline.outcome import Progress
 
@@ -110,7 +110,7 @@ def backfill(
     selection = BackfillSelection(mode, partitions, keys, first, last, where)
     with show_progress() as watcher:
         watcher(Progress(table.name, "plan"))
-        plan = plan_backfill(config, table, selection, publish=not no_publish, chunk=chunk, restart=restart)
+        plan = plan_backfill(config, table, selection, BackfillOptions(not no_publish, chunk, restart))
     if chunk is not None and not every:
         print_note("--chunk has no effect without --all: missing and stale partitions make one version")
     if via == "dagster" and not plan.publishes:
@@ -174,7 +174,7 @@ class _Backfill:
         answer(document, lambda page: _draw_result(page, document), as_json=as_json)
         return 0
 
-    def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[Work]:
+    def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
         """Return a context with the function that does one chunk: in this process, or as a run of Dagster."""
         if self.via == "local":
             from metastore_assets.pipeline.backfill import local_work
@@ -214,13 +214,13 @@ def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
         "dry_run": True,
         "version": plan.version,
         "snapshot": plan.snapshot,
-        "mode": plan.choice.mode,
-        "chosen": plan.chosen,
+        "mode": plan.selection.mode,
+        "selected": plan.selected,
         "total": plan.total,
         "missing": plan.missing,
         "stale": plan.stale,
         "again": len(plan.keys) - plan.missing - plan.stale,
-        "besides": asdict(plan.besides),
+        "unselected": asdict(plan.unselected),
         "publishes": plan.publishes,
         "continues": len(plan.done),
         "keys": list(plan.keys),
@@ -241,12 +241,12 @@ def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
     versions = ", a version for each" if plan["chunks"] > 1 else ""
     duration = "" if plan["seconds"] is None else f", about {_format_duration(plan['seconds'])}"
     page.line(f"  reads {reading} in {text.format_count(plan['chunks'], 'chunk')}{versions}{duration}")
-    besides = plan["besides"]
-    others = f"{text.format_count(besides['partitions'], 'partition')} that you did not select"
-    size = f"{text.format_count(besides['fragments'], 'fragment')}, {text.format_size(besides['bytes'])}"
+    unselected = plan["unselected"]
+    others = f"{text.format_count(unselected['partitions'], 'partition')} that you did not select"
+    size = f"{text.format_count(unselected['fragments'], 'fragment')}, {text.format_size(unselected['bytes'])}"
     if not plan["publishes"]:
         page.line(Styled(f"  publishes no version until {others} are read too ({size})", "yellow"))
-    elif besides["partitions"]:
+    elif unselected["partitions"]:
         page.line(Styled(f"  this includes {size} of {others}: a version describes the whole table", "yellow"))
     draw_keys(page, plan["keys"], "*", "green", every=every)
 
@@ -268,7 +268,7 @@ def _draw_result(page: Page, result: Answer) -> None:
 
 def _summary(plan: Answer) -> str:
     if not plan["chunks"]:
-        selected = text.format_count(plan["chosen"], "selected partition")
+        selected = text.format_count(plan["selected"], "selected partition")
         verdict = {"missing": "is missing", "stale": "is out of date"}.get(plan["mode"], "needs work")
         return f"nothing to do: none of {selected} {verdict}"
     counts = {"missing": plan["missing"], "out of date": plan["stale"], "read again": plan["again"]}

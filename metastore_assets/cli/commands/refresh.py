@@ -61,18 +61,20 @@ def refresh(
 
     limit_polars_threads()
     from metastore_assets.pipeline.outcome import Progress
+    from metastore_assets.pipeline.plan import RefreshRequest
     from metastore_assets.pipeline.refresh import plan_refresh
     from metastore_assets.pipeline.refresh import refresh as refresh_table
 
+    request = RefreshRequest(full, tuple(partitions))
     status = 0 if is_complete or not every else 1
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
 
         def refresh_or_plan(table: TableConfig) -> dict[str, Any]:
             if dry_run:
                 watcher(Progress(table.name, "plan"))
-                plan = plan_refresh(config, table, full=full, partitions=partitions)
-                return _plan_to_answer(plan, full or bool(partitions))
-            return refresh_table(config, table, spark, full=full, partitions=partitions, progress=watcher).to_json()
+                plan = plan_refresh(config, table, request)
+                return _plan_to_answer(plan, request.forces_reading)
+            return refresh_table(config, table, spark, request, progress=watcher).to_json()
 
         for table in tables:
             try:

@@ -25,12 +25,13 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
     Reads the files again and reports each number that differs. Estimates are not compared. Changes nothing. Exits with
     status 1 when a number differs or a file cannot be read.
     """
+    from metastore_assets.pipeline.verification.verify import VerificationScope
     from metastore_assets.pipeline.verification.verify import verify as verify_table
 
     config = load_config(invocation)
     table = find_table_config(config, name)
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
-        verification = verify_table(config, table, spark, partitions=partitions, sample=sample, progress=watcher)
+        verification = verify_table(config, table, spark, VerificationScope(partitions, sample), progress=watcher)
         watcher.hide()
     result = verification.to_json()
     answer(result, lambda page: _draw(page, result), as_json=as_json)

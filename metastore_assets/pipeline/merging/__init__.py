@@ -1,1 +1,1 @@
-"""Merging profiles along a tree: its shape, what a commit has to merge, doing that, and where the results lie."""
+"""Merging of profiles along a tree: the tree, the merges that a commit needs, and compaction of their files."""

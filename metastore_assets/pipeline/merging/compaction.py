@@ -1,4 +1,4 @@
-"""Rewriting multi-profile files: to drop unused profiles, or value counts that are not wanted any more.
+"""Rewriting of multi-profile files: without unused profiles, or without value counts that are not wanted any more.
 
 A profile keeps its name when it moves to another file, so nothing that was merged from it changes.
 """
@@ -19,14 +19,15 @@ from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.merging.merges import node_group
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard, list_at
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard, value_counts_at
 from metastore_assets.pipeline.profiles.states_writer import (
-    LISTS,
-    MEMBERSHIP,
-    PRINTS,
-    SECTION,
+    FINGERPRINT_COLUMNS,
+    SECTION_COLUMNS,
+    VALUE_COUNT_COLUMNS,
+    VALUE_FILTER_COLUMN,
+    StatesContent,
     StatesWriter,
-    print_arrays,
+    fingerprint_arrays,
 )
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.column_profiler import profile_frequencies
@@ -52,7 +53,7 @@ Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 _MAX_SECTIONS = 128
 """Most profiles of a file that compaction writes."""
 _FEW_VALUES = 32
-"""Value counts of at most this many values stay when a column is estimated: its sketches would be larger."""
+"""Value counts of at most this many values are not dropped: the sketches that replace them would be larger."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class CompactionLimits:
-    """When multi-profile files are compacted."""
+    """The limits that decide when multi-profile files are compacted."""
 
     min_used_share: float
     """Share of profiles in use below which a file is compacted."""
     max_waste: float
-    """Most unused profiles that sparse files of a group may have, per profile of the group that is in use."""
+    """Most unused profiles in the sparse files of a group, per used profile of the group."""
 
 
 DEFAULT_LIMITS = CompactionLimits(0.5, 0.25)
@@ -79,8 +80,8 @@ COMPACT_ALL = CompactionLimits(1, 0)
 
 
 @dataclass(frozen=True)
-class _Task:
-    """Profiles that are copied to one file."""
+class _CopyTask:
+    """Profiles that are copied to one new file."""
 
     folder: str
     files: tuple[ProfileFiles, ...]
@@ -90,7 +91,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Result:
+class _CopyResult:
     """The profiles that a task copied."""
 
     files: tuple[ProfileFiles, ...]
@@ -107,9 +108,10 @@ def compact_segments(
 ) -> SegmentEntries:
     """Copy profiles out of multi-profile files that are mostly unused.
 
-    Files below `min_used_share` are compacted once those of a group (a partition, or the nodes of one merge) waste more
-    than `max_waste` of what the group uses. Else each commit would copy what the last ones left. So files take at most
-    a little over twice the space of what is in use.
+    A file is sparse if its share of used profiles is below `min_used_share`. The sparse files of a group (a partition,
+    or the nodes of one merge) are compacted when their unused profiles exceed `max_waste` times the group's used
+    profiles: if every commit compacted, it would copy the same profiles again and again. With the default limits, files
+    take little more than twice the space of their used profiles.
 
     Args:
         engine: The engine that copies.
@@ -119,7 +121,7 @@ def compact_segments(
         limits: When files are compacted.
 
     Returns:
-        The entries, of which some are in other files.
+        The same entries; those of copied profiles have new files.
 
     Raises:
         CorruptionError: A multi-profile file is damaged.
@@ -130,9 +132,9 @@ def compact_segments(
     ]
     if not tasks:
         return entries
-    results = engine.merge(partial(_rewrite, store), tasks, [columns * len(task.files) for task in tasks])
-    moved = {files.name: files for result in results for files in result.files}
-    return SegmentEntries(_replace_files(entries.fragments, moved), _replace_files(entries.nodes, moved))
+    results = engine.merge(partial(_copy_profiles, store), tasks, [columns * len(task.files) for task in tasks])
+    copied_files = {files.name: files for result in results for files in result.files}
+    return SegmentEntries(_replace_files(entries.fragments, copied_files), _replace_files(entries.nodes, copied_files))
 
 
 def drop_value_counts(
@@ -140,14 +142,18 @@ def drop_value_counts(
 ) -> dict[str, FragmentEntry]:
     """Remove the value counts of columns that are estimated or fingerprinted from now on from fragment profiles.
 
-    Value counts take most of the space of small fragments, and only all fragments together show that values hardly
-    repeat. Fingerprints are derived from value counts: if `before` wanted fingerprints already, value counts stay.
+    Value counts take most of the space of small fragments, but only all fragments together show that values hardly
+    repeat, so the first profiles have value counts. If `before` wanted fingerprints already, value counts stay: they
+    are what fingerprints are derived from.
 
     Args:
         context: The table, its store and engine.
         before: The profile spec that the fragments were profiled under.
         resolved: The profile spec with all policies resolved.
         fragments: The profiles of all fragments, by id.
+
+    Returns:
+        The same entries; those of changed profiles have new files.
 
     Raises:
         CorruptionError: A profile is damaged.
@@ -168,21 +174,21 @@ def drop_value_counts(
             other_specs |= {entry.files.states} if entry.spec_id != before.id else set()
     estimated = {field_id: column for field_id, column in dropped.items() if not column[1].is_fingerprinted}
     tasks = [
-        _Task("fragments", tuple(files), estimated if path in other_specs else dropped)
+        _CopyTask("fragments", tuple(files), estimated if path in other_specs else dropped)
         for path, files in files_by_path.items()
         if estimated or path not in other_specs
     ]
     weights = [len(resolved.leaves) * len(task.files) for task in tasks]
-    results = context.engine.merge(partial(_rewrite, context.objects), tasks, weights)
-    moved = {files.name: files for result in results for files in result.files}
+    results = context.engine.merge(partial(_copy_profiles, context.objects), tasks, weights)
+    copied_files = {files.name: files for result in results for files in result.files}
     not_enumerated = {name: leaves for result in results for name, leaves in result.not_enumerated.items()}
     return {
         id_: replace(
             entry,
-            files=moved[entry.files.name],
+            files=copied_files[entry.files.name],
             not_enumerated=tuple(sorted({*entry.not_enumerated, *not_enumerated[entry.files.name]})),
         )
-        if entry.files.name in moved
+        if entry.files.name in copied_files
         else entry
         for id_, entry in fragments.items()
     }
@@ -190,8 +196,8 @@ def drop_value_counts(
 
 def _sparse_files(
     folder: str, entries: Sequence[Entry], group_key: Callable[[Entry], str], limits: CompactionLimits
-) -> Iterable[_Task]:
-    """Return the compactions of a kind of entries: `group_key` returns the group of an entry."""
+) -> Iterable[_CopyTask]:
+    """Yield the tasks that copy the used profiles of sparse files. `group_key` returns the group of an entry."""
     shared = [entry for entry in entries if entry.files.sections > 1]
     used_sections = Counter(entry.files.states for entry in shared)
     sparse: dict[str, list[ProfileFiles]] = {}
@@ -207,14 +213,17 @@ def _sparse_files(
             continue
         files.sort(key=lambda profile: profile.states)
         for start in range(0, len(files), _MAX_SECTIONS):
-            yield _Task(folder, tuple(files[start : start + _MAX_SECTIONS]))
+            yield _CopyTask(folder, tuple(files[start : start + _MAX_SECTIONS]))
 
 
-def _replace_files(entries: Sequence[Entry], moved: Mapping[str, ProfileFiles]) -> list[Entry]:
-    return [replace(entry, files=moved[entry.files.name]) if entry.files.name in moved else entry for entry in entries]
+def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileFiles]) -> list[Entry]:
+    return [
+        replace(entry, files=copied_files[entry.files.name]) if entry.files.name in copied_files else entry
+        for entry in entries
+    ]
 
 
-def _rewrite(store: ObjectStore, task: _Task) -> _Result:
+def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
     """Copy profiles to a new file, without the value counts of some columns. May run in a worker process."""
     sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
@@ -223,41 +232,44 @@ def _rewrite(store: ObjectStore, task: _Task) -> _Result:
     with StatesReader(store) as reader:
         schemas = [reader.schema(path) for path in sections_by_path]
         union = merge_unions(schema.field("minimum").type for schema in schemas)
-        lists = LISTS[0] in schemas[0].names
-        prints = any(PRINTS[0] in schema.names for schema in schemas)
-        filters = any(MEMBERSHIP in schema.names for schema in schemas)
-        with StatesWriter(store, task.folder, union, lists=lists, prints=prints, filters=filters) as writer:
+        content = StatesContent(
+            union,
+            value_counts=VALUE_COUNT_COLUMNS[0] in schemas[0].names,
+            fingerprints=any(FINGERPRINT_COLUMNS[0] in schema.names for schema in schemas),
+            value_filters=any(VALUE_FILTER_COLUMN in schema.names for schema in schemas),
+        )
+        with StatesWriter(store, task.folder, content) as writer:
             for files in task.files:
                 writer.begin(0, files.name)  # Each copied row has the row count of its profile.
             for path, sections in sections_by_path.items():
                 for table in reader.group_tables(path):
-                    rows = table.filter(pc.is_in(table[SECTION[0]], pa.array(sorted(sections), pa.string())))
+                    rows = table.filter(pc.is_in(table[SECTION_COLUMNS[0]], pa.array(sorted(sections), pa.string())))
                     with corruption_guard(store, path):
                         rows = _cast_values(rows.combine_chunks(), union)
-                        if task.dropped:
-                            rows = _replace_lists(rows, task.dropped, union, not_enumerated)
-                        writer.add_rows(rows)
-    return _Result(tuple(writer.files), {name: tuple(leaves) for name, leaves in not_enumerated.items()})
+                        writer.add_rows(
+                            _replace_value_counts(rows, task.dropped, union, not_enumerated) if task.dropped else rows
+                        )
+    return _CopyResult(tuple(writer.files), {name: tuple(leaves) for name, leaves in not_enumerated.items()})
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the rows with all values cast to a union that has more types."""
+    """Return the rows of a states file with all values cast to the union of another file, which has more types."""
     for at, name in enumerate(table.column_names):
-        if name in ("minimum", "maximum", "percentiles", LISTS[0]) and table.num_rows:
+        if name in ("minimum", "maximum", "percentiles", VALUE_COUNT_COLUMNS[0]) and table.num_rows:
             values = table[name].chunk(0)
-            cast = _cast_lists(values, union) if name == LISTS[0] else cast_to_union(values, union)
+            cast = _cast_list_values(values, union) if name == VALUE_COUNT_COLUMNS[0] else cast_to_union(values, union)
             table = table.set_column(at, name, cast)
     return table
 
 
-def _cast_lists(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray:
+def _cast_list_values(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray:
     if lists.type.value_type == union:
         return lists
     offsets = pc.add(lists.offsets, 0)  # A copy: Arrow takes no mask with a slice of a buffer.
     return pa.ListArray.from_arrays(offsets, cast_to_union(lists.values, union), mask=lists.is_null())
 
 
-def _replace_lists(
+def _replace_value_counts(
     table: pa.Table,
     dropped: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
     union: pa.StructType,
@@ -269,21 +281,21 @@ def _replace_lists(
         table: The rows.
         dropped: By field id, the columns and their policies.
         union: The union of the values' types.
-        unlisted: The field ids of replaced value counts are appended here, by section.
+        not_enumerated: The field ids of replaced value counts are appended here, by section.
     """
     replacements: list[tuple[ColumnStatistics, Histogram | None]] = []
-    prints: list[FingerprintCounts | None] = []
+    fingerprints: list[FingerprintCounts | None] = []
     filters: list[bytes | None] = []
     order = list(range(table.num_rows))
-    names = [*SECTION, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
+    names = [*SECTION_COLUMNS, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
     rows = zip(*(table[name].to_pylist() for name in names), strict=True)
-    lengths = pc.list_value_length(table[LISTS[1]]).to_pylist()
+    lengths = pc.list_value_length(table[VALUE_COUNT_COLUMNS[1]]).to_pylist()
     section_values: list[tuple[str, int]] = []
     for at, (section, row_count, field_id, state, class_name, null_count, sketch) in enumerate(rows):
         if field_id not in dropped or state != "enumerated" or (lengths[at] or 0) <= _FEW_VALUES:
             continue
         leaf, policy = dropped[field_id]
-        frequencies = list_at(table, at)
+        frequencies = value_counts_at(table, at)
         if sketch is None:
             row, histogram = profile_frequencies(leaf, policy, class_name, null_count, frequencies)
         else:
@@ -294,19 +306,19 @@ def _replace_lists(
         not_enumerated[section].append(field_id)
         order[at] = table.num_rows + len(replacements)
         replacements.append((restrict_to_policy(row, policy), histogram))
-        prints.append(fingerprint_frequencies(frequencies) if policy.is_fingerprinted else None)
+        fingerprints.append(fingerprint_frequencies(frequencies) if policy.is_fingerprinted else None)
         filters.append(build_filter_of_frequencies(frequencies) if policy.has_value_filter else None)
         section_values.append((section, row_count))
     if not replacements:
         return table
     states = build_states_table([row for row, _ in replacements], [histogram for _, histogram in replacements], union)
-    for at, (name, values) in enumerate(zip(SECTION, zip(*section_values, strict=True), strict=True)):
+    for at, (name, values) in enumerate(zip(SECTION_COLUMNS, zip(*section_values, strict=True), strict=True)):
         states = states.add_column(at, name, pa.array(values))
-    for name in LISTS:
+    for name in VALUE_COUNT_COLUMNS:
         states = states.append_column(name, pa.nulls(len(replacements), table[name].type))
-    if PRINTS[0] in table.column_names:
-        for name, array in zip(PRINTS, print_arrays(prints), strict=True):
+    if FINGERPRINT_COLUMNS[0] in table.column_names:
+        for name, array in zip(FINGERPRINT_COLUMNS, fingerprint_arrays(fingerprints), strict=True):
             states = states.append_column(name, array)
-    if MEMBERSHIP in table.column_names:
-        states = states.append_column(MEMBERSHIP, pa.array(filters, pa.binary()))
+    if VALUE_FILTER_COLUMN in table.column_names:
+        states = states.append_column(VALUE_FILTER_COLUMN, pa.array(filters, pa.binary()))
     return pa.concat_tables([table, states.cast(table.schema)]).take(pa.array(order, pa.int64())).combine_chunks()

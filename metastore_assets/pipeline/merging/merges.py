@@ -1,4 +1,4 @@
-"""Merging the profiles of a group along a tree: planning the merges, and running them.
+"""Merging of the profiles of a group along a tree: planning the merges, and running them.
 
 A node's id is a digest of its inputs, so nodes that a commit did not touch are reused from the published version.
 """
@@ -18,8 +18,8 @@ from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_t
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
 from metastore_assets.pipeline.profiles.files import write_states
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
-from metastore_assets.pipeline.profiles.states_writer import StatesWriter, value_union
-from metastore_assets.pipeline.profiles.stored_states import read_together
+from metastore_assets.pipeline.profiles.states_writer import StatesContent, StatesWriter, value_union
+from metastore_assets.pipeline.profiles.stored_states import read_states_together
 from metastore_assets.statistics.frequencies import FrequencySummary
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_all_null
@@ -37,8 +37,8 @@ _SMALL_NODE = 1 << 20
 
 
 SummarizeValueCounts: TypeAlias = Callable[[Sequence[ProfileFiles], Mapping[int, int]], Mapping[int, FrequencySummary]]
-"""Given the profiles of a group, and by position of enumerated columns the approximate number of distinct values,
-returns by position a summary of the table's value counts."""
+"""Returns summaries of the table's value counts, by position of the column. The arguments are the profiles of a group,
+and by position of the columns to summarize the approximate number of distinct values."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PreviousResult:
 
 
 @dataclass(frozen=True)
-class Group:
+class MergeGroup:
     """Profiles that are merged into one."""
 
     key: str
@@ -81,12 +81,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Merge:
+class TreeMerge:
     """One merge of a tree, whose inputs are profiles and results of other merges."""
 
     group_key: str
-    inputs: tuple[ProfileFiles | Merge, ...]
-    group: Group | None = None
+    inputs: tuple[ProfileFiles | TreeMerge, ...]
+    group: MergeGroup | None = None
     """The group, for the root of the tree."""
     number: int = 0
     """Number of the task in its round."""
@@ -94,7 +94,7 @@ class Merge:
     @property
     def weight(self) -> int:
         """Number of profiles that the merge and the merges below it read."""
-        return sum(part.weight if isinstance(part, Merge) else 1 for part in self.inputs)
+        return sum(part.weight if isinstance(part, TreeMerge) else 1 for part in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class NodeFiles:
     def finish(self) -> list[NodeEntry]:
         """Write the nodes that wait for a shared file. Return all nodes."""
         if self._small:
-            with StatesWriter(self._store, "nodes", value_union(self._spec), lists=False) as writer:
+            with StatesWriter(self._store, "nodes", StatesContent(value_union(self._spec))) as writer:
                 for _, name, row_count, states in self._small:
                     writer.begin(row_count, name)
                     writer.add_table(states)
@@ -148,7 +148,7 @@ class NodeFiles:
         return self._entries
 
 
-def plan_merge(context: MergeContext, group: Group, reused: list[NodeEntry]) -> ProfileFiles | Merge:
+def plan_merge(context: MergeContext, group: MergeGroup, reused: list[NodeEntry]) -> ProfileFiles | TreeMerge:
     """Return the tree of merges of a group, in which reusable nodes replace branches.
 
     Args:
@@ -157,7 +157,9 @@ def plan_merge(context: MergeContext, group: Group, reused: list[NodeEntry]) -> 
         reused: The reusable nodes that were used are appended here.
     """
 
-    def plan_branch(branch: Branch[Child], root: Group | None = None) -> tuple[ProfileFiles | Merge, frozenset[str]]:
+    def plan_branch(
+        branch: Branch[Child], root: MergeGroup | None = None
+    ) -> tuple[ProfileFiles | TreeMerge, frozenset[str]]:
         """Return the merge of a branch, and the ids of the profile specs of the children below it."""
         parts = [
             plan_branch(part) if isinstance(part, Branch) else (part.files, frozenset([part.spec_id]))
@@ -175,22 +177,30 @@ def plan_merge(context: MergeContext, group: Group, reused: list[NodeEntry]) -> 
         ):
             reused.append(node)
             return node.files, spec_ids
-        return Merge(group.key, inputs, root), spec_ids
+        return TreeMerge(group.key, inputs, root), spec_ids
 
     children = [(key_position(child.key), child) for child in group.children]
     return plan_branch(merge_tree(children, FAN_IN), group)[0]
 
 
-def split_into_tasks(merge: Merge, max_inputs: int) -> list[Merge]:
-    """Return the largest merges of a tree that have at most `max_inputs` profiles below them."""
-    parts = [part for part in merge.inputs if isinstance(part, Merge)]
+def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
+    """Return the largest merges of a tree that have at most `max_inputs` profiles below them.
+
+    A merge of profiles only is returned even if it has more.
+    """
+    parts = [part for part in merge.inputs if isinstance(part, TreeMerge)]
     if merge.weight <= max_inputs or not parts:
         return [merge]
     return [task for part in parts for task in split_into_tasks(part, max_inputs)]
 
 
-def insert_results(merge: ProfileFiles | Merge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | Merge:
-    """Return a tree of merges in which finished merges are replaced by their results, by `id()` of the merge."""
+def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | TreeMerge:
+    """Return a tree of merges in which finished merges are replaced by their results.
+
+    Args:
+        merge: The root of the tree.
+        results: The results, by `id()` of the merge.
+    """
     if isinstance(merge, ProfileFiles):
         return merge
     if id(merge) in results:
@@ -210,37 +220,48 @@ def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: fr
 
 
 def node_id(group_key: str, members: Sequence[str]) -> str:
-    """Return the id of the node of a group that merges the profiles of these names."""
+    """Return the id of a node: a digest of its inputs.
+
+    Args:
+        group_key: The key of the node's group.
+        members: The names of the profiles that the node merges.
+    """
     return f"{group_key}:{hashlib.blake2b(chr(0).join(members).encode(), digest_size=16).hexdigest()}"
 
 
-def merged_states(
-    opened: StatesReader, spec: ProfileSpec, merge: Merge, nodes: NodeFiles
+def merge_node_states(
+    reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeFiles
 ) -> tuple[int, pa.Table, list[str]]:
-    """Merge the states of a branch. Results of merges below it are added to `nodes`.
+    """Merge the states of a branch of the tree, and first those of the branches below.
+
+    Args:
+        reader: Reads the states files of the store.
+        spec: The profile spec of the version.
+        merge: The branch.
+        nodes: The results of the branches below are added here.
 
     Returns:
         The row count, the states, and the names of the inputs.
     """
     profiles = [part for part in merge.inputs if isinstance(part, ProfileFiles)]
-    row_count, read = read_together(opened, profiles, spec)
-    stored = iter(read)
+    row_count, stored_tables = read_states_together(reader, profiles, spec)
+    stored = iter(stored_tables)
     tables, names = [], []
     for part in merge.inputs:
-        if isinstance(part, Merge):
-            rows, table, below = merged_states(opened, spec, part, nodes)
-            names.append(nodes.add(node_id(part.group_key, below), rows, table))
-            row_count += rows
+        if isinstance(part, TreeMerge):
+            part_rows, table, part_inputs = merge_node_states(reader, spec, part, nodes)
+            names.append(nodes.add(node_id(part.group_key, part_inputs), part_rows, table))
+            row_count += part_rows
         else:
             table = next(stored)
             names.append(part.name)
         tables.append(table)
     if not tables:
-        rows_ = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
-        return 0, build_states_table(rows_, [None] * len(rows_), value_union(spec)), names
+        rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
+        return 0, build_states_table(rows, [None] * len(rows), value_union(spec)), names
     return row_count, merge_states(tables, [leaf.path for leaf, _ in spec.leaves]), names
 
 
 def node_group(node_id: str) -> str:
-    """Return the key of the group of a node."""
+    """Return the key of the group that the node with this id belongs to."""
     return node_id.rpartition(":")[0]

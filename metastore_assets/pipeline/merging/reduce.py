@@ -1,4 +1,4 @@
-"""Merging profiles: fragments to partitions, and partitions to the table, in the same three steps.
+"""Merging of profiles: of fragments to partitions, and of partitions to the table, in the same three steps.
 
 1. Merge statistics, sketches and histograms along a tree of bounded fan-in. A node's id is a digest of its inputs, so
    nodes that a commit did not touch are reused from the published version.
@@ -18,18 +18,18 @@ import pyarrow as pa
 
 from metastore_assets.pipeline.merging.merges import (
     Child,
-    Group,
-    Merge,
     MergeContext,
+    MergeGroup,
     NodeFiles,
+    TreeMerge,
     insert_results,
-    merged_states,
+    merge_node_states,
     node_id,
     plan_merge,
     split_into_tasks,
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.profiles.files import ProfileWriter, write_profile, write_states
+from metastore_assets.pipeline.profiles.files import MergedProfile, ProfileWriter, write_profile, write_states
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
@@ -38,7 +38,7 @@ from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.finalize import apply_summary, finalize_statistics
-from metastore_assets.statistics.histogram import Histogram, decode_histograms
+from metastore_assets.statistics.histogram import decode_histograms
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.statistics.user_defined.finalize import add_user_results
@@ -60,43 +60,36 @@ class Reduction:
     nodes: tuple[NodeEntry, ...]
 
 
-@dataclass(frozen=True)
-class _MergedStates:
-    """A merged profile in memory, before the results of value counts are added."""
-
-    row_count: int
-    rows: Sequence[ColumnStatistics]
-    histograms: Sequence[Histogram | None]
-
-
 @dataclass
-class _Merged:
-    """The result of one task."""
+class _TaskResult:
+    """The result of one merge task."""
 
     number: int
-    files: ProfileFiles | _MergedStates
-    """The merged profile. Intermediate, if `sums` or `enumerated` of a root is not empty."""
+    files: ProfileFiles | MergedProfile
+    """The merged profile. Its value counts are still missing if `sums` or `distinct_counts` of a root is not empty."""
     nodes: list[NodeEntry] = field(default_factory=list)
-    """The nodes of all merges of the task, without the root."""
+    """The nodes of all merges of the task, without the root of the tree."""
     sums: tuple[FrequencySum, ...] = ()
-    """For a root: the value counts to sum."""
-    enumerated: Mapping[int, int] = field(default_factory=dict)
-    """For a root without value counts: by position of enumerated columns, the approximate number of distinct values."""
+    """The value counts to sum, for the root of a group with value counts."""
+    distinct_counts: Mapping[int, int] = field(default_factory=dict)
+    """By position of the columns whose counts are the table's, the approximate number of distinct values."""
 
 
 @dataclass(frozen=True)
 class _Completion:
     """A merged profile, and the summed value counts to add to it."""
 
-    group: Group
-    files: ProfileFiles | _MergedStates
+    group: MergeGroup
+    files: ProfileFiles | MergedProfile
     summed: SummedColumns
 
 
-def merge_groups(context: MergeContext, groups: Sequence[Group]) -> Reduction:
-    """Merge the profiles of each group to one profile.
+def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
+    """Merge the profiles of each group to one profile. Spark is started only if there is much to merge.
 
-    Spark is started only if there is much to merge.
+    Args:
+        context: The objects that merges need.
+        groups: The groups.
 
     Raises:
         CorruptionError: A stored profile is damaged, or stored frequencies contradict each other.
@@ -106,20 +99,23 @@ def merge_groups(context: MergeContext, groups: Sequence[Group]) -> Reduction:
     has_fingerprints = any(policy.is_fingerprinted for _, policy in spec.leaves)
     single = [group for group in groups if _is_single(group) and not (has_fingerprints and not group.is_merged_on)]
     files = {group.key: group.children[0].files for group in single if not group.children[0].files.is_states_only}
-    packed = [group for group in single if group.key not in files]
+    segment_groups = [group for group in single if group.key not in files]
     merging = [group for group in groups if group not in single]
-    files |= engine.merge(partial(_unpack, store, spec), packed, [columns] * len(packed))
+    files |= engine.merge(partial(_write_separate_files, store, spec), segment_groups, [columns] * len(segment_groups))
     if not merging:
         return Reduction(files, ())
     merged, nodes = _merge_trees(context, merging)
     numbers = {group.key: number for number, group in enumerate(merging)}
     sums = [
-        replace(one, total=numbers[group.key]) for group in merging for one in merged[group.key].sums if one.positions
+        replace(part, total=numbers[group.key])
+        for group in merging
+        for part in merged[group.key].sums
+        if part.positions
     ]
     summed = sum_columns(engine, store, merging[0].folder, spec, sums)
     for group in merging:
-        if enumerated := merged[group.key].enumerated:
-            summaries = context.summarize_value_counts([child.files for child in group.children], enumerated)
+        if distinct_counts := merged[group.key].distinct_counts:
+            summaries = context.summarize_value_counts([child.files for child in group.children], distinct_counts)
             summed[numbers[group.key]] = SummedColumns(dict(summaries))
     completions = [
         _Completion(group, merged[group.key].files, summed[numbers[group.key]])
@@ -137,19 +133,19 @@ def merge_groups(context: MergeContext, groups: Sequence[Group]) -> Reduction:
     return Reduction(files, tuple(nodes))
 
 
-def _is_single(group: Group) -> bool:
+def _is_single(group: MergeGroup) -> bool:
     """Return whether a group has one child, whose profile needs no merge."""
     return len(group.children) == 1 and group.children[0].matches_spec
 
 
-def _unpack(store: ObjectStore, spec: ProfileSpec, group: Group) -> tuple[str, ProfileFiles]:
-    """Write the profile of a single fragment from its multi-profile file into files of its own.
+def _write_separate_files(store: ObjectStore, spec: ProfileSpec, group: MergeGroup) -> tuple[str, ProfileFiles]:
+    """Copy the profile of a group's only child from its multi-profile file to separate files.
 
-    May run in a worker process.
+    May run in a worker process. Returns the group's key and the separate files.
     """
-    packed = group.children[0].files
-    with StatesReader(store) as states_reader, FrequencyReader(states_reader, packed) as frequency_reader:
-        row_count, states = read_states(states_reader, packed, spec)
+    segment = group.children[0].files
+    with StatesReader(store) as states_reader, FrequencyReader(states_reader, segment) as frequency_reader:
+        row_count, states = read_states(states_reader, segment, spec)
         with ProfileWriter(store, group.folder, spec, row_count) as writer:
             columns = zip(_finalize(spec, states), spec.leaves, decode_histograms(states), strict=True)
             for row, (_, policy), histogram in columns:
@@ -160,18 +156,18 @@ def _unpack(store: ObjectStore, spec: ProfileSpec, group: Group) -> tuple[str, P
     return group.key, writer.files
 
 
-def _merge_trees(context: MergeContext, groups: Sequence[Group]) -> tuple[dict[str, _Merged], list[NodeEntry]]:
+def _merge_trees(context: MergeContext, groups: Sequence[MergeGroup]) -> tuple[dict[str, _TaskResult], list[NodeEntry]]:
     """Merge each group along its tree. Return the results by group key, and all nodes below them.
 
-    Reusable nodes are not merged again. The rest is merged in rounds: one task merges a branch with few inputs, and
-    what is above waits for the next round.
+    Reusable nodes are not merged again. Other branches are merged in rounds: one task merges a branch with few inputs,
+    and the branches above wait for the next round.
     """
     engine = context.engine
     nodes: list[NodeEntry] = []
     roots = [plan_merge(context, group, nodes) for group in groups]
-    done: dict[str, _Merged] = {}
+    done: dict[str, _TaskResult] = {}
     columns = len(context.spec.leaves)
-    while waiting := [root for root in roots if isinstance(root, Merge)]:
+    while waiting := [root for root in roots if isinstance(root, TreeMerge)]:
         inputs = sum(root.weight for root in waiting)
         is_local = engine.merges_here(columns * inputs)
         max_inputs = inputs if is_local else max(_INPUTS_PER_TASK, inputs // (4 * engine.slots()))
@@ -190,17 +186,17 @@ def _merge_trees(context: MergeContext, groups: Sequence[Group]) -> tuple[dict[s
     return done, nodes
 
 
-def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: Merge) -> _Merged:
+def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
     """Merge a branch, and first everything below it. Runs in a worker process unless `is_local`."""
     nodes = NodeFiles(store, spec)
     with StatesReader(store) as reader:
-        row_count, states, names = merged_states(reader, spec, merge, nodes)
+        row_count, states, names = merge_node_states(reader, spec, merge, nodes)
     group = merge.group
     if group is None:
         nodes.add(node_id(merge.group_key, names), row_count, states)
         entries = nodes.finish()
         (files,) = (entry.files for entry in entries if entry.id == node_id(merge.group_key, names))
-        return _Merged(merge.number, files, entries)
+        return _TaskResult(merge.number, files, entries)
     entries = nodes.finish()
     rows = _finalize(spec, states)
     # Only the table's value counts contain which values are repeated.
@@ -209,16 +205,16 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: Merge) ->
         position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in counted_states
     }
     sums = _plan_sums(store, spec, group, counted) if group.has_value_counts else ()
-    if any(one.positions for one in sums) or (counted and not group.has_value_counts):
+    if any(part.positions for part in sums) or (counted and not group.has_value_counts):
         intermediate = (
-            _MergedStates(row_count, rows, decode_histograms(states))
+            MergedProfile(row_count, rows, decode_histograms(states))
             if is_local
             else write_states(store, group.folder, spec, row_count, states)
         )
-        return _Merged(merge.number, intermediate, entries, sums, {} if group.has_value_counts else counted)
-    histograms = decode_histograms(states)
-    files = write_profile(store, group.folder, spec, row_count, rows, histograms, (), states=group.is_merged_on)
-    return _Merged(merge.number, files, entries)
+        return _TaskResult(merge.number, intermediate, entries, sums, {} if group.has_value_counts else counted)
+    profile = MergedProfile(row_count, rows, decode_histograms(states))
+    files = write_profile(store, group.folder, spec, profile, states=group.is_merged_on)
+    return _TaskResult(merge.number, files, entries)
 
 
 def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
@@ -231,7 +227,7 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 
 
 def _plan_sums(
-    store: ObjectStore, spec: ProfileSpec, group: Group, distinct_counts: Mapping[int, int]
+    store: ObjectStore, spec: ProfileSpec, group: MergeGroup, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
     """Return the sums of a group's value counts: updates of the previous result where that reads less, else full sums.
 
@@ -257,7 +253,7 @@ def _plan_sums(
         stored_counts = {
             position: frequency_reader.row_count(field_id)
             for position in distinct_counts
-            if (field_id := spec.leaves[position][0].field_id) in frequency_reader.listed
+            if (field_id := spec.leaves[position][0].field_id) in frequency_reader.columns
             or spec.column_of_leaf[field_id] in previous.missing_columns
         }
     # A profile has at most as many values of a column as it has rows, and as there are in all.
@@ -290,17 +286,15 @@ def _sum_cost(children: Sequence[Child], max_values: npt.NDArray[np.int64]) -> i
 
 def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple[str, ProfileFiles]:
     """Write a merged profile with the results of its summed value counts. May run in a worker process."""
-    merged, summaries, group = task.files, task.summed.facts, task.group
+    merged, summaries, group = task.files, task.summed.summaries, task.group
     if isinstance(merged, ProfileFiles):
         with StatesReader(store) as reader:
             row_count, states = read_states(reader, merged, spec)
-        merged = _MergedStates(row_count, _finalize(spec, states), decode_histograms(states))
+        merged = MergedProfile(row_count, _finalize(spec, states), decode_histograms(states))
     rows = [
         apply_summary(row, summaries[position]) if position in summaries else row
         for position, row in enumerate(merged.rows)
     ]
     frequencies = tuple(name for _, name in task.summed.files)
-    files = write_profile(
-        store, group.folder, spec, merged.row_count, rows, merged.histograms, frequencies, states=group.is_merged_on
-    )
-    return group.key, files
+    profile = MergedProfile(merged.row_count, rows, merged.histograms, frequencies)
+    return group.key, write_profile(store, group.folder, spec, profile, states=group.is_merged_on)

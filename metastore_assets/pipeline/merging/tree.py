@@ -27,18 +27,18 @@ class Branch(Generic[Item]):
 
 
 def levels(root: Branch[Item]) -> list[list[Branch[Item]]]:
-    """Return the branches below the root by height: first those with children only."""
-    found: list[list[Branch[Item]]] = []
+    """Return the branches below the root in lists by increasing height: the first list has the lowest branches."""
+    by_height: list[list[Branch[Item]]] = []
 
     def height(branch: Branch[Item]) -> int:
-        own = max((height(part) + 1 for part in branch.parts if isinstance(part, Branch)), default=0)
+        result = max((height(part) + 1 for part in branch.parts if isinstance(part, Branch)), default=0)
         if branch is not root:
-            found.extend([] for _ in range(len(found), own + 1))
-            found[own].append(branch)
-        return own
+            by_height.extend([] for _ in range(len(by_height), result + 1))
+            by_height[result].append(branch)
+        return result
 
     height(root)
-    return found
+    return by_height
 
 
 def key_position(key: str) -> int:
@@ -55,14 +55,16 @@ def merge_tree(children: Sequence[tuple[int, Item]], fan_in: int) -> Branch[Item
     return _branch(sorted(children, key=lambda child: child[0]), _BITS, fan_in.bit_length() - 1, fan_in)
 
 
-def _branch(children: Sequence[tuple[int, Item]], left: int, bits: int, fan_in: int) -> Branch[Item]:
-    """Return the branch of sorted children that differ only in the last `left` bits."""
-    if len(children) <= fan_in or not left:
+def _branch(children: Sequence[tuple[int, Item]], low_bits: int, bits: int, fan_in: int) -> Branch[Item]:
+    """Return the branch of sorted children whose positions differ only in the last `low_bits` bits."""
+    if len(children) <= fan_in or not low_bits:
         return Branch(tuple(child for _, child in children))
-    left = max(0, left - bits)
+    low_bits = max(0, low_bits - bits)
     parts: dict[int, list[tuple[int, Item]]] = {}
     for child in children:
-        parts.setdefault(child[0] >> left, []).append(child)
+        parts.setdefault(child[0] >> low_bits, []).append(child)
     if len(parts) == 1:
-        return _branch(children, left, bits, fan_in)
-    return Branch(tuple(own[0][1] if len(own) == 1 else _branch(own, left, bits, fan_in) for own in parts.values()))
+        return _branch(children, low_bits, bits, fan_in)
+    return Branch(
+        tuple(part[0][1] if len(part) == 1 else _branch(part, low_bits, bits, fan_in) for part in parts.values())
+    )

@@ -1,1 +1,1 @@
-"""The files of profiles: writing and reading them, and the states that follow from what is stored."""
+"""The files of profiles: writing them, reading them, and deriving states from stored value counts."""

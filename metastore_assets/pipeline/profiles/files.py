@@ -1,4 +1,4 @@
-"""Writing the files of one profile, column by column. `stored` reads them."""
+"""Writing of the files of one profile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_writer import (
     ROW_COUNT,
+    StatesContent,
     StatesWriter,
     is_derivable,
     value_encoding,
@@ -36,10 +37,23 @@ from metastore_assets.store.objects import MinimalParquet, ObjectStore
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 
 COLUMNS = "metastore.columns"
-"""Key of the file metadata of `statistics` with path and field id of every row: see `encode_columns`."""
+"""Key of the file metadata of `statistics` with path and field id of every row, as `encode_columns` encodes them."""
 _ROWS_PER_GROUP = 256
 _FEW_ROWS = 32
 """Statistics of at most this many columns are no larger with LZ4, and read three times as fast (measured)."""
+
+
+@dataclass(frozen=True)
+class MergedProfile:
+    """The statistics and histograms of a profile in memory; its value counts are in files."""
+
+    row_count: int
+    rows: Sequence[ColumnStatistics]
+    """The statistics of the columns, in table order."""
+    histograms: Sequence[Histogram | None]
+    """The histograms of the same columns."""
+    frequencies: tuple[str, ...] = ()
+    """Paths of the files with the value counts; empty if the profile has none."""
 
 
 class FrequencyWriter:
@@ -53,7 +67,13 @@ class FrequencyWriter:
         self._writer = SectionWriter(store, self.path, schema, SectionOptions(encodings))
 
     def add(self, path: str, field_id: str, frequencies: Frequencies) -> None:
-        """Append the value counts of one column."""
+        """Append the section of one column.
+
+        Args:
+            path: Path of the column.
+            field_id: Field id of the column, which names the section.
+            frequencies: Its value counts.
+        """
         self._writer.write_section(field_id, build_frequencies_table(path, frequencies, self._union))
 
     def __enter__(self) -> FrequencyWriter:
@@ -67,7 +87,10 @@ class FrequencyWriter:
 
 
 class ProfileWriter:
-    """Writes the files of one profile under unique names. A context manager; `files` is set when it ends."""
+    """Writes the files of one profile under unique names, column by column.
+
+    A context manager; `files` is set when it ends.
+    """
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int) -> None:
         self._store = store
@@ -101,94 +124,99 @@ class ProfileWriter:
         if kind is not None:
             return
         frequencies = () if self._frequencies is None else (self._frequencies.path,)
-        self.files = write_profile(
-            self._store, self._folder, self._spec, self._row_count, self._statistics, self._histograms, frequencies
-        )
+        profile = MergedProfile(self._row_count, self._statistics, self._histograms, frequencies)
+        self.files = write_profile(self._store, self._folder, self._spec, profile)
 
 
 def write_profile(
-    store: ObjectStore,
-    folder: str,
-    spec: ProfileSpec,
-    row_count: int,
-    statistics: Sequence[ColumnStatistics],
-    histograms: Sequence[Histogram | None],
-    frequencies: tuple[str, ...],
-    *,
-    states: bool = True,
+    store: ObjectStore, folder: str, spec: ProfileSpec, profile: MergedProfile, *, states: bool = True
 ) -> ProfileFiles:
-    """Write the files of a profile without its value counts.
+    """Write the files of a profile, except its value counts, which are written already.
 
     Args:
         store: The table's folder.
         folder: Folder of the files.
         spec: The profile spec.
-        row_count: Number of rows of the profile.
-        statistics: The statistics of the columns, in table order.
-        histograms: The histograms of the columns.
-        frequencies: Paths of the files with value counts.
+        profile: The profile.
         states: Whether states are written, because the profile will be merged. Else only quantile sketches are.
     """
     name = f"{folder}/{uuid.uuid4().hex}"
-    shown = {
-        row.column: shown_histogram(histogram, row)
-        for row, histogram in zip(statistics, histograms, strict=True)
-        if histogram is not None
-    }
-    path = write_statistics(store, f"{name}.statistics.parquet", row_count, statistics)
-    files = ProfileFiles(path, f"{name}.histograms.parquet" if shown else "", frequencies)
+    pairs = list(zip(profile.rows, profile.histograms, strict=True))
+    shown = {row.column: shown_histogram(histogram, row) for row, histogram in pairs if histogram is not None}
+    path = write_statistics(store, f"{name}.statistics.parquet", profile.row_count, profile.rows)
+    files = ProfileFiles(path, f"{name}.histograms.parquet" if shown else "", profile.frequencies)
     if shown:
         table = build_histograms_table(shown)
         encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown}
-        kinds = {path: value_encoding(own.type_class) for path, own in shown.items()}
-        encodings |= {f"{path}.minimum": encoding for path, encoding in kinds.items() if encoding}
+        types = {path: value_encoding(histogram.type_class) for path, histogram in shown.items()}
+        encodings |= {f"{path}.minimum": encoding for path, encoding in types.items() if encoding}
         with store.parquet_writer(files.histograms, table.schema, minimal=MinimalParquet(encodings)) as output:
             output.write_table(table)
     # Without value counts, a profile has nothing that states could be derived from.
-    implied = bool(frequencies)
+    strip = bool(profile.frequencies)
     if states:
-        kept = list(zip(statistics, histograms, strict=True))
-        nothing = ((implied and is_derivable(row)) or not row.value_count or not _merges(row) for row in statistics)
+        stateless = ((strip and is_derivable(row)) or not row.value_count or not _has_states(row) for row, _ in pairs)
     else:
-        estimated = (row for row in statistics if row.percentiles_guarantee == "estimate")
-        kept = [(replace(row, distinct_sketch=None), None) for row in estimated]
-        nothing = (row.quantile_sketch is None for row, _ in kept)
-    if all(nothing):
+        pairs = [
+            (replace(row, distinct_sketch=None), None) for row, _ in pairs if row.percentiles_guarantee == "estimate"
+        ]
+        stateless = (row.quantile_sketch is None for row, _ in pairs)
+    if all(stateless):
         return files
-    with StatesWriter(store, folder, value_union(spec), lists=False) as writer:
-        writer.begin(row_count)
-        for row, histogram in kept:
-            writer.add(row, histogram, None, implied=implied and states)
-    (packed,) = writer.files
-    return replace(packed, statistics=files.statistics, histograms=files.histograms, frequencies=files.frequencies)
+    with StatesWriter(store, folder, StatesContent(value_union(spec))) as writer:
+        writer.begin(profile.row_count)
+        for row, histogram in pairs:
+            writer.add(ColumnProfile(row, None, histogram), strip=strip and states)
+    (states_files,) = writer.files
+    return replace(
+        states_files, statistics=files.statistics, histograms=files.histograms, frequencies=files.frequencies
+    )
 
 
-def _merges(row: ColumnStatistics) -> bool:
-    """Return whether a column with values has states."""
+def _has_states(row: ColumnStatistics) -> bool:
+    """Return whether a column with values has states to store."""
     return row.type_class is not None or row.distinct_sketch is not None
 
 
 def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: Sequence[ColumnStatistics]) -> str:
-    """Write one `statistics` file. Return its path."""
+    """Write one `statistics` file.
+
+    Args:
+        store: The table's folder.
+        path: Path of the file.
+        row_count: Number of rows that the profile describes, stored in the file's metadata.
+        statistics: The statistics of the columns, in table order.
+
+    Returns:
+        The path of the file.
+    """
     table = build_statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
-    minimal = MinimalParquet(zstd_columns=() if table.num_rows <= _FEW_ROWS else None)
-    with store.parquet_writer(path, table.schema, minimal=minimal) as writer:
+    encoding = MinimalParquet(zstd_columns=() if table.num_rows <= _FEW_ROWS else None)
+    with store.parquet_writer(path, table.schema, minimal=encoding) as writer:
         writer.write_table(table, _ROWS_PER_GROUP)
     return path
 
 
 def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
-    """Return paths and field ids of columns as JSON, deflated, in base 64."""
+    """Return a text of (path, field id) pairs: JSON, compressed by zlib, in base 64."""
     return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
 
 
 def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
-    """Write merged states, which only merges read, to one file."""
-    if not states.num_rows:  # a table without columns, whose rows are counted all the same
-        return write_profile(store, folder, spec, row_count, (), (), ())
-    with StatesWriter(store, folder, value_union(spec), lists=False) as writer:
+    """Write merged states, which only merges read, to one file.
+
+    Args:
+        store: The table's folder.
+        folder: Folder of the file.
+        spec: The profile spec.
+        row_count: Number of rows that the states describe.
+        states: The states, with a row for each column.
+    """
+    if not states.num_rows:  # A table without columns has no states, but a number of rows.
+        return write_profile(store, folder, spec, MergedProfile(row_count, (), ()))
+    with StatesWriter(store, folder, StatesContent(value_union(spec))) as writer:
         writer.begin(row_count)
         writer.add_table(states)
     (files,) = writer.files
@@ -196,6 +224,11 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """Return a histogram for people, with no more bins than the column has values."""
-    most = max(2, row.value_count if row.distinct_count is None else row.distinct_count)
-    return histogram if len(histogram) <= most else histogram.rebin(most)
+    """Return the histogram that people read: with no more bins than the column has distinct values, but at least 2.
+
+    Args:
+        histogram: The histogram of the column.
+        row: The statistics of the column.
+    """
+    max_bins = max(2, row.value_count if row.distinct_count is None else row.distinct_count)
+    return histogram if len(histogram) <= max_bins else histogram.rebin(max_bins)

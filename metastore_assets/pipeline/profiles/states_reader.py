@@ -1,4 +1,4 @@
-"""Reading profiles from states files. Each file is opened once, and row groups that profiles share are read once."""
+"""Reading of profiles from states files. Files stay open, and row groups that profiles share are cached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
-from metastore_assets.pipeline.profiles.states_writer import LISTS, MEMBERSHIP, PRINTS, SECTION
+from metastore_assets.pipeline.profiles.states_writer import (
+    FINGERPRINT_COLUMNS,
+    SECTION_COLUMNS,
+    VALUE_COUNT_COLUMNS,
+    VALUE_FILTER_COLUMN,
+)
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.union import unpack_values
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     from metastore_assets.store.parquet import ParquetObject
 
 _OPEN_FILES = 64
-_KEPT_BYTES = 64 << 20
+_CACHED_BYTES = 64 << 20
 """Most bytes of cached row groups."""
 
 
@@ -36,63 +41,67 @@ class StatesReader:
         self._bytes = 0
 
     def read(self, files: ProfileFiles, names: Sequence[str]) -> tuple[int, pa.Table]:
-        """Return the row count of a profile, and some columns of its states."""
+        """Return the row count of a profile, and the columns of its states with these names."""
         with corruption_guard(self.store, files.states):
             if files.sections == 1:
                 metadata = self._open(files.states).file.metadata
                 pieces = [(group, 0, metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)]
             else:
                 pieces = self._section(files).pieces
+            row_count = SECTION_COLUMNS[1]
             parts = [
-                self._group(files.states, group, (SECTION[1], *names)).slice(start, count)
+                self._group(files.states, group, (row_count, *names)).slice(start, count)
                 for group, start, count in pieces
             ]
             table = pa.concat_tables(parts)
-            return table[SECTION[1]][0].as_py(), table.drop_columns([SECTION[1]])
+            return table[row_count][0].as_py(), table.drop_columns([row_count])
 
-    def listed(self, files: ProfileFiles) -> frozenset[str]:
+    def enumerated_columns(self, files: ProfileFiles) -> frozenset[str]:
         """Return the field ids of the enumerated columns of a profile in a multi-profile file."""
         with corruption_guard(self.store, files.states):
-            return frozenset(self._section(files).lists)
+            return frozenset(self._section(files).value_counts)
 
-    def read_list(self, files: ProfileFiles, field_id: str) -> Frequencies | None:
+    def read_value_counts(self, files: ProfileFiles, field_id: str) -> Frequencies | None:
         """Return the value counts of a column of a profile in a multi-profile file; None if it is not enumerated."""
         with corruption_guard(self.store, files.states):
-            place = self._section(files).lists.get(field_id)
-            if place is None:
+            position = self._section(files).value_counts.get(field_id)
+            if position is None:
                 return None
-            group, at = place
-            return list_at(self._group(files.states, group, LISTS), at)
+            group, row = position
+            return value_counts_at(self._group(files.states, group, VALUE_COUNT_COLUMNS), row)
 
     def read_fingerprints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
         """Return the fingerprints of a column of a profile in a multi-profile file; None if it has none."""
         with corruption_guard(self.store, files.states):
-            place = self._section(files).prints.get(field_id)
-            if place is None:
+            position = self._section(files).fingerprints.get(field_id)
+            if position is None:
                 return None
-            group, at = place
-            columns = (self._group(files.states, group, PRINTS)[name].chunk(0) for name in PRINTS)
-            prints, counts = (own.values.slice(own.offsets[at].as_py(), len(own[at])).to_numpy() for own in columns)
-            return FingerprintCounts(prints, counts)
+            group, row = position
+            table = self._group(files.states, group, FINGERPRINT_COLUMNS)
+            lists = (table[name].chunk(0) for name in FINGERPRINT_COLUMNS)
+            fingerprints, counts = (
+                array.values.slice(array.offsets[row].as_py(), len(array[row])).to_numpy() for array in lists
+            )
+            return FingerprintCounts(fingerprints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """Return the class of the values of a column and its value filter; None if it has none."""
+        """Return the name of the class of a column's values, and its stored value filter; None if it has none."""
         with corruption_guard(self.store, files.states):
-            place = self._section(files).filters.get(field_id)
-            if place is None:
+            position = self._section(files).value_filters.get(field_id)
+            if position is None:
                 return None
-            group, at = place
-            table = self._group(files.states, group, (MEMBERSHIP, "type_class"))
-            cls, own = table["type_class"][at].as_py(), table[MEMBERSHIP][at].as_py()
-            return None if own is None or cls is None else (cls, own)
+            group, row = position
+            table = self._group(files.states, group, (VALUE_FILTER_COLUMN, "type_class"))
+            class_name, value_filter = table["type_class"][row].as_py(), table[VALUE_FILTER_COLUMN][row].as_py()
+            return None if value_filter is None or class_name is None else (class_name, value_filter)
 
     def schema(self, path: str) -> pa.Schema:
-        """Return the columns of a file."""
+        """Return the schema of a states file."""
         with corruption_guard(self.store, path):
             return self._open(path).file.schema_arrow
 
     def group_tables(self, path: str) -> Iterator[pa.Table]:
-        """Yield the row groups of a file."""
+        """Yield the row groups of a states file, each as a table."""
         with corruption_guard(self.store, path):
             file = self._open(path).file
             for group in range(file.metadata.num_row_groups):
@@ -102,17 +111,17 @@ class StatesReader:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for own in self._files.values():
-            own.file.close()
+        for opened in self._files.values():
+            opened.file.close()
         self._files.clear()
         self._groups.clear()
         self._bytes = 0
 
     def _section(self, files: ProfileFiles) -> _Section:
-        own = self._open(files.states)
-        if not own.sections:
-            own.sections.update(_sections(own.file))
-        return own.sections[files.section]
+        opened = self._open(files.states)
+        if not opened.sections:
+            opened.sections.update(_sections(opened.file))
+        return opened.sections[files.section]
 
     def _open(self, path: str) -> _File:
         if path not in self._files:
@@ -128,21 +137,21 @@ class StatesReader:
             table = self._open(path).file.read_row_group(group, columns=list(names)).select(list(names))
             self._groups[key] = table = table.combine_chunks()
             self._bytes += table.nbytes
-            while self._bytes > _KEPT_BYTES and len(self._groups) > 1:
+            while self._bytes > _CACHED_BYTES and len(self._groups) > 1:
                 self._bytes -= self._groups.popitem(last=False)[1].nbytes
         self._groups.move_to_end(key)
         return self._groups[key]
 
 
-def list_at(table: pa.Table, at: int) -> Frequencies:
-    """Return the value counts in a row of a table with the columns `LISTS`, each in one chunk."""
-    values, counts = (table[name].chunk(0) for name in LISTS)
-    start, stop = values.offsets[at].as_py(), values.offsets[at + 1].as_py()
+def value_counts_at(table: pa.Table, row: int) -> Frequencies:
+    """Return the value counts in a row of a table with `VALUE_COUNT_COLUMNS`, each in one chunk."""
+    values, counts = (table[name].chunk(0) for name in VALUE_COUNT_COLUMNS)
+    start, stop = values.offsets[row].as_py(), values.offsets[row + 1].as_py()
     if start == stop:
         return EMPTY
-    own = unpack_values(values.values.slice(start, stop - start))
-    start, stop = counts.offsets[at].as_py(), counts.offsets[at + 1].as_py()
-    return Frequencies(own, counts.values.slice(start, stop - start))
+    unpacked = unpack_values(values.values.slice(start, stop - start))
+    start, stop = counts.offsets[row].as_py(), counts.offsets[row + 1].as_py()
+    return Frequencies(unpacked, counts.values.slice(start, stop - start))
 
 
 @contextmanager
@@ -161,45 +170,51 @@ def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
 
 @dataclass
 class _Section:
+    """Where the rows of one profile are in a states file."""
+
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
-    """Row group, first row in it, number of rows."""
-    lists: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Row group, first row in the row group, number of rows."""
+    value_counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By field id of enumerated columns, the row group and the row in it."""
-    prints: dict[str, tuple[int, int]] = field(default_factory=dict)
+    fingerprints: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By field id of fingerprinted columns, the row group and the row in it."""
-    filters: dict[str, tuple[int, int]] = field(default_factory=dict)
+    value_filters: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By field id of columns that may have a value filter, the row group and the row in it."""
 
 
 @dataclass(frozen=True)
 class _File:
+    """An open states file, and the sections in it."""
+
     file: ParquetObject
     sections: dict[str, _Section]
     """By name; filled when the first one is read."""
 
 
 def _sections(file: ParquetObject) -> dict[str, _Section]:
-    has_lists, has_prints = (names[0] in file.schema_arrow.names for names in (LISTS, PRINTS))
-    has_filters = MEMBERSHIP in file.schema_arrow.names
-    names = [SECTION[0], *(("field_id", "frequencies") if has_lists else ())]
-    table = file.read(columns=names)
-    own, *columns = [table[name].to_pylist() for name in names]
-    found: dict[str, _Section] = {}
+    """Return the sections of a states file by name."""
+    columns = file.schema_arrow.names
+    has_value_counts, has_fingerprints = VALUE_COUNT_COLUMNS[0] in columns, FINGERPRINT_COLUMNS[0] in columns
+    has_filters = VALUE_FILTER_COLUMN in columns and has_value_counts
+    selected = [SECTION_COLUMNS[0], *(("field_id", "frequencies") if has_value_counts else ())]
+    table = file.read(columns=selected)
+    names, *details = [table[name].to_pylist() for name in selected]
+    sections: dict[str, _Section] = {}
     first = 0
     for group in range(file.metadata.num_row_groups):
         last = first + file.metadata.row_group(group).num_rows
         for row in range(first, last):
-            section = found.setdefault(own[row], _Section())
-            if row > first and own[row - 1] == own[row]:
+            section = sections.setdefault(names[row], _Section())
+            if row > first and names[row - 1] == names[row]:
                 at, start, count = section.pieces[-1]
                 section.pieces[-1] = (at, start, count + 1)
             else:
                 section.pieces.append((group, row - first, 1))
-            if has_lists and columns[1][row] == "enumerated":
-                section.lists[columns[0][row]] = (group, row - first)
-            if has_prints and columns[1][row] == "repeated":
-                section.prints[columns[0][row]] = (group, row - first)
-            if has_filters and has_lists:
-                section.filters[columns[0][row]] = (group, row - first)
+            if has_value_counts and details[1][row] == "enumerated":
+                section.value_counts[details[0][row]] = (group, row - first)
+            if has_fingerprints and details[1][row] == "repeated":
+                section.fingerprints[details[0][row]] = (group, row - first)
+            if has_filters:
+                section.value_filters[details[0][row]] = (group, row - first)
         first = last
-    return found
+    return sections

@@ -1,4 +1,4 @@
-"""Writing states files, which merges read: one or many profiles per file. Those of fragments also have value counts.
+"""Writing of states files, which merges read: one or many profiles per file. Those of fragments also have value counts.
 
 A file consists of sections, one per profile, with a row per column. Sections share row groups, so that many small
 profiles take little space. A column with few values has value counts alone: its states are derived from them. A column
@@ -8,7 +8,7 @@ with many values has a row group to itself, which merges need not read.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -20,7 +20,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles
@@ -29,27 +29,28 @@ from metastore_assets.values.types import TypeClass, class_named, classes_of
 
 ROW_COUNT = "metastore.row_count"
 """Key of the file metadata of `statistics` with the number of rows that the profile describes."""
-SHORT_LIST = 4096
+MAX_DERIVABLE_VALUES = 4096
 """Most values of value counts that are stored without the states that are derived from them."""
-SECTION = ("section", "row_count")
+SECTION_COLUMNS = ("section", "row_count")
 """Columns of every row: the name of its section, and the number of rows that the profile describes."""
-LISTS = ("enumerated_values", "enumerated_counts")
-"""Columns with the value counts of enumerated columns."""
-PRINTS = ("fingerprints", "fingerprint_counts")
-"""Columns with ascending fingerprints of values, and the number of rows of each."""
-MEMBERSHIP = "value_filter"
-"""Column with value filters."""
+VALUE_COUNT_COLUMNS = ("enumerated_values", "enumerated_counts")
+"""Columns with the ascending values of an enumerated column, and the frequency of each."""
+FINGERPRINT_COLUMNS = ("fingerprints", "fingerprint_counts")
+"""Columns with the ascending fingerprints of a column's values, and the number of rows of each."""
+VALUE_FILTER_COLUMN = "value_filter"
+"""Column with the value filter of a column."""
 _SKETCHES = [name for name, type_ in SKETCH_COLUMNS.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
-_LONG = ("multiset_hash", *_SKETCHES, *LISTS, *PRINTS, MEMBERSHIP)
+_LONG_COLUMNS = ("multiset_hash", *_SKETCHES, *VALUE_COUNT_COLUMNS, *FINGERPRINT_COLUMNS, VALUE_FILTER_COLUMN)
 """Columns with many bytes per row; the others have a number or a short text."""
 _GROUP_VALUES = 1 << 14
+"""Number of values that ends a row group, at about 200 KB: reading one small profile reads its whole row group."""
 _GROUP_ROWS = 256
-"""Where a row group ends: at about 200 KB, because reading one small profile reads its whole row group."""
+"""Number of rows that ends a row group, for the same reason."""
 
 
 def is_derivable(row: ColumnStatistics) -> bool:
     """Return whether the states of a column are derived from its value counts, so that they are not stored."""
-    return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= SHORT_LIST
+    return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= MAX_DERIVABLE_VALUES
 
 
 def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
@@ -69,31 +70,48 @@ def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
 
 
 def value_union(spec: ProfileSpec) -> pa.StructType:
-    """The typed union of all classes that a profile of that profile spec has values of."""
+    """Return the Arrow type that can store any value of the columns of a spec: a struct with a field per type class."""
     return union_type(classes_of(leaf.type for leaf, _ in spec.leaves))
 
 
-def has_fingerprints(spec: ProfileSpec) -> bool:
-    """Return whether profiles of a spec may have fingerprints."""
-    return any(policy.frequencies == "repeated" and not policy.has_all_values for _, policy in spec.leaves)
+@dataclass(frozen=True)
+class StatesContent:
+    """What a states file stores besides the states of columns."""
 
+    union: pa.StructType
+    """The Arrow type of values, see `value_union`."""
+    value_counts: bool = False
+    fingerprints: bool = False
+    value_filters: bool = False
 
-def has_value_filters(spec: ProfileSpec) -> bool:
-    """Return whether profiles of a spec may have value filters."""
-    return any(policy.has_value_filter for _, policy in spec.leaves)
+    @classmethod
+    def of_fragments(cls, spec: ProfileSpec) -> StatesContent:
+        """Return the content of a file with fragment profiles of a spec."""
+        policies = [policy for _, policy in spec.leaves]
+        return cls(
+            value_union(spec),
+            value_counts=True,
+            fingerprints=any(policy.frequencies == "repeated" and not policy.has_all_values for policy in policies),
+            value_filters=any(policy.has_value_filter for policy in policies),
+        )
 
+    @property
+    def is_states_only(self) -> bool:
+        """Whether the file stores data that separate files of a profile cannot."""
+        return self.fingerprints or self.value_filters
 
-def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False, filters: bool = False) -> pa.Schema:
-    """Return the columns of a states file."""
-    fields = [pa.field(name, type_) for name, type_ in zip(SECTION, (pa.string(), pa.int64()), strict=True)]
-    fields += build_states_table([], [], union).schema
-    if lists:
-        fields += [pa.field(name, pa.list_(own)) for name, own in zip(LISTS, (union, pa.int64()), strict=True)]
-    if prints:
-        fields += [pa.field(name, pa.list_(pa.int64())) for name in PRINTS]
-    if filters:
-        fields.append(pa.field(MEMBERSHIP, pa.binary()))
-    return pa.schema(fields)
+    def schema(self) -> pa.Schema:
+        """Return the columns of the file."""
+        fields = [pa.field(name, type_) for name, type_ in zip(SECTION_COLUMNS, (pa.string(), pa.int64()), strict=True)]
+        fields += build_states_table([], [], self.union).schema
+        if self.value_counts:
+            types = (self.union, pa.int64())
+            fields += [pa.field(name, pa.list_(type_)) for name, type_ in zip(VALUE_COUNT_COLUMNS, types, strict=True)]
+        if self.fingerprints:
+            fields += [pa.field(name, pa.list_(pa.int64())) for name in FINGERPRINT_COLUMNS]
+        if self.value_filters:
+            fields.append(pa.field(VALUE_FILTER_COLUMN, pa.binary()))
+        return pa.schema(fields)
 
 
 class StatesWriter:
@@ -102,34 +120,31 @@ class StatesWriter:
     Buffers at most one row group.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        folder: str,
-        union: pa.StructType,
-        *,
-        lists: bool,
-        prints: bool = False,
-        filters: bool = False,
-    ) -> None:
-        self._union = union
+    def __init__(self, store: ObjectStore, folder: str, content: StatesContent) -> None:
+        self._content = content
         self.path = f"{folder}/{uuid.uuid4().hex}.states.parquet"
-        self._lists = lists
-        self._prints = prints
-        self._filters = filters
-        self._schema = states_schema(union, lists=lists, prints=prints, filters=filters)
+        self._schema = content.schema()
         self._store = store
         self._stack = ExitStack()
         self._sections: list[str] = []
         self._row_count = 0
-        self._columns: list[_Column] = []
+        self._columns: list[ColumnProfile] = []
         self._tables: list[pa.Table] = []
-        self._waiting = 0
+        self._table_rows = 0
         """Number of rows in `_tables`, which are not written yet."""
         self._values = 0
+        """Number of values in `_columns` and `_tables`, which are not written yet."""
 
     def begin(self, row_count: int, name: str = "") -> str:
-        """Begin the section of a profile with a number of rows. Return its name, which is new by default."""
+        """Begin the section of a profile; columns that are added from now on belong to it.
+
+        Args:
+            row_count: Number of rows that the profile describes.
+            name: Name of the section. By default a new unique name.
+
+        Returns:
+            The name of the section.
+        """
         self._end_section()
         self._sections.append(name or uuid.uuid4().hex[:16])
         self._row_count = row_count
@@ -140,95 +155,101 @@ class StatesWriter:
         """The profiles of the file, in the order of their sections."""
         return [ProfileFiles("", "", (), self.path, name, len(self._sections)) for name in self._sections]
 
-    def add(
-        self,
-        row: ColumnStatistics,
-        histogram: Histogram | None,
-        frequencies: Frequencies | None,
-        prints: FingerprintCounts | None = None,
-        membership: bytes | None = None,
-        *,
-        implied: bool = True,
-    ) -> None:
-        """Append a column. Without `lists` the frequencies are left out, but what follows from them too: unless the
-        profile has no lists anywhere, and nothing is `implied` by them.
+    def add(self, profile: ColumnProfile, *, strip: bool = True) -> None:
+        """Append the profile of a column to the current section.
+
+        Args:
+            profile: The profile. Value counts, fingerprints and value filters are left out unless the file stores them.
+            strip: Whether states that are derivable from value counts are left out, because the value counts are
+                stored in this file or in other files of the profile.
         """
-        column = _Column(
-            row, histogram, frequencies if self._lists else None, prints if self._prints else None, membership
+        content = self._content
+        profile = replace(
+            profile,
+            frequencies=profile.frequencies if content.value_counts else None,
+            fingerprints=profile.fingerprints if content.fingerprints else None,
         )
-        if implied and is_derivable(row):
-            column = replace(column, row=strip_derivable(row), histogram=None)
-        size = sum(len(own) for own in (column.frequencies, column.prints) if own is not None)
-        size += len(membership or b"") // 2
-        if size > SHORT_LIST:
-            self._write(self._table([column]))
+        if strip and is_derivable(profile.statistics):
+            profile = replace(profile, statistics=strip_derivable(profile.statistics), histogram=None)
+        counts = (profile.frequencies, profile.fingerprints)
+        size = sum(len(part) for part in counts if part is not None) + len(profile.value_filter or b"") // 2
+        if size > MAX_DERIVABLE_VALUES:
+            self._write(self._table([profile]))
             return
-        self._columns.append(column)
+        self._columns.append(profile)
         self._values += size
-        if self._values >= _GROUP_VALUES or self._waiting + len(self._columns) >= _GROUP_ROWS:
+        if self._values >= _GROUP_VALUES or self._table_rows + len(self._columns) >= _GROUP_ROWS:
             self._flush()
 
     def add_table(self, table: pa.Table) -> None:
-        """Append rows of merged states, in the union of the file."""
-        for at, (name, value) in enumerate(zip(SECTION, (self._sections[-1], self._row_count), strict=True)):
+        """Append the rows of a table of merged states, in the union of the file, to the current section."""
+        for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
-        if self._lists:
-            for name in LISTS:
+        if self._content.value_counts:
+            for name in VALUE_COUNT_COLUMNS:
                 table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows with the names of sections that were begun, in the union of the file."""
+        """Append rows of another states file, in the union of this file; their sections must have begun."""
         self._end_section()
-        for name in PRINTS if self._prints and PRINTS[0] not in table.column_names else ():
-            table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
-        if self._filters and MEMBERSHIP not in table.column_names:
-            table = table.append_column(MEMBERSHIP, pa.nulls(table.num_rows, pa.binary()))
+        content = self._content
+        if content.fingerprints and FINGERPRINT_COLUMNS[0] not in table.column_names:
+            for name in FINGERPRINT_COLUMNS:
+                table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
+        if content.value_filters and VALUE_FILTER_COLUMN not in table.column_names:
+            table = table.append_column(VALUE_FILTER_COLUMN, pa.nulls(table.num_rows, pa.binary()))
         self._tables.append(table.cast(self._schema))
-        self._waiting += table.num_rows
-        if self._lists:
-            self._values += len(table[LISTS[1]].combine_chunks().flatten())
-        if self._prints:
-            self._values += len(table[PRINTS[0]].combine_chunks().flatten())
-        if self._filters:
-            self._values += table[MEMBERSHIP].nbytes // 2
-        if self._values >= _GROUP_VALUES or self._waiting >= _GROUP_ROWS:
+        self._table_rows += table.num_rows
+        if content.value_counts:
+            self._values += len(table[VALUE_COUNT_COLUMNS[1]].combine_chunks().flatten())
+        if content.fingerprints:
+            self._values += len(table[FINGERPRINT_COLUMNS[0]].combine_chunks().flatten())
+        if content.value_filters:
+            self._values += table[VALUE_FILTER_COLUMN].nbytes // 2
+        if self._values >= _GROUP_VALUES or self._table_rows >= _GROUP_ROWS:
             self._flush()
 
     def _end_section(self) -> None:
         """Build a table of the buffered columns, which belong to one section."""
         if self._columns:
             self._tables.append(self._table(self._columns))
-            self._waiting += len(self._columns)
+            self._table_rows += len(self._columns)
             self._columns = []
 
     def _flush(self) -> None:
         self._end_section()
         if self._tables:
             self._write(pa.concat_tables(self._tables))
-        self._tables, self._waiting, self._values = [], 0, 0
+        self._tables, self._table_rows, self._values = [], 0, 0
 
     def _write(self, table: pa.Table) -> None:
         self._writer.write_table(table, 2 * _GROUP_ROWS)
 
-    def _table(self, columns: Sequence[_Column]) -> pa.Table:
-        table = build_states_table([own.row for own in columns], [own.histogram for own in columns], self._union)
-        for at, (name, value) in enumerate(zip(SECTION, (self._sections[-1], self._row_count), strict=True)):
+    def _table(self, columns: Sequence[ColumnProfile]) -> pa.Table:
+        """Return the rows of columns of the current section."""
+        content = self._content
+        table = build_states_table(
+            [column.statistics for column in columns], [column.histogram for column in columns], content.union
+        )
+        for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
-        if self._lists:
-            arrays = _list_arrays([own.frequencies for own in columns], self._union)
-            for name, array in zip(LISTS, arrays, strict=True):
+        if content.value_counts:
+            arrays = _value_count_arrays([column.frequencies for column in columns], content.union)
+            for name, array in zip(VALUE_COUNT_COLUMNS, arrays, strict=True):
                 table = table.append_column(name, array)
-        if self._prints:
-            for name, array in zip(PRINTS, print_arrays([own.prints for own in columns]), strict=True):
+        if content.fingerprints:
+            arrays = fingerprint_arrays([column.fingerprints for column in columns])
+            for name, array in zip(FINGERPRINT_COLUMNS, arrays, strict=True):
                 table = table.append_column(name, array)
-        if self._filters:
-            table = table.append_column(MEMBERSHIP, pa.array([own.membership for own in columns], pa.binary()))
+        if content.value_filters:
+            filters = pa.array([column.value_filter for column in columns], pa.binary())
+            table = table.append_column(VALUE_FILTER_COLUMN, filters)
         return table.cast(self._schema)
 
     def __enter__(self) -> StatesWriter:
-        minimal = MinimalParquet(_encodings(self._schema), self._lists, zstd_columns=_LONG)
-        self._writer = self._stack.enter_context(self._store.parquet_writer(self.path, self._schema, minimal=minimal))
+        encoding = MinimalParquet(_encodings(self._schema), self._content.value_counts, zstd_columns=_LONG_COLUMNS)
+        self._writer = self._stack.enter_context(self._store.parquet_writer(self.path, self._schema, minimal=encoding))
         return self
 
     def __exit__(
@@ -255,41 +276,38 @@ def value_encoding(cls: TypeClass) -> str | None:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, str]:
-    encodings = {SECTION[1]: "DELTA_BINARY_PACKED"}
+    encodings = {SECTION_COLUMNS[1]: "DELTA_BINARY_PACKED"}
     for field in schema:
         if field.type == pa.list_(pa.int64()):
             encodings[f"{field.name}.list.element"] = "DELTA_BINARY_PACKED"
         elif field.type == pa.list_(pa.float64()):
             encodings[f"{field.name}.list.element"] = "BYTE_STREAM_SPLIT"
-        elif field.name == LISTS[0]:
+        elif field.name == VALUE_COUNT_COLUMNS[0]:
             encodings |= value_encodings(f"{field.name}.list.element", field.type.value_type)
     return encodings
 
 
-@dataclass(frozen=True)
-class _Column:
-    row: ColumnStatistics
-    histogram: Histogram | None
-    frequencies: Frequencies | None
-    prints: FingerprintCounts | None
-    membership: bytes | None = None
+def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
+    """Return the arrays of `FINGERPRINT_COLUMNS`, with one list per column; null for None."""
+    offsets, is_null = _offsets(columns)
+    present = [column for column in columns if column is not None]
+    parts = ([column.fingerprints for column in present], [column.counts for column in present])
+    arrays = [np.concatenate([np.zeros(0, np.int64), *part]) for part in parts]
+    return [pa.ListArray.from_arrays(offsets, pa.array(array), mask=is_null) for array in arrays]
 
 
-def print_arrays(prints: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
-    """The columns `PRINTS`."""
-    offsets = pa.array(np.cumsum([0, *(0 if own is None else len(own) for own in prints)], dtype=np.int32))
-    missing = pa.array([own is None for own in prints], pa.bool_())
-    held = [own for own in prints if own is not None]
-    parts = ([own.fingerprints for own in held], [own.counts for own in held])
-    arrays = [np.concatenate([np.zeros(0, np.int64), *own]) for own in parts]
-    return [pa.ListArray.from_arrays(offsets, pa.array(own), mask=missing) for own in arrays]
+def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
+    """Return the arrays of `VALUE_COUNT_COLUMNS`, with one list per column; null for None."""
+    offsets, is_null = _offsets(columns)
+    present = [column for column in columns if column is not None and len(column)]
+    packed = [pack_values(column.values, column.type_class, union) for column in present]
+    values = pa.concat_arrays([pa.nulls(0, union), *packed])
+    counts = pa.concat_arrays([pa.array([], pa.int64()), *(column.counts for column in present)])
+    return [pa.ListArray.from_arrays(offsets, array, mask=is_null) for array in (values, counts)]
 
 
-def _list_arrays(lists: Iterable[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
-    lists = list(lists)
-    held = [own for own in lists if own is not None and len(own)]
-    offsets = pa.array(np.cumsum([0, *(0 if own is None else len(own) for own in lists)], dtype=np.int32))
-    missing = pa.array([own is None for own in lists], pa.bool_())
-    values = pa.concat_arrays([pa.nulls(0, union), *(pack_values(own.values, own.type_class, union) for own in held)])
-    counts = pa.concat_arrays([pa.array([], pa.int64()), *(own.counts for own in held)])
-    return [pa.ListArray.from_arrays(offsets, own, mask=missing) for own in (values, counts)]
+def _offsets(columns: Sequence[Frequencies | FingerprintCounts | None]) -> tuple[pa.Array, pa.Array]:
+    """Return the offsets of lists with the entries of each column, and a mask of the columns that are None."""
+    lengths = [0 if column is None else len(column) for column in columns]
+    offsets = pa.array(np.cumsum([0, *lengths], dtype=np.int32))
+    return offsets, pa.array([column is None for column in columns], pa.bool_())

@@ -1,4 +1,4 @@
-"""Reading the files of profiles: sketches, value counts, statistics, histograms."""
+"""Reading of the files of profiles: sketches, value counts, statistics, histograms."""
 
 from __future__ import annotations
 
@@ -27,65 +27,89 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.values.types import class_named
 
-COUNTS = ("field_id", "type_class", "value_count", "distinct_count")
-"""Columns of `statistics`, or of states, with numbers of values."""
+COUNT_COLUMNS = ("field_id", "type_class", "value_count", "distinct_count")
+"""Columns of `statistics`, and of states, with numbers of values."""
 
 
 def read_sketches(
-    opened: StatesReader, files: ProfileFiles, leaves: Set[str]
+    states_reader: StatesReader, files: ProfileFiles, leaves: Set[str]
 ) -> dict[str, tuple[str | None, int, bytes | None]]:
-    """By field id of some columns: class of the values, how many there are, and the sketch of the distinct ones.
+    """Return (class of the values, number of values, sketch of the distinct values) of columns, by field id.
 
-    Raises CorruptionError.
+    Args:
+        states_reader: Reads the states files of the store.
+        files: The profile.
+        leaves: Field ids of the columns.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
     path = files.states or files.statistics
     names = ["field_id", "type_class", "value_count", "frequencies", *(["distinct_sketch"] if files.states else ())]
-    with corruption_guard(opened.store, path):
-        table = opened.read(files, names)[1] if files.states else opened.store.read_parquet(path, names)
+    with corruption_guard(states_reader.store, path):
+        table = states_reader.read(files, names)[1] if files.states else states_reader.store.read_parquet(path, names)
         columns = [table[name].to_pylist() for name in names]
     sketches = columns[4] if files.states else [None] * table.num_rows
     rows = [row for row in zip(*columns[:4], sketches, strict=True) if row[0] in leaves]
-    bare = {
-        field_id: cls
-        for field_id, cls, values, state, sketch in rows
-        if sketch is None and values and cls is not None and state == "enumerated"
+    derivable = {
+        field_id: class_name
+        for field_id, class_name, values, state, sketch in rows
+        if sketch is None and values and class_name is not None and state == "enumerated"
     }
-    lists = {
-        field_id: sum_value_counts(own)
-        for field_id, own in read_profile_value_counts(opened, files, list(bare)).items()
+    value_counts = read_profile_value_counts(states_reader, files, list(derivable))
+    derived = {
+        field_id: distinct_sketch(hash_values(frequencies.values, class_named(derivable[field_id]))[0])
+        for field_id, parts in value_counts.items()
+        if len(frequencies := sum_value_counts(parts))
     }
-    made = {
-        field_id: distinct_sketch(hash_values(own.values, class_named(bare[field_id]))[0])
-        for field_id, own in lists.items()
-        if len(own)
+    return {
+        field_id: (class_name, values, derived.get(field_id, sketch))
+        for field_id, class_name, values, _, sketch in rows
     }
-    return {field_id: (cls, values, made.get(field_id, sketch)) for field_id, cls, values, _, sketch in rows}
 
 
-def read_counts(opened: StatesReader, files: ProfileFiles) -> dict[str, tuple[str | None, int, int | None]]:
-    """By field id of all columns: class of the values, how many there are, and how many distinct ones if known.
+def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, tuple[str | None, int, int | None]]:
+    """Return (class of the values, number of values, number of distinct values or None) of all columns, by field id.
 
-    Raises CorruptionError.
+    Args:
+        states_reader: Reads the states files of the store.
+        files: The profile.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
-    path = files.states or files.statistics
-    with corruption_guard(opened.store, path):
-        table = opened.read(files, COUNTS)[1] if files.states else opened.store.read_parquet(path, COUNTS)
-        rows = zip(*(table[name].to_pylist() for name in COUNTS), strict=True)
-        return {field_id: (cls, values, distinct) for field_id, cls, values, distinct in rows}
+    path, store = files.states or files.statistics, states_reader.store
+    with corruption_guard(store, path):
+        table = states_reader.read(files, COUNT_COLUMNS)[1] if files.states else store.read_parquet(path, COUNT_COLUMNS)
+        rows = zip(*(table[name].to_pylist() for name in COUNT_COLUMNS), strict=True)
+        return {field_id: (class_name, values, distinct) for field_id, class_name, values, distinct in rows}
 
 
 def read_profile_value_counts(
-    opened: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
+    states_reader: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """Return the value counts of some enumerated columns with few values. Raise CorruptionError."""
+    """Return the value counts of enumerated columns with few values, by field id.
+
+    Args:
+        states_reader: Reads the states files of the store.
+        files: The profile.
+        field_ids: The columns.
+
+    Raises:
+        CorruptionError: A file is damaged.
+    """
     if not field_ids:
         return {}
-    with FrequencyReader(opened, files) as reader:
+    with FrequencyReader(states_reader, files) as reader:
         return reader.read_all(field_ids)
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """Read the statistics of a stored profile. Raises CorruptionError if the file is corrupt."""
+    """Return the row count of a stored profile, and its statistics by field id.
+
+    Raises:
+        CorruptionError: The file is damaged.
+    """
     with corruption_guard(store, files.statistics):
         table = store.read_parquet(files.statistics)
         row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
@@ -93,7 +117,11 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
-    """Return the histograms of a profile by the column paths of its spec. Raise CorruptionError."""
+    """Return the histograms of a stored profile, by the paths that columns had when the file was written.
+
+    Raises:
+        CorruptionError: The file is damaged.
+    """
     if not files.histograms:
         return {}
     with corruption_guard(store, files.histograms):
@@ -101,27 +129,29 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
 
 
 class FrequencyReader:
-    """Reads the value counts of one profile, from one or more files. Raises CorruptionError."""
+    """Reads the value counts of one profile. A context manager. Methods raise CorruptionError for damaged files."""
 
-    def __init__(self, opened: StatesReader, files: ProfileFiles) -> None:
-        self._opened = opened
-        self._store = store = opened.store
+    def __init__(self, states_reader: StatesReader, files: ProfileFiles) -> None:
+        self._states_reader = states_reader
+        self._store = store = states_reader.store
         self._stack = ExitStack()
         self._parts: list[tuple[str, SectionReader]] = []
-        self._packed = files if files.is_states_only and files.states else None
+        """The separate files with value counts, by path; empty for a profile in a multi-profile file."""
+        self._segment = files if files.is_states_only and files.states else None
+        """The profile, if it is in a multi-profile file."""
         with self._stack:
             for path in files.frequencies:
                 with corruption_guard(store, path):
                     self._parts.append((path, self._stack.enter_context(SectionReader(store, path))))
             self._stack = self._stack.pop_all()
-        own = opened.listed(self._packed) if self._packed else frozenset()
-        self.listed = own.union(name for _, part in self._parts for name in part.sections)
+        enumerated = states_reader.enumerated_columns(self._segment) if self._segment else frozenset()
+        self.columns = enumerated.union(name for _, part in self._parts for name in part.sections)
         """Field ids of the enumerated columns."""
 
     def read(self, field_id: str) -> Frequencies | None:
         """Return the value counts of a column; None if it is not enumerated."""
-        if self._packed is not None:
-            return self._opened.read_list(self._packed, field_id)
+        if self._segment is not None:
+            return self._states_reader.read_value_counts(self._segment, field_id)
         for path, part in self._parts:
             if field_id in part.sections:
                 with corruption_guard(self._store, path):
@@ -129,17 +159,21 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """Return the value counts of some enumerated columns with few values, unsorted, read at once."""
-        if self._packed is not None:
-            lists = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
-            return {field_id: [(own.values, own.counts)] for field_id, own in lists.items()}
+        """Return the unsorted value counts of enumerated columns with few values, by field id, with one read per file.
+
+        Args:
+            field_ids: The columns. Those that are not enumerated are ignored in separate files.
+        """
+        if self._segment is not None:
+            frequencies = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
+            return {field_id: [(column.values, column.counts)] for field_id, column in frequencies.items()}
         tables: dict[str, list[pa.Table]] = {}
         for path, part in self._parts:
             with corruption_guard(self._store, path):
-                own = part.read_sections([field_id for field_id in field_ids if field_id in part.sections])
-            for field_id, table in own.items():
+                sections = part.read_sections([field_id for field_id in field_ids if field_id in part.sections])
+            for field_id, table in sections.items():
                 tables.setdefault(field_id, []).append(table)
-        return {field_id: [parse_value_counts(part) for part in own] for field_id, own in tables.items()}
+        return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
     def row_count(self, field_id: str) -> int:
         """Return the number of distinct values of an enumerated column, for a profile with separate files."""

@@ -1,7 +1,7 @@
-"""Reading the states of profiles, for merging them; those that were not stored are derived from the lists of values.
+"""Reading of the states of profiles for merging. States that are not stored are derived from value counts.
 
-Profiles that are merged are read together: what several of them keep as short lists alone is derived once, from their
-lists together.
+Profiles that are merged are read together: a column that several of them store as value counts alone is derived once,
+from the sum of these value counts.
 """
 
 from __future__ import annotations
@@ -42,168 +42,193 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import type_text
 
-_TOGETHER = 1 << 16
-"""Most distinct values, of all profiles, of a column that is derived from their lists together."""
+_MAX_SHARED_VALUES = 1 << 16
+"""Most distinct values, in the sum over profiles, of a column that is derived once for several profiles."""
 
 
-def read_states(opened: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
-    """The row count of a profile, and its states: a row for each column of the spec, in the spec's union.
+def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
+    """Return the row count of a profile, and its states: a row for each column of the spec.
 
-    What follows from lists is derived from them; a column that the profile was made without is all null. Raises
-    CorruptionError.
+    States that are not stored are derived from value counts. A column that the profile does not have is all null.
+
+    Args:
+        states_reader: Reads the states files of the store.
+        files: The profile.
+        spec: The profile spec; its union is the type of the values.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
-    row_count, (table,) = read_together(opened, [files], spec)
+    row_count, (table,) = read_states_together(states_reader, [files], spec)
     return row_count, table
 
 
-def read_together(opened: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec) -> tuple[int, list[pa.Table]]:
-    """The row count of several profiles, and as many tables of states, whose merge is that of the profiles.
+def read_states_together(
+    states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
+) -> tuple[int, list[pa.Table]]:
+    """Return the total row count of several profiles, and one table of states for each; only their merge is meaningful.
 
-    Each is as of `read_states`, but for the columns that are derived once for several profiles: the first of these has
-    the values of all, and the others have nothing of them but their nulls. Raises CorruptionError.
+    Each table is like that of `read_states`, except for columns that are derived once for several profiles: the first
+    of these profiles has the values of all, and the others have only their nulls.
+
+    Args:
+        states_reader: Reads the states files of the store.
+        parts: The profiles.
+        spec: The profile spec; its union is the type of the values.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
-    profiles = [_Profile(opened, files, spec) for files in parts]
-    together = _together(profiles, spec)
+    profiles = [_StoredProfile(states_reader, files, spec) for files in parts]
+    shared = _shared_derivations(profiles, spec)
     tables = []
-    for at, own in enumerate(profiles):
+    for at, profile in enumerate(profiles):
         sources = {
             field_id: [profiles[number] for number in numbers]
-            for field_id, numbers in together.items()
+            for field_id, numbers in shared.items()
             if numbers[0] == at
         }
-        silent = {field_id for field_id, numbers in together.items() if at in numbers[1:]}
-        tables.append(own.states(spec, sources, silent))
-    return sum(own.row_count for own in profiles), tables
+        emptied = {field_id for field_id, numbers in shared.items() if at in numbers[1:]}
+        tables.append(profile.states(spec, sources, emptied))
+    return sum(profile.row_count for profile in profiles), tables
 
 
-def _together(profiles: Sequence[_Profile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """By field id of the columns that are derived for several profiles at once, the numbers of these profiles."""
-    found = {}
+def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
+    """Return by field id of columns that are derived once for several profiles, the numbers of these profiles."""
+    shared = {}
     for leaf, _ in spec.leaves:
-        numbers = [at for at, own in enumerate(profiles) if own.is_implied(leaf.field_id)]
-        held = [profiles[at].held[leaf.field_id] for at in numbers]
+        numbers = [number for number, profile in enumerate(profiles) if profile.is_derived(leaf.field_id)]
+        rows = [profiles[number].rows[leaf.field_id] for number in numbers]
         if (
-            len(held) > 1
-            and len({own.type_class for own in held}) == 1
-            and sum(own.distinct_count or 0 for own in held) <= _TOGETHER
+            len(rows) > 1
+            and len({row.type_class for row in rows}) == 1
+            and sum(row.distinct_count or 0 for row in rows) <= _MAX_SHARED_VALUES
         ):
-            found[leaf.field_id] = numbers
-    return found
+            shared[leaf.field_id] = numbers
+    return shared
 
 
-class _Profile:
-    """The stored states of a profile, and the value counts that the others are derived from."""
+class _StoredProfile:
+    """The stored states of a profile, and the value counts that the other states are derived from."""
 
-    def __init__(self, opened: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> None:
-        self._store = store = opened.store
+    def __init__(self, states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> None:
+        self._store = store = states_reader.store
         self._path = path = files.states or files.statistics
         self._union = union = value_union(spec)
         with corruption_guard(store, path):
-            read = (
-                opened.read(files, (*STATE_COLUMNS, *SKETCH_COLUMNS))
-                if files.states
-                else _without_sketches(store, path)
-            )
-            self.row_count, table = read
+            if files.states:
+                self.row_count, table = states_reader.read(files, (*STATE_COLUMNS, *SKETCH_COLUMNS))
+            else:
+                self.row_count, table = _read_without_sketches(store, path)
             for at, name in enumerate(STATE_COLUMNS):
                 if name in UNION_COLUMNS:
                     table = table.set_column(at, name, cast_to_union(table[name].combine_chunks(), union))
             schema = build_states_schema(union)
-            # A cast asks Arrow's kernels for each column, also where there is nothing to do.
+            # A cast calls Arrow's kernels for each column, even if no column changes.
             self._table = table if table.schema.equals(schema) else table.cast(schema)
-            held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
-            self._places = {own.field_id: at for at, own in enumerate(held)}
-        self.held = {own.field_id: own for own in held}
+            columns = (table[name].to_pylist() for name in _StoredRow._fields)
+            rows = [_StoredRow(*row) for row in zip(*columns, strict=True)]
+            self._positions = {row.field_id: at for at, row in enumerate(rows)}
+        self.rows = {row.field_id: row for row in rows}
         policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
-        wanted = [own for own in held if own.field_id in policies]
-        listed = [own.field_id for own in wanted if own.is_implied or own.lacks_states(policies[own.field_id])]
-        self._lists = read_profile_value_counts(opened, files, listed)
+        counted = [
+            row.field_id
+            for row in rows
+            if row.field_id in policies and (row.is_derived or row.lacks_user_states(policies[row.field_id]))
+        ]
+        self._value_counts = read_profile_value_counts(states_reader, files, counted)
 
-    def is_implied(self, field_id: str) -> bool:
-        """Whether states are derived from value counts, instead of stored."""
-        return field_id in self.held and self.held[field_id].is_implied
+    def is_derived(self, field_id: str) -> bool:
+        """Return whether states of a column are derived from value counts, instead of stored."""
+        return field_id in self.rows and self.rows[field_id].is_derived
 
-    def states(self, spec: ProfileSpec, together: Mapping[str, Sequence[_Profile]], silent: Set[str]) -> pa.Table:
-        """A row for each column of the spec: of some columns that of several profiles together, of which this is the
-        first; of the `silent` ones nothing but nulls."""
-        table = self._silenced(silent)
+    def states(self, spec: ProfileSpec, sources: Mapping[str, Sequence[_StoredProfile]], emptied: Set[str]) -> pa.Table:
+        """Return a table of states, with a row for each column of the spec.
+
+        Args:
+            spec: The profile spec.
+            sources: By field id, the profiles that a column is derived from, this one first; by default only this one.
+            emptied: Field ids of columns without their values, because another profile has these values.
+        """
+        table = self._without_values(emptied)
         order: list[int] = []
         added: list[tuple[ColumnStatistics, Histogram | None]] = []
         for leaf, policy in spec.leaves:
-            place = self._places.get(leaf.field_id)
-            if place is not None and (leaf.field_id in silent or self.held[leaf.field_id].is_whole(policy)):
-                order.append(place)
+            position = self._positions.get(leaf.field_id)
+            if position is not None and (leaf.field_id in emptied or self.rows[leaf.field_id].is_usable(policy)):
+                order.append(position)
                 continue
             order.append(table.num_rows + len(added))
-            if place is None:
+            if position is None:
                 added.append((profile_all_null(leaf, self.row_count, policy), None))
                 continue
-            if self.held[leaf.field_id].is_implied:
-                row, histogram = self._derived(leaf, policy, together.get(leaf.field_id, [self]))
+            if self.rows[leaf.field_id].is_derived:
+                row, histogram = self._derive(leaf, policy, sources.get(leaf.field_id, [self]))
             else:
-                row, histogram = self._stored(leaf, policy)
-            added.append((restrict_to_policy(row, policy), _limited(histogram, policy)))
+                row, histogram = self._read_stored(leaf, policy)
+            added.append((restrict_to_policy(row, policy), _limit_histogram(histogram, policy)))
         if added:
-            more = build_states_table([row for row, _ in added], [histogram for _, histogram in added], self._union)
-            table = pa.concat_tables([table, more])
+            rows, histograms = [row for row, _ in added], [histogram for _, histogram in added]
+            table = pa.concat_tables([table, build_states_table(rows, histograms, self._union)])
         if order != list(range(table.num_rows)):
             table = table.take(pa.array(order, pa.int64()))
         return combine_to_one_chunk(table)
 
-    def _silenced(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows, some of them as if the columns had no values."""
+    def _without_values(self, field_ids: Set[str]) -> pa.Table:
+        """Return the stored rows, in which the columns with these field ids have nulls but no values."""
         table = self._table
         if not field_ids:
             return table
-        silent = pc.is_in(table["field_id"], pa.array(sorted(field_ids), pa.string()))
-        # Nulls are a part of fingerprints.
-        of_nulls = [
-            multiset_hash_of_nulls(own.null_count) if own.field_id in field_ids else None for own in self.held.values()
+        is_emptied = pc.is_in(table["field_id"], pa.array(sorted(field_ids), pa.string()))
+        # The multiset hash of a column covers its nulls.
+        null_hashes = [
+            multiset_hash_of_nulls(row.null_count) if row.field_id in field_ids else None for row in self.rows.values()
         ]
-        for name, nothing in (
+        for name, replacement in (
             ("value_count", pa.scalar(0, pa.int64())),
-            ("multiset_hash", pa.array(of_nulls, pa.binary())),
+            ("multiset_hash", pa.array(null_hashes, pa.binary())),
         ):
             at = table.schema.get_field_index(name)
-            table = table.set_column(at, table.schema.field(at), pc.if_else(silent, nothing, table[name]))
+            column = pc.if_else(is_emptied, replacement, table[name])
+            table = table.set_column(at, table.schema.field(at), column)
         return table
 
-    def _derived(
-        self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_Profile]
+    def _derive(
+        self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_StoredProfile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
-        """Derive statistics from the value counts of several profiles, this one first; nulls are its own."""
-        held = [own.held[leaf.field_id] for own in profiles]
-        assert held[0].type_class is not None
-        frequencies = sum_value_counts([rows for own in profiles for rows in own._lists.get(leaf.field_id, ())])
-        row, histogram = profile_frequencies(leaf, policy, held[0].type_class, held[0].null_count, frequencies)
-        distinct = [own.distinct_count or 0 for own in held]
-        is_sound = max(distinct) <= (row.distinct_count or 0) <= sum(distinct)
-        if not is_sound or row.value_count != sum(own.value_count for own in held):
-            paths = ", ".join(own._store.uri(own._path) for own in profiles)
-            values = sum(own.value_count for own in held)
+        """Derive the statistics of a column from the value counts of several profiles, and the nulls of the first."""
+        rows = [profile.rows[leaf.field_id] for profile in profiles]
+        class_name = rows[0].type_class
+        assert class_name is not None
+        parts = [part for profile in profiles for part in profile._value_counts.get(leaf.field_id, ())]
+        row, histogram = profile_frequencies(leaf, policy, class_name, rows[0].null_count, sum_value_counts(parts))
+        distinct = [stored.distinct_count or 0 for stored in rows]
+        values = sum(stored.value_count for stored in rows)
+        if not max(distinct) <= (row.distinct_count or 0) <= sum(distinct) or row.value_count != values:
+            paths = ", ".join(profile._store.uri(profile._path) for profile in profiles)
             raise CorruptionError(
-                f"{paths}: the list of column {leaf.path!r} is not of its {values} values; "
+                f"{paths}: the value counts of column {leaf.path!r} do not sum up to its {values:,} values; "
                 "rebuild with `metastore refresh NAME --full`"
             )
         if len(profiles) > 1:
-            # As of all merged profiles: nobody reads them of a node.
+            # Merged profiles have no percentiles: nobody reads percentiles of an intermediate result.
             row = replace(row, percentiles=None, percentiles_guarantee="absent")
         return row, histogram
 
-    def _stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
-        """Return the stored statistics of a column, with missing user-defined states derived."""
-        stored = self._table.slice(self._places[leaf.field_id], 1)
+    def _read_stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
+        """Return the stored statistics of a column; user-defined states that are not stored are derived."""
+        stored = self._table.slice(self._positions[leaf.field_id], 1)
         (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
         (histogram,) = decode_histograms(stored.combine_chunks())
-        if self.held[leaf.field_id].lacks_states(policy):
+        if self.rows[leaf.field_id].lacks_user_states(policy):
             assert row.type_class is not None
-            states = compute_states(policy, row.type_class, sum_value_counts(self._lists.get(leaf.field_id, ())))
-            row = replace(row, user_states=states)
+            parts = self._value_counts.get(leaf.field_id, ())
+            row = replace(row, user_states=compute_states(policy, row.type_class, sum_value_counts(parts)))
         return row, histogram
 
 
-def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
-    """As `StatesReader.read`, from the statistics of a profile whose states follow from its lists."""
+def _read_without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
+    """Return the row count and the states in a file of statistics; all sketches are null."""
     table = store.read_parquet(path, STATE_COLUMNS)
     row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
     table = combine_to_one_chunk(table.select(list(STATE_COLUMNS)))
@@ -212,8 +237,8 @@ def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
     return row_count, table
 
 
-class _Held(NamedTuple):
-    """The statistics of a row of states that decide how it is read."""
+class _StoredRow(NamedTuple):
+    """The fields of a stored row of states that decide how it is read."""
 
     field_id: str
     type_class: str | None
@@ -227,8 +252,8 @@ class _Held(NamedTuple):
     user_states: bytes | None
 
     @property
-    def is_implied(self) -> bool:
-        """Whether it is stored as its list of values."""
+    def is_derived(self) -> bool:
+        """Whether only value counts are stored of the column, so that its states are derived from them."""
         return (
             self.distinct_sketch is None
             and self.value_count > 0
@@ -236,33 +261,33 @@ class _Held(NamedTuple):
             and self.frequencies == "enumerated"
         )
 
-    def is_whole(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the stored row can be used as it is."""
-        return not self.is_implied and self.is_kept(policy)
+    def is_usable(self, policy: ResolvedPolicy) -> bool:
+        """Return whether the stored row can be used unchanged: it has exactly the states that the policy wants."""
+        return not self.is_derived and self._has_wanted_states(policy)
 
-    def is_kept(self, policy: ResolvedPolicy) -> bool:
+    def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
         """Return whether the row has no state that the policy excludes, and all user-defined states."""
         if self.type_class is None:
             return True
         return (
             (policy.is_enumerated or self.frequencies == unenumerated_state(policy))
             and (policy.quantiles != "off" or self.quantile_minimum is None)
-            and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
+            and (self.histogram_capacity is None or self.histogram_capacity <= _max_bins(policy))
             and list_state_keys(self.user_states) == list_required_keys(policy, self.type_class)
         )
 
-    def lacks_states(self, policy: ResolvedPolicy) -> bool:
+    def lacks_user_states(self, policy: ResolvedPolicy) -> bool:
         """Return whether user-defined states have to be derived from value counts."""
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False
         return not list_required_keys(policy, self.type_class) <= list_state_keys(self.user_states)
 
 
-def _capacity(policy: ResolvedPolicy) -> int:
-    """Return the most bins of a stored histogram; 0 for none."""
+def _max_bins(policy: ResolvedPolicy) -> int:
+    """Return the most bins of a stored histogram; 0 if the policy stores none."""
     return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
 
 
-def _limited(histogram: Histogram | None, policy: ResolvedPolicy) -> Histogram | None:
-    most = _capacity(policy)
-    return limit_bins(histogram, most) if histogram is not None and most else None
+def _limit_histogram(histogram: Histogram | None, policy: ResolvedPolicy) -> Histogram | None:
+    max_bins = _max_bins(policy)
+    return limit_bins(histogram, max_bins) if histogram is not None and max_bins else None

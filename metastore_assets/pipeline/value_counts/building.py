@@ -13,12 +13,12 @@ from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts import ranges
-from metastore_assets.pipeline.value_counts.frequencies import are_summed_here, map_sums
+from metastore_assets.pipeline.value_counts.deltas import CountSource
+from metastore_assets.pipeline.value_counts.frequencies import is_local_sum, map_sums
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.pipeline.value_counts.runs import write_runs
 from metastore_assets.produce import Dataflow
 from metastore_assets.produce.runs import Run
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import Built
 from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, stage_name
@@ -27,7 +27,7 @@ from metastore_assets.value_counts.state import Where
 
 @dataclass(frozen=True)
 class BuiltValueCounts:
-    """The value counts that were built."""
+    """The result of building value counts."""
 
     runs: Mapping[str, Sequence[Run]]
     """Runs by stage, in key order."""
@@ -40,10 +40,7 @@ def build_value_counts(
     store: ObjectStore,
     flow: Dataflow,
     spec: ProfileSpec,
-    wanted: Mapping[str, str],
-    profiles: Sequence[ProfileFiles],
-    distinct: Mapping[str, int],
-    rows: int,
+    source: CountSource,
 ) -> BuiltValueCounts:
     """Build the value counts of columns from profiles.
 
@@ -52,54 +49,55 @@ def build_value_counts(
         store: The folder of the table.
         flow: The dataflow of the value counts.
         spec: The profile spec of the table.
-        wanted: The columns to build by field id, with the classes of their values.
-        profiles: Profiles whose value counts sum to those of the table.
-        distinct: The approximate number of distinct values by field id; 0 is assumed for missing columns.
-        rows: The number of rows of the table.
+        source: The columns to build, and the profiles that they are built from.
 
     Raises:
         CorruptionError: A profile is damaged.
     """
+    columns, distinct = source.columns, source.distinct_counts
+    profiles = [profile.files for profile in source.profiles]
     # Columns are in key order, so that adjacent columns share a run.
     leaves = sorted(
-        ((leaf, policy) for leaf, policy in spec.leaves if leaf.field_id in wanted),
-        key=lambda own: (wanted[own[0].field_id], own[0].field_id.encode()),
+        ((leaf, policy) for leaf, policy in spec.leaves if leaf.field_id in columns),
+        key=lambda leaf: (columns[leaf[0].field_id], leaf[0].field_id.encode()),
     )
     spec = ProfileSpec("", {}, tuple(leaves), {})
-    parts = {
+    range_counts = {
         leaf.field_id: ranges.count_ranges(distinct.get(leaf.field_id, 0), engine.slots())
         for leaf, policy in leaves
-        if _is_cut(policy, distinct.get(leaf.field_id, 0))
+        if _has_ranges(policy, distinct.get(leaf.field_id, 0))
     }
-    splitters = ranges.find_splitters(engine, store, profiles, parts) if parts else {}
-    by_position = {at: splitters[leaf.field_id] for at, (leaf, _) in enumerate(leaves) if leaf.field_id in parts}
+    splitters = ranges.find_splitters(engine, store, profiles, range_counts) if range_counts else {}
+    by_position = {at: splitters[leaf.field_id] for at, (leaf, _) in enumerate(leaves) if leaf.field_id in range_counts}
     terms = tuple((files, 1) for files in sorted(profiles, key=lambda files: files.states))
-    values = sum(distinct.values()) or rows
+    values = sum(distinct.values()) or source.row_count
     sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values, by_position)]
     loaders = {
         stage_name(kind, name): flow.loader(stage_name(kind, name))
-        for name in set(wanted.values())
+        for name in set(columns.values())
         for kind in (VALUES, FREQUENCIES, FREQUENCY_COUNTS)
     }
-    written = map_sums(engine, store, spec, sums, partial(write_runs, spec, wanted, loaders))
-    runs = {name: [run for own in written for run in own.get(name, ())] for name in loaders}
+    results = map_sums(engine, store, spec, sums, partial(write_runs, spec, columns, loaders))
+    runs = {name: [run for result in results for run in result.get(name, ())] for name in loaders}
     # In the order of frequencies, the ranges of values overlap.
-    overlapping = {stage_name(kind, wanted[field_id]) for kind in (FREQUENCIES, FREQUENCY_COUNTS) for field_id in parts}
+    overlapping = {
+        stage_name(kind, columns[field_id]) for kind in (FREQUENCIES, FREQUENCY_COUNTS) for field_id in range_counts
+    }
     ordered = {
         name: loader.merged(runs[name]) if name in overlapping else loader.in_order(runs[name])
         for name, loader in loaders.items()
     }
     store.delete(sorted(run.path for name in overlapping for run in runs[name]))
-    where: Where = "here" if are_summed_here(engine, sums) else "spark"
+    where: Where = "here" if is_local_sum(engine, sums) else "spark"
     built = {
         leaf.field_id: Built(
-            "ranges" if leaf.field_id in parts else "counts", where, distinct.get(leaf.field_id), len(profiles)
+            "ranges" if leaf.field_id in range_counts else "counts", where, distinct.get(leaf.field_id), len(profiles)
         )
         for leaf, _ in leaves
     }
     return BuiltValueCounts(ordered, built)
 
 
-def _is_cut(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Return whether the values of a column are summed by ranges: too many for one task, or required by the policy."""
-    return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.LONG)
+def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
+    """Return whether a column is summed by ranges of values: the policy says so, or one task cannot hold all values."""
+    return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.MAX_UNSPLIT_VALUES)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.pipeline.value_counts.deltas import CountedProfile, read_value_count_rows
+from metastore_assets.pipeline.value_counts.deltas import CountedProfile, CountSource, read_value_count_rows
 from metastore_assets.produce import Dataflow
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.rows import frame_of, table_of
@@ -25,8 +25,8 @@ _ROWS_PER_TASK = 4_000_000
 
 
 @dataclass(frozen=True)
-class _Task:
-    """Adjacent columns of one class."""
+class _ColumnsTask:
+    """Adjacent columns of one class, whose value counts by partition one task writes."""
 
     number: int
     type_class: str
@@ -38,9 +38,7 @@ def runs_by_partition(
     engine: Engine,
     store: ObjectStore,
     flow: Dataflow,
-    columns: Mapping[str, str],
-    partitions: Sequence[CountedProfile],
-    rows: int,
+    source: CountSource,
 ) -> dict[str, list[Run]]:
     """Return the runs of value counts by partition, by stage.
 
@@ -48,47 +46,46 @@ def runs_by_partition(
         engine: Runs the tasks.
         store: The folder of the table.
         flow: The dataflow of the value counts.
-        columns: The columns by field id, with the classes of their values.
-        partitions: The profiles of all partitions.
-        rows: The number of rows of the table.
+        source: The columns, and the profiles of all partitions with their keys.
 
     Raises:
         CorruptionError: A profile is damaged.
     """
-    tasks = _tasks(flow, columns, rows)
-    lists, values = len(columns) * len(partitions), rows * len(columns)
-    write = partial(_write, store, tuple(partitions))
-    runner = engine.summing_runner(lists, values)
-    written = runner.map(write, tasks, costs=[float(len(task.columns)) for task in tasks])
-    found: dict[str, list[Run]] = {stage_name(BY_PARTITION, name): [] for name in columns.values()}
-    for number, runs in written:
-        found[stage_name(BY_PARTITION, tasks[number].type_class)] += runs
-    return found
+    columns = source.columns
+    tasks = _tasks(flow, columns, source.row_count)
+    reads, values = len(columns) * len(source.profiles), source.row_count * len(columns)
+    write = partial(_write_runs, store, tuple(source.profiles))
+    runner = engine.summing_runner(reads, values)
+    results = runner.map(write, tasks, costs=[float(len(task.columns)) for task in tasks])
+    runs_by_stage: dict[str, list[Run]] = {stage_name(BY_PARTITION, name): [] for name in columns.values()}
+    for number, runs in results:
+        runs_by_stage[stage_name(BY_PARTITION, tasks[number].type_class)] += runs
+    return runs_by_stage
 
 
-def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Task]:
+def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
     """Return the tasks in key order, so that the runs of a task follow those of the previous one."""
-    together = max(1, _ROWS_PER_TASK // max(1, rows))
-    ordered = sorted(columns.items(), key=lambda own: (own[1], own[0].encode()))
-    tasks: list[_Task] = []
-    for name, group in groupby(ordered, key=lambda own: own[1]):
-        own = [field_id for field_id, _ in group]
+    columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
+    ordered = sorted(columns.items(), key=lambda field_ids: (field_ids[1], field_ids[0].encode()))
+    tasks: list[_ColumnsTask] = []
+    for name, group in groupby(ordered, key=lambda field_ids: field_ids[1]):
+        field_ids = [field_id for field_id, _ in group]
         loader = flow.loader(stage_name(BY_PARTITION, name))
-        for at in range(0, len(own), together):
-            tasks.append(_Task(len(tasks), name, tuple(own[at : at + together]), loader))
+        for at in range(0, len(field_ids), columns_per_task):
+            tasks.append(_ColumnsTask(len(tasks), name, tuple(field_ids[at : at + columns_per_task]), loader))
     return tasks
 
 
-def _write(store: ObjectStore, partitions: Sequence[CountedProfile], task: _Task) -> tuple[int, list[Run]]:
-    """Return the number of the task and its runs.
+def _write_runs(store: ObjectStore, partitions: Sequence[CountedProfile], task: _ColumnsTask) -> tuple[int, list[Run]]:
+    """Write the value counts by partition of a task's columns; return the number of the task and the runs.
 
     May run in a worker process. Holds all rows of the task's columns.
     """
     tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
-    with StatesReader(store) as opened:
-        for own in partitions:
-            with FrequencyReader(opened, own.files) as reader:
-                tables += read_value_count_rows(reader, task.columns, task.type_class, own.partition)
+    with StatesReader(store) as states_reader:
+        for profile in partitions:
+            with FrequencyReader(states_reader, profile.files) as reader:
+                tables += read_value_count_rows(reader, task.columns, task.type_class, profile.partition)
     run_schema = task.loader.run_schema
     rows = run_schema.order.sort(frame_of(pa.concat_tables(tables)))
     return task.number, task.loader.write(table_of(rows, run_schema.schema))

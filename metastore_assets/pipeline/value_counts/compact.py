@@ -20,14 +20,16 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Compacted:
-    """The outcome of a compaction."""
+    """The outcome of `compact`."""
 
     version: int
     """The newest version: the published one, or the existing one if nothing was published."""
     published: bool
     """False if nothing had to be compacted."""
     files_before: int
+    """Number of value count files of the version before."""
     files: int
+    """Number of value count files after compaction."""
     frequencies: str | None
     """The path, relative to the table's folder, of the file of values by decreasing frequency; None without value
     counts."""
@@ -51,15 +53,15 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
         if latest is None:
             raise VersionNotFoundError(f"table {versions.table!r} has no published version; run `refresh`")
         before = read_value_counts(versions.objects, latest.value_counts)
-        after = _compacted(versions.objects, before)
-        lists = _plain(versions.objects, latest, after, table, is_same=after.is_same(before))
-        files = (len(before.paths()), len(after.paths()))
-        told = (None, None) if lists is None else (lists.frequencies or None, lists.ranks or None)
-        if lists == latest.value_counts:
-            return Compacted(latest.number, False, *files, *told)
+        after = _compact_files(versions.objects, before)
+        files = _write_plain_files(versions.objects, latest, after, table, is_same=after.is_same(before))
+        file_counts = (len(before.paths()), len(after.paths()))
+        plain_paths = (None, None) if files is None else (files.frequencies or None, files.ranks or None)
+        if files == latest.value_counts:
+            return Compacted(latest.number, False, *file_counts, *plain_paths)
         new = replace(
             latest,
-            value_counts=lists,
+            value_counts=files,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
             garbage_manifest=None,
@@ -70,39 +72,51 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
         except VersionConflictError:
             versions.discard(new, latest)
             continue
-        return Compacted(new.number, True, *files, *told)
+        return Compacted(new.number, True, *file_counts, *plain_paths)
     raise VersionConflictError(
         f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
     )
 
 
-def _compacted(store: ObjectStore, lists: TableValueCounts) -> TableValueCounts:
-    fingerprinted, flow, fingerprints = lists.fingerprinted, lists.flow, lists.fingerprinted.flow
-    if lists.columns:
-        flow = lists.dataflow(store).compact_state(flow, full=True)
+def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
+    fingerprinted, flow, fingerprints = value_counts.fingerprinted, value_counts.flow, value_counts.fingerprinted.flow
+    if value_counts.columns:
+        flow = value_counts.dataflow(store).compact_state(flow, full=True)
     if fingerprinted.columns:
         fingerprints = fingerprint_dataflow(store, set(fingerprinted.columns.values())).compact_state(
             fingerprints, full=True
         )
-    return replace(lists, flow=flow, fingerprinted=replace(fingerprinted, flow=fingerprints))
+    return replace(value_counts, flow=flow, fingerprinted=replace(fingerprinted, flow=fingerprints))
 
 
-def _plain(
-    store: ObjectStore, latest: Version, lists: TableValueCounts, table: TableConfig, *, is_same: bool
+def _write_plain_files(
+    store: ObjectStore, latest: Version, value_counts: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """Return the files of compacted value counts with their plain files. Existing files are reused where they are
-    current.
+    """Return the files of value counts with their plain files; current plain files are not written again.
+
+    Args:
+        store: The folder of the table.
+        latest: The newest version.
+        value_counts: Its compacted value counts.
+        table: Its policies determine which columns have ranks.
+        is_same: Whether compaction changed nothing.
     """
-    leaves = [leaf for own in schema_leaves(latest.schema) for leaf in own]
-    listed = [leaf for leaf in leaves if leaf.field_id in lists.columns or leaf.field_id in lists.fingerprinted.columns]
-    ranked = [
-        leaf for leaf in leaves if leaf.field_id in lists.columns and table.effective_policy(leaf.path).ranks == "on"
+    leaves = [leaf for column_leaves in schema_leaves(latest.schema) for leaf in column_leaves]
+    counted = [
+        leaf
+        for leaf in leaves
+        if leaf.field_id in value_counts.columns or leaf.field_id in value_counts.fingerprinted.columns
     ]
-    files = latest.value_counts if is_same else write_value_counts(store, lists)
+    ranked = [
+        leaf
+        for leaf in leaves
+        if leaf.field_id in value_counts.columns and table.effective_policy(leaf.path).ranks == "on"
+    ]
+    files = latest.value_counts if is_same else write_value_counts(store, value_counts)
     if files is None:
         return None
-    if plain_file_columns(store, files.frequencies) != {leaf.field_id for leaf in listed}:
-        files = replace(files, frequencies=write_frequencies(store, lists, listed))
+    if plain_file_columns(store, files.frequencies) != {leaf.field_id for leaf in counted}:
+        files = replace(files, frequencies=write_frequencies(store, value_counts, counted))
     if plain_file_columns(store, files.ranks) != {leaf.field_id for leaf in ranked}:
-        files = replace(files, ranks=write_ranks(store, lists, ranked) if ranked else "")
+        files = replace(files, ranks=write_ranks(store, value_counts, ranked) if ranked else "")
     return files

@@ -1,21 +1,21 @@
-"""Deltas of value counts, read from added or removed profiles."""
+"""Changed fragments and profiles as inputs of value counts, and the deltas of value counts that are read from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.produce import Delta
-from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import rows_of
 
 _PROFILES_PER_DELTA = 16
-_SMALL = 200_000
+_FEW_VALUES = 200_000
 """Up to this many values are read at once; more become lazy deltas."""
 
 
@@ -27,11 +27,54 @@ class CountedProfile:
     partition: str | None = None
 
 
+@dataclass(frozen=True)
+class CountSource:
+    """Columns of a table to count, and the profiles whose value counts sum to those of the table."""
+
+    columns: Mapping[str, str]
+    """The columns by field id, with the classes of their values."""
+    profiles: Sequence[CountedProfile]
+    row_count: int
+    """The number of rows of the table."""
+    distinct_counts: Mapping[str, int] = field(default_factory=dict)
+    """The approximate number of distinct values, by field id; 0 is assumed for other columns."""
+
+
+@dataclass(frozen=True)
+class FragmentChanges:
+    """The fragments that were added to and removed from partitions whose value counts may change."""
+
+    added: Sequence[FragmentEntry]
+    removed: Sequence[FragmentEntry]
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows of all these fragments."""
+        return sum(entry.row_count for entry in (*self.added, *self.removed))
+
+    def without_moves(self) -> FragmentChanges:
+        """Return the changes of the table: without fragments that only moved from one partition to another."""
+        added, removed = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
+        return FragmentChanges(
+            [entry for entry in self.added if entry.files.name not in removed],
+            [entry for entry in self.removed if entry.files.name not in added],
+        )
+
+    def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
+        """Return the added and the removed profiles, with partition keys if values are counted by partition."""
+        added, removed = (
+            [CountedProfile(entry.files, entry.partition_key if by_partition else None) for entry in entries]
+            for entries in (self.added, self.removed)
+        )
+        return added, removed
+
+
 def deltas(
     store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, removed: bool
 ) -> dict[str, list[Delta]]:
-    """Return the value counts of columns in profiles as deltas by type class, with partition keys if the profiles have
-    them.
+    """Return the value counts of columns in profiles as deltas, by type class.
+
+    Rows have partition keys if the profiles have them.
 
     Args:
         store: The folder of the table.
@@ -46,50 +89,53 @@ def deltas(
     if not profiles or not columns:
         return {}
     names = sorted(set(columns.values()))
-    by_class = {name: tuple(sorted(own for own, cls in columns.items() if cls == name)) for name in names}
-    few = _few(store, profiles, by_class)
-    if few is not None:
-        return {name: [Delta(table, removed=removed)] for name, table in few.items() if table.num_rows}
-    lots = [tuple(profiles[at : at + _PROFILES_PER_DELTA]) for at in range(0, len(profiles), _PROFILES_PER_DELTA)]
+    by_class = {
+        name: tuple(sorted(field_ids for field_ids, class_name in columns.items() if class_name == name))
+        for name in names
+    }
+    tables = _read_if_few(store, profiles, by_class)
+    if tables is not None:
+        return {name: [Delta(table, removed=removed)] for name, table in tables.items() if table.num_rows}
+    batches = [tuple(profiles[at : at + _PROFILES_PER_DELTA]) for at in range(0, len(profiles), _PROFILES_PER_DELTA)]
     # A column has at most as many values as rows.
     return {
         name: [
             Delta(
-                _Lists(store, lot, own, name),
+                _LazyValueCounts(store, batch, field_ids, name),
                 removed=removed,
-                count=max(1, rows * len(own) * len(lot) // len(profiles)),
+                count=max(1, rows * len(field_ids) * len(batch) // len(profiles)),
             )
-            for lot in lots
+            for batch in batches
         ]
-        for name, own in by_class.items()
+        for name, field_ids in by_class.items()
     }
 
 
-def _few(
+def _read_if_few(
     store: ObjectStore, profiles: Sequence[CountedProfile], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
-    """Read all value counts at once; return None if there are too many."""
+    """Return all value counts as one table by type class; None if there are too many to read at once."""
     by_partition = profiles[0].partition is not None
-    found = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
-    left = _SMALL
-    with StatesReader(store) as opened:
-        for own in profiles:
-            with FrequencyReader(opened, own.files) as reader:
-                wanted = {column: name for name, columns in by_class.items() for column in columns}
-                wanted = {column: name for column, name in wanted.items() if column in reader.listed}
-                if sum(map(reader.row_count, wanted)) > left:
+    tables_by_class = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
+    remaining = _FEW_VALUES
+    with StatesReader(store) as states_reader:
+        for profile in profiles:
+            with FrequencyReader(states_reader, profile.files) as reader:
+                class_of_column = {column: name for name, columns in by_class.items() for column in columns}
+                class_of_column = {column: name for column, name in class_of_column.items() if column in reader.columns}
+                if sum(map(reader.row_count, class_of_column)) > remaining:
                     return None
-                for column, lists in reader.read_all(list(wanted)).items():
-                    name = wanted[column]
-                    found[name] += [_rows(column, *values, name, own.partition) for values in lists]
-                    left -= sum(len(values) for values, _ in lists)
+                for column, parts in reader.read_all(list(class_of_column)).items():
+                    name = class_of_column[column]
+                    tables_by_class[name] += [_delta_rows(column, *values, name, profile.partition) for values in parts]
+                    remaining -= sum(len(values) for values, _ in parts)
     # One batch, because the cost of a delta depends mostly on its number of batches.
-    return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
+    return {name: pa.concat_tables(tables).combine_chunks() for name, tables in tables_by_class.items()}
 
 
 @dataclass(frozen=True)
-class _Lists:
-    """A callable that reads the value counts of columns of one class from profiles. Picklable."""
+class _LazyValueCounts:
+    """A picklable callable that yields the value counts of columns of one class in profiles as batches of rows."""
 
     store: ObjectStore
     profiles: tuple[CountedProfile, ...]
@@ -97,28 +143,42 @@ class _Lists:
     type_class: str
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
-        with StatesReader(self.store) as opened:
-            for own in self.profiles:
-                with FrequencyReader(opened, own.files) as reader:
-                    for table in read_value_count_rows(reader, self.columns, self.type_class, own.partition):
+        with StatesReader(self.store) as states_reader:
+            for profile in self.profiles:
+                with FrequencyReader(states_reader, profile.files) as reader:
+                    for table in read_value_count_rows(reader, self.columns, self.type_class, profile.partition):
                         yield from table.to_batches()
 
 
 def read_value_count_rows(
     reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
 ) -> Iterator[pa.Table]:
-    """Yield the value counts of each column of one class in a profile as delta rows."""
+    """Yield the value counts of columns in a profile as tables of delta rows, one per column.
+
+    Args:
+        reader: Reads the value counts of the profile.
+        columns: Field ids of the columns. Columns without value counts are left out.
+        type_class: The class of their values.
+        partition: The key in the column `partition` of the rows; None for rows without this column.
+    """
     for column in columns:
-        own = reader.read(column)
-        if own is not None and len(own):
-            yield _rows(column, own.values, own.counts, type_class, partition)
+        frequencies = reader.read(column)
+        if frequencies is not None and len(frequencies):
+            yield _delta_rows(column, frequencies.values, frequencies.counts, type_class, partition)
 
 
-def _rows(column: str, values: pa.Array, counts: pa.Array, type_class: str, partition: str | None) -> pa.Table:
+def _delta_rows(column: str, values: pa.Array, counts: pa.Array, type_class: str, partition: str | None) -> pa.Table:
     rows = value_count_rows(column, values, counts, rows_of(type_class).schema)
     return rows if partition is None else rows.add_column(2, "partition", pa.repeat(pa.scalar(partition), len(values)))
 
 
 def value_count_rows(column: str, values: pa.Array, counts: pa.Array, schema: pa.Schema) -> pa.Table:
-    """Return the value counts of one column as delta rows: `column`, `value`, `frequency`."""
+    """Return the value counts of one column as a table of delta rows: `column`, `value`, `frequency`.
+
+    Args:
+        column: Field id of the column.
+        values: The values.
+        counts: The frequency of each value.
+        schema: The schema of the rows, as `rows_of` returns it.
+    """
     return pa.Table.from_arrays([pa.repeat(pa.scalar(column), len(values)), values, counts], schema=schema)

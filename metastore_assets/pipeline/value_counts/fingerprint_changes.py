@@ -38,8 +38,8 @@ FindValues: TypeAlias = Callable[[Numbers], Frequencies]
 
 
 @dataclass(frozen=True)
-class Change:
-    """The changes to the stored counts of one column."""
+class FingerprintedChange:
+    """The changes that a commit makes to the stored counts of one fingerprinted column."""
 
     fingerprints: FingerprintCounts
     """Nonzero changes to the sums of ascending fingerprints."""
@@ -47,6 +47,16 @@ class Change:
     """Nonzero changes to the frequencies of values."""
     rows: int
     """The change to the number of non-null values."""
+
+
+@dataclass(frozen=True)
+class ChangedFingerprints:
+    """The fingerprints of a column in the fragments that a commit changed."""
+
+    added: FingerprintCounts
+    """The sums of the fingerprints in added fragments."""
+    removed: FingerprintCounts
+    """The sums of the fingerprints in removed fragments."""
 
 
 class PublishedCounts(Protocol):
@@ -64,48 +74,49 @@ class PublishedCounts(Protocol):
 
 def compute_change(
     column: FingerprintedColumn,
-    more: FingerprintCounts,
-    less: FingerprintCounts,
-    known: PublishedCounts,
-    find_new: FindValues,
-    find_old: FindValues,
-) -> Change:
-    """Compute the changes to a column from added (`more`) and removed (`less`) fingerprints.
+    changes: ChangedFingerprints,
+    published: PublishedCounts,
+    find_added: FindValues,
+    find_unchanged: FindValues,
+) -> FingerprintedChange:
+    """Return the changes to the stored counts of a column.
 
     Args:
         column: The column.
-        more: The sums of the fingerprints in added fragments.
-        less: The sums of the fingerprints in removed fragments.
-        known: The published counts.
-        find_new: Returns the values of fingerprints in the added fragments.
-        find_old: Returns the values of fingerprints in the unchanged fragments.
+        changes: The added and removed fingerprints.
+        published: The published counts.
+        find_added: Returns the values of fingerprints in the added fragments.
+        find_unchanged: Returns the values of fingerprints in the unchanged fragments.
 
     Raises:
         CorruptionError: Profiles, published counts and values contradict each other.
     """
-    changed = np.union1d(more.fingerprints, less.fingerprints)
-    gained, lost = more.counts_of(changed), less.counts_of(changed)
-    before = known.totals(changed)
-    totals = before + gained - lost
-    if (totals < 0).any():
+    added, removed = changes.added, changes.removed
+    changed = np.union1d(added.fingerprints, removed.fingerprints)
+    added_counts, removed_counts = added.counts_of(changed), removed.counts_of(changed)
+    old_totals = published.totals(changed)
+    new_totals = old_totals + added_counts - removed_counts
+    if (new_totals < 0).any():
         raise CorruptionError(
             f"column {column.path!r}: more values of a fingerprint were removed than stored: profiles "
             "contradict each other; rebuild with `metastore refresh NAME --full`"
         )
-    several = totals >= 2
-    new = find_new(changed[several & (gained > 0)])
-    listed = known.values(changed[before >= 2])
+    occurs_twice = new_totals >= 2
+    added_values = find_added(changed[occurs_twice & (added_counts > 0)])
+    stored_values = published.values(changed[old_totals >= 2])
     # The number of stored values of each changed fingerprint.
-    places = np.searchsorted(changed, fingerprint_values(listed, column.bits))
-    shared = np.bincount(places, minlength=len(changed))
-    unknown = several & (((before == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
-    kept = _kept(listed, places, several & ~unknown, lost)
-    values = sum_frequencies(((kept, 1), (new, 1), (find_old(changed[unknown]), 1)))
-    check_values(column, changed[several], totals[several], values)
-    return Change(
-        _signed(changed, gained - lost),
-        _difference(values, listed, column.type_class),
-        int((gained - lost).sum()),
+    positions = np.searchsorted(changed, fingerprint_values(stored_values, column.bits))
+    value_numbers = np.bincount(positions, minlength=len(changed))
+    unknown = occurs_twice & (
+        ((old_totals == 1) & (removed_counts == 0)) | ((value_numbers > 1) & (removed_counts > 0))
+    )
+    remaining = _subtract_removed(stored_values, positions, occurs_twice & ~unknown, removed_counts)
+    values = sum_frequencies(((remaining, 1), (added_values, 1), (find_unchanged(changed[unknown]), 1)))
+    check_values(column, changed[occurs_twice], new_totals[occurs_twice], values)
+    return FingerprintedChange(
+        _signed(changed, added_counts - removed_counts),
+        _difference(values, stored_values, column.type_class),
+        int((added_counts - removed_counts).sum()),
     )
 
 
@@ -120,8 +131,8 @@ class StoredCounts:
     def totals(self, fingerprints: Numbers) -> Numbers:
         """Implement `PublishedCounts.totals`."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
-        found = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
-        return FingerprintCounts(found["fingerprint"].to_numpy(), found["frequency"].to_numpy()).counts_of(fingerprints)
+        rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
+        return FingerprintCounts(rows["fingerprint"].to_numpy(), rows["frequency"].to_numpy()).counts_of(fingerprints)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Implement `PublishedCounts.values`."""
@@ -141,42 +152,55 @@ class NoCounts:
 
 
 def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Raise CorruptionError unless the values have the fingerprints with the given totals."""
-    found = np.zeros(len(fingerprints), np.int64)
-    np.add.at(found, np.searchsorted(fingerprints, fingerprint_values(values, column.bits)), values.counts.to_numpy())
-    if (found != totals).any():
+    """Raise CorruptionError unless the frequencies of values sum to the totals of their fingerprints.
+
+    Args:
+        column: The column.
+        fingerprints: Ascending fingerprints.
+        totals: The number of rows with each fingerprint.
+        values: The values with these fingerprints, and their frequencies.
+    """
+    value_totals = np.zeros(len(fingerprints), np.int64)
+    np.add.at(
+        value_totals, np.searchsorted(fingerprints, fingerprint_values(values, column.bits)), values.counts.to_numpy()
+    )
+    wrong = int((value_totals != totals).sum())
+    if wrong:
         raise CorruptionError(
             f"column {column.path!r}: the values in the table's files do not have the stored fingerprints "
-            f"({int((found != totals).sum()):,} of {len(fingerprints):,} differ): a file was changed in place, or a "
+            f"({wrong:,} of {len(fingerprints):,} differ): a file was changed in place, or a "
             "profile is damaged; rebuild with `metastore refresh NAME --full`"
         )
 
 
-def _kept(values: Frequencies, at: Numbers, wanted: npt.NDArray[np.bool_], lost: Numbers) -> Frequencies:
-    """Return the stored values of wanted fingerprints, reduced by the removed occurrences.
+def _subtract_removed(
+    values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
+) -> Frequencies:
+    """Return the stored values of chosen fingerprints, with frequencies reduced by the removed occurrences.
 
     Args:
         values: The stored values with their frequencies.
-        at: The number of the fingerprint of each value.
-        wanted: Whether each fingerprint is wanted.
-        lost: The removed occurrences of each fingerprint. A fingerprint that has any has a single value.
+        positions: By value, the position of its fingerprint.
+        chosen: By fingerprint, whether it is chosen.
+        removed_counts: By fingerprint, the number of removed occurrences. It is 0 for a chosen fingerprint that several
+            values share.
     """
     if not len(values):
         return EMPTY
-    counts = values.counts.to_numpy() - lost[at]
-    chosen = wanted[at] & (counts > 0)
-    return Frequencies(values.values.filter(pa.array(chosen)), pa.array(counts[chosen]))
+    counts = values.counts.to_numpy() - removed_counts[positions]
+    mask = chosen[positions] & (counts > 0)
+    return Frequencies(values.values.filter(pa.array(mask)), pa.array(counts[mask]))
 
 
-def _difference(now: Frequencies, before: Frequencies, type_class: str) -> Frequencies:
-    parts = [own for own in (now, before) if len(own)]
+def _difference(new_values: Frequencies, old_values: Frequencies, type_class: str) -> Frequencies:
+    parts = [part for part in (new_values, old_values) if len(part)]
     if not parts:
         return EMPTY
     cls = class_named(type_class)
-    signs = [1 if own is now else -1 for own in parts]
-    counts = np.concatenate([own.counts.to_numpy() * sign for own, sign in zip(parts, signs, strict=True)])
+    signs = [1 if part is new_values else -1 for part in parts]
+    counts = np.concatenate([part.counts.to_numpy() * sign for part, sign in zip(parts, signs, strict=True)])
     total = run_to_frequencies(
-        sum_counts(physical_series(pa.concat_arrays([own.values for own in parts]), cls), counts), cls
+        sum_counts(physical_series(pa.concat_arrays([part.values for part in parts]), cls), counts), cls
     )
     changed = pa.array(total.counts.to_numpy() != 0)
     return Frequencies(total.values.filter(changed), total.counts.filter(changed))

@@ -16,7 +16,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.fingerprints import (
-    EMPTY as NO_PRINTS,
+    EMPTY as NO_FINGERPRINTS,
 )
 from metastore_assets.statistics.fingerprints import (
     FingerprintCounts,
@@ -38,7 +38,7 @@ from metastore_assets.values.leaf_columns import split_leaves
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 
-_AT_ONCE = 16
+_PROFILES_PER_TASK = 16
 """Number of profiles whose fingerprints one task searches."""
 _ROWS_PER_WEIGHT = 5_000
 """Number of fingerprints that are searched in the time of merging the profile of one column."""
@@ -67,117 +67,142 @@ class FingerprintedColumn:
         """Return stored fingerprints in the width of the column."""
         return narrow_fingerprints(fingerprints, self.bits)
 
-    def within(self, own: Frequencies, fingerprints: Numbers) -> Frequencies:
-        """Return the values that have one of some ascending fingerprints."""
-        if not len(own):
-            return own
-        chosen = pa.array(is_member(fingerprint_values(own, self.bits), fingerprints))
-        return Frequencies(own.values.filter(chosen), own.counts.filter(chosen))
+    def within(self, frequencies: Frequencies, fingerprints: Numbers) -> Frequencies:
+        """Return those of some values, with their frequencies, that have one of some ascending fingerprints."""
+        if not len(frequencies):
+            return frequencies
+        mask = pa.array(is_member(fingerprint_values(frequencies, self.bits), fingerprints))
+        return Frequencies(frequencies.values.filter(mask), frequencies.counts.filter(mask))
 
 
-def is_member(own: Numbers, fingerprints: Numbers) -> np.ndarray:
-    """Return whether each fingerprint is in an ascending array of others."""
+def is_member(candidates: Numbers, fingerprints: Numbers) -> np.ndarray:
+    """Return a mask of the candidates that are in `fingerprints`, which is ascending."""
     if not len(fingerprints):
-        return np.zeros(len(own), bool)
-    at = np.minimum(np.searchsorted(fingerprints, own), len(fingerprints) - 1)
-    found: np.ndarray = fingerprints[at] == own
-    return found
+        return np.zeros(len(candidates), bool)
+    positions = np.minimum(np.searchsorted(fingerprints, candidates), len(fingerprints) - 1)
+    result: np.ndarray = fingerprints[positions] == candidates
+    return result
 
 
-def read_fingerprints(opened: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
-    """Return the fingerprints of a column in a profile: stored ones, or those of its value counts.
+def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
+    """Return the fingerprints of a column in a profile: stored ones, or those derived from its value counts.
 
-    They are empty if the profile was computed without the column.
+    Args:
+        states_reader: Reads the states files of the store.
+        files: The profile. If it was computed without the column, there are no fingerprints.
+        field_id: The column.
 
     Raises:
         CorruptionError: The profile is damaged, or has values without fingerprints or value counts.
     """
-    found = opened.read_fingerprints(files, field_id) if files.is_states_only and files.states else None
-    if found is not None:
-        return found
-    with FrequencyReader(opened, files) as lists:
-        own = lists.read(field_id)
-    if own is not None:
-        return fingerprint_frequencies(own)
+    stored = states_reader.read_fingerprints(files, field_id) if files.is_states_only and files.states else None
+    if stored is not None:
+        return stored
+    with FrequencyReader(states_reader, files) as reader:
+        frequencies = reader.read(field_id)
+    if frequencies is not None:
+        return fingerprint_frequencies(frequencies)
     if files.states:
         names = ("field_id", "type_class", "value_count")
-        _, states = opened.read(files, names)
-        for held, type_class, values in zip(*(states[name].to_pylist() for name in names), strict=True):
-            if held == field_id and type_class is not None and values:
+        _, states = states_reader.read(files, names)
+        for id_, type_class, values in zip(*(states[name].to_pylist() for name in names), strict=True):
+            if id_ == field_id and type_class is not None and values:
                 raise CorruptionError(
-                    f"{opened.store.uri(files.states)}: column {field_id!r} has {values:,} values, and neither a list "
-                    "nor fingerprints of them; rebuild with `metastore refresh NAME --full`"
+                    f"{states_reader.store.uri(files.states)}: column {field_id!r} has {values:,} values, but neither "
+                    "value counts nor fingerprints; rebuild with `metastore refresh NAME --full`"
                 )
-    return NO_PRINTS
+    return NO_FINGERPRINTS
 
 
 def sum_stored_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, entries: Iterable[FragmentEntry]
 ) -> FingerprintCounts:
-    """Return the summed fingerprints of a column over fragments.
+    """Return the fingerprints of a column summed over fragments.
+
+    Args:
+        store: The folder of the table.
+        column: The column.
+        entries: The fragments.
 
     Raises:
         CorruptionError: A profile is damaged.
     """
-    with StatesReader(store) as opened:
+    with StatesReader(store) as states_reader:
         return sum_fingerprints(
-            column.narrowed(read_fingerprints(opened, entry.files, column.field_id)) for entry in entries
+            column.narrowed(read_fingerprints(states_reader, entry.files, column.field_id)) for entry in entries
         )
 
 
 @dataclass(frozen=True)
-class Source:
-    """A fragment with its profile."""
+class ProfiledFragment:
+    """A fragment of the table, and the entry of its profile."""
 
     entry: FragmentEntry
     fragment: Fragment
 
 
 def find_values(
-    engine: Engine, store: ObjectStore, column: FingerprintedColumn, sources: Sequence[Source], fingerprints: Numbers
+    engine: Engine,
+    store: ObjectStore,
+    column: FingerprintedColumn,
+    sources: Sequence[ProfiledFragment],
+    fingerprints: Numbers,
 ) -> Frequencies:
-    """Return the values in some fragments that have one of some ascending fingerprints.
+    """Return the values in some fragments that have one of some fingerprints, with their frequencies.
 
     Stored fingerprints select the fragments. Their values are read from stored value counts, or else from the table's
-    files: on Spark, or in a child process if they are few.
+    files: on Spark, or in a child process if there are few files.
+
+    Args:
+        engine: Runs the tasks.
+        store: The folder of the table.
+        column: The column.
+        sources: The fragments.
+        fingerprints: The ascending fingerprints.
 
     Raises:
         FragmentError: A file cannot be read.
     """
     if not len(fingerprints) or not sources:
         return EMPTY
-    ordered = sorted(sources, key=lambda own: own.entry.files.states)
-    lots = [ordered[at : at + _AT_ONCE] for at in range(0, len(ordered), _AT_ONCE)]
-    weights = [sum(own.entry.row_count for own in lot) // _ROWS_PER_WEIGHT + 1 for lot in lots]
-    holding = {
-        id_ for found in engine.merge(partial(_holding, store, column, fingerprints), lots, weights) for id_ in found
+    ordered = sorted(sources, key=lambda source: source.entry.files.states)
+    batches = [ordered[at : at + _PROFILES_PER_TASK] for at in range(0, len(ordered), _PROFILES_PER_TASK)]
+    weights = [sum(source.entry.row_count for source in batch) // _ROWS_PER_WEIGHT + 1 for batch in batches]
+    matching = {
+        id_
+        for ids in engine.merge(partial(_fragments_with_fingerprints, store, column, fingerprints), batches, weights)
+        for id_ in ids
     }
-    reading = [own for own in ordered if own.entry.id in holding]
-    values = engine.reading_runner([own.fragment for own in reading]).map(
-        partial(_values, store, column, fingerprints),
-        reading,
-        paths=[own.fragment.path for own in reading],
-        costs=[float(own.fragment.bytes) for own in reading],
+    matching_sources = [source for source in ordered if source.entry.id in matching]
+    values = engine.reading_runner([source.fragment for source in matching_sources]).map(
+        partial(_read_values, store, column, fingerprints),
+        matching_sources,
+        paths=[source.fragment.path for source in matching_sources],
+        costs=[float(source.fragment.bytes) for source in matching_sources],
     )
-    return sum_frequencies((own, 1) for own in values)
+    return sum_frequencies((frequencies, 1) for frequencies in values)
 
 
-def _holding(
-    store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, lot: Sequence[Source]
+def _fragments_with_fingerprints(
+    store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, batch: Sequence[ProfiledFragment]
 ) -> list[str]:
     """Return the ids of the fragments that have one of the fingerprints. May run in a worker process."""
-    with StatesReader(store) as opened:
-        found = ((own, read_fingerprints(opened, own.entry.files, column.field_id)) for own in lot)
+    with StatesReader(store) as states_reader:
+        profiles = ((source, read_fingerprints(states_reader, source.entry.files, column.field_id)) for source in batch)
         return [
-            own.entry.id for own, held in found if is_member(fingerprints, column.narrowed(held).fingerprints).any()
+            source.entry.id
+            for source, stored in profiles
+            if is_member(fingerprints, column.narrowed(stored).fingerprints).any()
         ]
 
 
-def _values(store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: Source) -> Frequencies:
+def _read_values(
+    store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: ProfiledFragment
+) -> Frequencies:
     """Return the values of one fragment that have one of the fingerprints. Runs in another process."""
     limit_arrow_threads()
-    with StatesReader(store) as opened, FrequencyReader(opened, source.entry.files) as lists:
-        stored = lists.read(column.field_id)
+    with StatesReader(store) as states_reader, FrequencyReader(states_reader, source.entry.files) as reader:
+        stored = reader.read(column.field_id)
     if stored is not None:
         return column.within(stored, fingerprints)
     path = source.fragment.path
@@ -186,22 +211,30 @@ def _values(store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbe
     except MetastoreError:
         raise
     except (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        told = f"cannot be read ({type(error).__name__})" if column.is_quiet else error_reason(error)
+        reason = f"cannot be read ({type(error).__name__})" if column.is_quiet else error_reason(error)
         missing = isinstance(error, FileNotFoundError)
         raise FragmentError(
-            f"{path}: column {column.path!r}: {told}", path=path, missing=missing, unsupported=is_unsupported(error)
+            f"{path}: column {column.path!r}: {reason}", path=path, missing=missing, unsupported=is_unsupported(error)
         ) from error
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Return the values of a fragment's rows with one of some ascending fingerprints. May run in a worker process."""
+    """Return the values in the rows of a fragment that have one of some fingerprints, with their frequencies.
+
+    May run in a worker process.
+
+    Args:
+        column: The column.
+        fingerprints: The ascending fingerprints.
+        fragment: The fragment, whose file is read.
+    """
     cls = class_named(column.type_class)
-    found: list[pl.Series] = []
+    parts: list[pl.Series] = []
     with fragment.source.open() as reader:
         for chunk in reader.read(column.field):
             values = physical_series(split_leaves(column.field, chunk)[column.leaf], cls)
             if len(values):
                 hashes, _ = hash_values(canonical_array(values, cls), cls)
-                found.append(values.filter(pl.Series(is_member(column.fingerprints(hashes), fingerprints))))
-    kept = [own for own in found if len(own)]
-    return run_to_frequencies(count_values(concatenate_series(kept)), cls) if kept else EMPTY
+                parts.append(values.filter(pl.Series(is_member(column.fingerprints(hashes), fingerprints))))
+    non_empty = [part for part in parts if len(part)]
+    return run_to_frequencies(count_values(concatenate_series(non_empty)), cls) if non_empty else EMPTY

@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.value_counts.deltas import FragmentChanges
 from metastore_assets.pipeline.value_counts.fingerprint_changes import (
-    Change,
+    ChangedFingerprints,
+    FingerprintedChange,
     NoCounts,
     PublishedCounts,
     StoredCounts,
@@ -28,7 +30,7 @@ from metastore_assets.pipeline.value_counts.fingerprint_changes import (
 from metastore_assets.pipeline.value_counts.fingerprint_shuffle import shuffle_fingerprints
 from metastore_assets.pipeline.value_counts.fingerprinted_values import (
     FingerprintedColumn,
-    Source,
+    ProfiledFragment,
     find_values,
     sum_stored_fingerprints,
 )
@@ -36,7 +38,7 @@ from metastore_assets.pipeline.value_counts.runs import stage_tables
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
-from metastore_assets.statistics.fingerprints import EMPTY as NO_PRINTS
+from metastore_assets.statistics.fingerprints import EMPTY as NO_FINGERPRINTS
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, Numbers
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.store.manifest import FragmentEntry
@@ -56,33 +58,37 @@ from metastore_assets.values.types import type_class
 
 TABLE_BITS = FINGERPRINT_BITS
 """Width of the fingerprints of a table in bits. Fewer bits cause more reads and give the same value counts."""
-_MANY = 20_000_000
+_MAX_LOCAL_ROWS = 20_000_000
 """The number of values of a column above which Spark tasks sum its fingerprints."""
-_LEAST_ROWS = 1_000_000
+_MIN_ROWS_PER_TASK = 1_000_000
 """The minimum number of values per Spark task: the more values, the smaller the differences of sorted fingerprints."""
-_ROWS = 1 << 20
+_FINGERPRINTS_PER_TABLE = 1 << 20
 """The number of fingerprints in one loaded table."""
 
 
 @dataclass(frozen=True)
-class _Range:
-    """The sums of one range of a column's fingerprints."""
+class _RangeSums:
+    """The sums of one range of a column's fingerprints, written as runs."""
 
     number: int
     runs: Sequence[Run]
     rows: int
+    """The number of rows with a value."""
     fingerprints: Numbers
     """The fingerprints that occur at least twice. `counts` has their sums."""
     counts: Numbers
 
 
 @dataclass(frozen=True)
-class _Load:
+class _ColumnLoad:
     """The full counts of one column."""
 
     runs: Sequence[Run]
+    """All fingerprints with their counts."""
     values: Frequencies
+    """The values whose fingerprint occurs at least twice."""
     rows: int
+    """The number of rows with a value."""
 
 
 class FingerprintUpdate:
@@ -94,18 +100,21 @@ class FingerprintUpdate:
         store: ObjectStore,
         target: Target,
         fragments: Mapping[str, FragmentEntry],
-        added: Sequence[FragmentEntry],
-        removed: Sequence[FragmentEntry],
+        changes: FragmentChanges,
     ) -> None:
         self._engine = engine
         self._store = store
         self._columns = fingerprinted_columns(target.spec, target.snapshot.schema)
-        rows = {fragment.id: fragment for fragment in target.snapshot.fragments}
-        self._live = [Source(fragments[own], rows[own]) for part in target.partitions for own in part.fragments]
-        names = {entry.files.name for entry in added}
-        self._added = [own for own in self._live if own.entry.files.name in names]
-        self._unchanged = [own for own in self._live if own.entry.files.name not in names]
-        self._removed = list(removed)
+        snapshot_fragments = {fragment.id: fragment for fragment in target.snapshot.fragments}
+        self._live = [
+            ProfiledFragment(fragments[id_], snapshot_fragments[id_])
+            for partition in target.partitions
+            for id_ in partition.fragments
+        ]
+        added = {entry.files.name for entry in changes.added}
+        self._added = [source for source in self._live if source.entry.files.name in added]
+        self._unchanged = [source for source in self._live if source.entry.files.name not in added]
+        self._removed = list(changes.removed)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
         """Return the value counts that follow the published ones.
@@ -116,18 +125,20 @@ class FingerprintUpdate:
         """
         if not self._columns:
             return FingerprintedValueCounts()
-        wanted = {own.field_id: own.type_class for own in self._columns}
-        changed = sum(own.entry.row_count for own in self._added) + sum(own.row_count for own in self._removed)
-        rows = sum(own.entry.row_count for own in self._live)
+        classes = {column.field_id: column.type_class for column in self._columns}
+        changed = sum(source.entry.row_count for source in self._added)
+        changed += sum(entry.row_count for entry in self._removed)
+        rows = sum(source.entry.row_count for source in self._live)
         if not base.columns or base.bits != TABLE_BITS or 2 * changed >= rows:
-            counts, flow = self._from_scratch(wanted)
+            counts, flow = self._build(classes)
         else:
-            counts, flow = self._step(base, wanted)
-        return FingerprintedValueCounts(wanted, counts, flow, TABLE_BITS)
+            counts, flow = self._update(base, classes)
+        return FingerprintedValueCounts(classes, counts, flow, TABLE_BITS)
 
-    def _from_scratch(self, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
-        columns = sorted(self._columns, key=lambda own: own.field_id.encode())
-        flow = fingerprint_dataflow(self._store, wanted.values())
+    def _build(self, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
+        """Load the counts of all columns from profiles; return the number of values by field id, and the state."""
+        columns = sorted(self._columns, key=lambda column: column.field_id.encode())
+        flow = fingerprint_dataflow(self._store, classes.values())
         loader = flow.loader(FINGERPRINTS)
         runs: list[Run] = []
         try:
@@ -136,118 +147,131 @@ class FingerprintUpdate:
                 loads[column.field_id] = load = self._load(column, loader)
                 runs += load.runs
             content: dict[str, list[Run] | Iterator[pa.RecordBatch]] = {FINGERPRINTS: runs}
-            for name in set(wanted.values()):
-                whole = [(own.field_id, loads[own.field_id].values) for own in columns if own.type_class == name]
-                tables = stage_tables(name, [(field_id, values) for field_id, values in whole if len(values)])
+            for name in set(classes.values()):
+                values = [
+                    (column.field_id, loads[column.field_id].values) for column in columns if column.type_class == name
+                ]
+                stages = stage_tables(name, [(field_id, part) for field_id, part in values if len(part)])
                 for kind in (FREQUENCIES, FREQUENCY_COUNTS):
-                    content[stage_name(kind, name)] = _batches([tables[kind]] if kind in tables else [])
-                own = [fingerprinted_table(field_id, values, TABLE_BITS, name) for field_id, values in whole]
-                content[stage_name(VALUES, name)] = _batches(own)
-            return {field_id: own.rows for field_id, own in loads.items()}, flow.load(FlowState(), content)
+                    content[stage_name(kind, name)] = _batches([stages[kind]] if kind in stages else [])
+                tables = [fingerprinted_table(field_id, part, TABLE_BITS, name) for field_id, part in values]
+                content[stage_name(VALUES, name)] = _batches(tables)
+            return {field_id: load.rows for field_id, load in loads.items()}, flow.load(FlowState(), content)
         except BaseException:
             self._store.delete([run.path for run in runs])
             raise
 
-    def _load(self, column: FingerprintedColumn, loader: Loader) -> _Load:
+    def _load(self, column: FingerprintedColumn, loader: Loader) -> _ColumnLoad:
         """Return all fingerprints of a column as runs, and the values of those that occur at least twice."""
-        rows = sum(own.entry.row_count for own in self._live)
-        if rows <= _MANY:
-            total = sum_stored_fingerprints(self._store, column, [own.entry for own in self._live])
-            ranges = [_write_range(loader, column.field_id, 0, total)]
+        rows = sum(source.entry.row_count for source in self._live)
+        if rows <= _MAX_LOCAL_ROWS:
+            totals = sum_stored_fingerprints(self._store, column, [source.entry for source in self._live])
+            ranges = [_write_range(loader, column.field_id, 0, totals)]
         else:
-            entries = sorted((own.entry for own in self._live), key=lambda entry: entry.files.states)
-            lots = list(_lots(entries, max(_LEAST_ROWS, rows // (4 * self._engine.slots()))))
-            read, write = (
-                partial(sum_stored_fingerprints, self._store, column),
-                partial(_write_range, loader, column.field_id),
-            )
-            ranges = shuffle_fingerprints(self._engine.session, read, lots, rows, column.bits, write)
-        ranges.sort(key=lambda own: own.number)
+            entries = sorted((source.entry for source in self._live), key=lambda entry: entry.files.states)
+            rows_per_task = max(_MIN_ROWS_PER_TASK, rows // (4 * self._engine.slots()))
+            batches = list(_fragment_batches(entries, rows_per_task))
+            read = partial(sum_stored_fingerprints, self._store, column)
+            write = partial(_write_range, loader, column.field_id)
+            ranges = shuffle_fingerprints(self._engine.session, read, batches, rows, column.bits, write)
+        ranges.sort(key=lambda part: part.number)
         # If all values are null, there is no range.
-        several = FingerprintCounts(
-            np.concatenate([NO_PRINTS.fingerprints, *(own.fingerprints for own in ranges)]),
-            np.concatenate([NO_PRINTS.counts, *(own.counts for own in ranges)]),
+        repeated = FingerprintCounts(
+            np.concatenate([NO_FINGERPRINTS.fingerprints, *(part.fingerprints for part in ranges)]),
+            np.concatenate([NO_FINGERPRINTS.counts, *(part.counts for part in ranges)]),
         )
-        values = find_values(self._engine, self._store, column, self._live, several.fingerprints)
-        check_values(column, several.fingerprints, several.counts, values)
-        return _Load([run for own in ranges for run in own.runs], values, sum(own.rows for own in ranges))
+        values = find_values(self._engine, self._store, column, self._live, repeated.fingerprints)
+        check_values(column, repeated.fingerprints, repeated.counts, values)
+        return _ColumnLoad([run for part in ranges for run in part.runs], values, sum(part.rows for part in ranges))
 
-    def _step(self, base: FingerprintedValueCounts, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
-        stay = {field_id for field_id, name in wanted.items() if base.columns.get(field_id) == name}
-        classes = {*wanted.values(), *base.columns.values()}
-        flow = fingerprint_dataflow(self._store, classes)
+    def _update(self, base: FingerprintedValueCounts, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
+        """Update the published counts by the changed fragments.
+
+        Args:
+            base: The published counts.
+            classes: The classes of the columns by field id.
+
+        Returns:
+            The number of values by field id, and the state of the dataflow.
+        """
+        retained = {field_id for field_id, name in classes.items() if base.columns.get(field_id) == name}
+        class_names = {*classes.values(), *base.columns.values()}
+        flow = fingerprint_dataflow(self._store, class_names)
         view = flow.view(base.flow)
         reader = ValueCountReader(self._store, TableValueCounts(fingerprinted=base))
-        counts = {field_id: base.value_counts[field_id] for field_id in stay}
+        counts = {field_id: base.value_counts[field_id] for field_id in retained}
         deltas: dict[str, list[Delta]] = {}
-        for own in self._columns:
-            if own.field_id in stay:
-                known = StoredCounts(view, reader, own)
-                change = self._change(own, self._added, self._removed, self._unchanged, known)
+        for column in self._columns:
+            field_id = column.field_id
+            if field_id in retained:
+                published = StoredCounts(view, reader, column)
+                change = self._change(column, self._added, self._removed, self._unchanged, published)
             else:
-                change = self._change(own, self._live, (), (), NoCounts())
-            counts[own.field_id] = counts.get(own.field_id, 0) + change.rows
-            for table in _print_tables(own.field_id, change.fingerprints):
-                _add(deltas, FINGERPRINT_DELTAS, table)
+                change = self._change(column, self._live, (), (), NoCounts())
+            counts[field_id] = counts.get(field_id, 0) + change.rows
+            for table in _fingerprint_tables(field_id, change.fingerprints):
+                _add_delta(deltas, FINGERPRINT_DELTAS, table)
             if len(change.values):
-                rows = fingerprinted_table(own.field_id, change.values, TABLE_BITS, own.type_class)
-                _add(deltas, delta_name(own.type_class), rows)
+                rows = fingerprinted_table(field_id, change.values, TABLE_BITS, column.type_class)
+                _add_delta(deltas, delta_name(column.type_class), rows)
         for field_id, name in base.columns.items():
-            if field_id not in stay:
+            if field_id not in retained:
                 start = pa.table({"column": [field_id], "fingerprint": pa.nulls(1, pa.int64())})
                 for batch in view.batches_from(FINGERPRINTS, start):
                     table = pa.Table.from_batches([batch]).filter(pc.equal(batch["column"], field_id))
                     if not table.num_rows:
                         break
                     deltas.setdefault(FINGERPRINT_DELTAS, []).append(Delta(table, removed=True))
-                listed = [Delta(table, removed=True) for table in reader.rows(field_id, name)]
-                deltas.setdefault(delta_name(name), []).extend(listed)
+                removed = [Delta(table, removed=True) for table in reader.rows(field_id, name)]
+                deltas.setdefault(delta_name(name), []).extend(removed)
         if not deltas:
             return counts, base.flow
-        if sum(delta.row_count for own in deltas.values() for delta in own) > _MANY:
-            flow = fingerprint_dataflow(self._store, classes, runner=self._engine.spark_runner)
+        if sum(delta.row_count for parts in deltas.values() for delta in parts) > _MAX_LOCAL_ROWS:
+            flow = fingerprint_dataflow(self._store, class_names, runner=self._engine.spark_runner)
         return counts, flow.step(base.flow, deltas)
 
     def _change(
         self,
         column: FingerprintedColumn,
-        added: Sequence[Source],
+        added: Sequence[ProfiledFragment],
         removed: Sequence[FragmentEntry],
-        unchanged: Sequence[Source],
-        known: PublishedCounts,
-    ) -> Change:
-        more = sum_stored_fingerprints(self._store, column, [own.entry for own in added])
-        less = sum_stored_fingerprints(self._store, column, removed)
-        find_new, find_old = (
-            partial(find_values, self._engine, self._store, column, own) for own in (added, unchanged)
+        unchanged: Sequence[ProfiledFragment],
+        published: PublishedCounts,
+    ) -> FingerprintedChange:
+        changes = ChangedFingerprints(
+            sum_stored_fingerprints(self._store, column, [source.entry for source in added]),
+            sum_stored_fingerprints(self._store, column, removed),
         )
-        return compute_change(column, more, less, known, find_new, find_old)
+        find_added, find_unchanged = (
+            partial(find_values, self._engine, self._store, column, sources) for sources in (added, unchanged)
+        )
+        return compute_change(column, changes, published, find_added, find_unchanged)
 
 
-def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintCounts) -> _Range:
+def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintCounts) -> _RangeSums:
     """Write the sums of a range of fingerprints. May run in a worker process."""
-    several = total.part(total.counts >= 2)
-    runs = loader.write(_batches(_print_tables(field_id, total)))
-    return _Range(number, runs, total.rows, several.fingerprints, several.counts)
+    repeated = total.part(total.counts >= 2)
+    runs = loader.write(_batches(_fingerprint_tables(field_id, total)))
+    return _RangeSums(number, runs, total.rows, repeated.fingerprints, repeated.counts)
 
 
-def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
+def _fragment_batches(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
     """Yield groups of fragments with about `rows` rows each."""
-    lot: list[FragmentEntry] = []
-    held = 0
+    batch: list[FragmentEntry] = []
+    batch_rows = 0
     for entry in entries:
-        lot.append(entry)
-        held += entry.row_count
-        if held >= rows:
-            yield lot
-            lot, held = [], 0
-    if lot:
-        yield lot
+        batch.append(entry)
+        batch_rows += entry.row_count
+        if batch_rows >= rows:
+            yield batch
+            batch, batch_rows = [], 0
+    if batch:
+        yield batch
 
 
 def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[FingerprintedColumn]:
     """Return the fingerprinted columns of a profile spec."""
-    valued = spec.typed_leaves
+    typed = spec.typed_leaves
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     paths = {leaf.field_id: leaf.path for leaf, _ in spec.leaves}
     is_quiet = any(policy.values == "hidden" for policy in policies.values())
@@ -257,25 +281,30 @@ def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[Fingerpr
         )
         for field, leaves in zip(schema, schema_leaves(schema), strict=True)
         for at, leaf in enumerate(leaves)
-        if leaf.field_id in valued and policies[leaf.field_id].is_fingerprinted
+        if leaf.field_id in typed and policies[leaf.field_id].is_fingerprinted
     ]
 
 
-def _print_tables(field_id: str, fingerprints: FingerprintCounts) -> Iterator[pa.Table]:
-    for at in range(0, len(fingerprints), _ROWS):
-        own, counts = fingerprints.fingerprints[at : at + _ROWS], fingerprints.counts[at : at + _ROWS]
-        columns = [pa.repeat(pa.scalar(field_id), len(own)), pa.array(own), pa.array(counts)]
+def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Iterator[pa.Table]:
+    for at in range(0, len(fingerprints), _FINGERPRINTS_PER_TABLE):
+        part, counts = (
+            fingerprints.fingerprints[at : at + _FINGERPRINTS_PER_TABLE],
+            fingerprints.counts[at : at + _FINGERPRINTS_PER_TABLE],
+        )
+        columns = [pa.repeat(pa.scalar(field_id), len(part)), pa.array(part), pa.array(counts)]
         yield pa.Table.from_arrays(columns, schema=FINGERPRINT_ROWS.schema)
 
 
-def _add(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
+def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
     """Split signed rows into added and removed deltas."""
     counts = rows["frequency"].to_numpy()
-    for gone, chosen in ((False, counts > 0), (True, counts < 0)):
-        if chosen.any():
-            own = rows.filter(pa.array(chosen))
-            own = own.set_column(own.num_columns - 1, own.schema.field("frequency"), pa.array(np.abs(counts[chosen])))
-            deltas.setdefault(root, []).append(Delta(own, removed=gone))
+    for removed, mask in ((False, counts > 0), (True, counts < 0)):
+        if mask.any():
+            selected = rows.filter(pa.array(mask))
+            selected = selected.set_column(
+                selected.num_columns - 1, selected.schema.field("frequency"), pa.array(np.abs(counts[mask]))
+            )
+            deltas.setdefault(root, []).append(Delta(selected, removed=removed))
 
 
 def _batches(tables: Iterator[pa.Table] | Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:

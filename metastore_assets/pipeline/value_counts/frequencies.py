@@ -26,9 +26,9 @@ from metastore_assets.values.types import type_class
 
 @dataclass
 class SummedColumns:
-    """The sums of one profile."""
+    """The summed value counts of one merged profile."""
 
-    facts: dict[int, FrequencySummary] = field(default_factory=dict)
+    summaries: dict[int, FrequencySummary] = field(default_factory=dict)
     """The frequency summary of each column, by position."""
     files: list[tuple[int, str]] = field(default_factory=list)
     """The first position and the path of each written file."""
@@ -36,15 +36,24 @@ class SummedColumns:
 
 @dataclass(frozen=True)
 class _Part:
+    """The sums of some columns of a profile, in one file."""
+
     total: int
-    facts: Mapping[int, FrequencySummary]
+    summaries: Mapping[int, FrequencySummary]
     file: tuple[int, str]
 
 
 def sum_columns(
     engine: Engine, store: ObjectStore, folder: str, spec: ProfileSpec, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum frequencies and write them to files. Return the outcomes by profile number.
+    """Sum frequencies and write them to files; return the summaries and files by profile number.
+
+    Args:
+        engine: Runs long sums on Spark.
+        store: The folder of the table.
+        folder: The folder of the files, below the table's folder.
+        spec: The profile spec of the merged profiles.
+        sums: What is summed for each profile.
 
     Raises:
         CorruptionError: A total is negative: the terms contradict each other.
@@ -52,7 +61,7 @@ def sum_columns(
     outcomes: dict[int, SummedColumns] = {}
     for part in map_sums(engine, store, spec, sums, partial(_write_sums, store, folder, spec)):
         outcome = outcomes.setdefault(part.total, SummedColumns())
-        outcome.facts.update(part.facts)
+        outcome.summaries.update(part.summaries)
         outcome.files.append(part.file)
     for outcome in outcomes.values():
         outcome.files.sort()
@@ -62,72 +71,89 @@ def sum_columns(
 def map_sums(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Return the results of `write` for the full sums of adjacent columns of a profile, or of one range of a column.
+    """Sum frequencies, and return the results of `write` for each group of sums.
 
-    `write` must be picklable: for long frequencies it is called in Spark tasks.
+    A group has full sums of adjacent columns of a profile, or one range of a column.
+
+    Args:
+        engine: Runs long sums on Spark.
+        store: The folder of the table.
+        spec: The profile spec of the summed profiles.
+        sums: What is summed for each profile.
+        write: Writes one group. Must be picklable, because Spark tasks call it for long sums.
 
     Raises:
         CorruptionError: A total is negative: the terms contradict each other.
     """
     if not sums:
         return []
-    if are_summed_here(engine, sums):
-        return _summed_here(store, spec, sums, write)
+    if is_local_sum(engine, sums):
+        return _sum_locally(store, spec, sums, write)
     return sum_on_spark(engine, store, spec, sums, write)
 
 
-def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether the sums need no Spark: they are short, and no column is split into ranges."""
-    lists = sum(len(total.positions) * len(total.terms) for total in sums)
-    is_cut = any(total.splitters for total in sums)
-    return not is_cut and engine.sums_here(lists, sum(total.rows for total in sums))
+def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
+    """Return whether sums run in this process: they are short, and no column is split into ranges."""
+    reads = sum(len(part.positions) * len(part.terms) for part in sums)
+    has_ranges = any(part.splitters for part in sums)
+    return not has_ranges and engine.sums_here(reads, sum(part.rows for part in sums))
 
 
 def sum_column_frequencies(
     store: ObjectStore, spec: ProfileSpec, positions: Sequence[int], profiles: Sequence[ProfileFiles]
 ) -> dict[int, Frequencies]:
-    """Sum the frequencies of some columns over profiles, in this process; return them by position.
+    """Return the frequencies of some columns by position, summed over profiles in this process.
+
+    Args:
+        store: The folder of the table.
+        spec: The profile spec.
+        positions: The positions of the columns in the spec.
+        profiles: The profiles.
 
     Raises:
         CorruptionError: A profile is damaged.
     """
-    one = FrequencySum(0, tuple(positions), tuple((files, 1) for files in profiles), 0)
-    (found,) = _summed_here(store, spec, [one], lambda total, lists: dict(lists))
-    return found
+    total = FrequencySum(0, tuple(positions), tuple((files, 1) for files in profiles), 0)
+    (frequencies,) = _sum_locally(store, spec, [total], lambda total, columns: dict(columns))
+    return frequencies
 
 
-def _summed_here(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """Sum all frequencies of a column at once: for short ones, partial sums would be most of the work."""
-    outcomes = []
-    for number, own in groupby(sorted(sums, key=lambda one: one.total), key=lambda one: one.total):
+def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
+    """Sum frequencies in this process, all profiles of a column at once; return the results of `write`."""
+    results = []
+    for number, group in groupby(sorted(sums, key=lambda part: part.total), key=lambda part: part.total):
         with ExitStack() as stack:
-            opened = stack.enter_context(StatesReader(store))
+            states_reader = stack.enter_context(StatesReader(store))
             columns: list[tuple[int, list[tuple[FrequencyReader, int]]]] = []
-            for one in own:
-                readers = [(stack.enter_context(FrequencyReader(opened, files)), sign) for files, sign in one.terms]
-                columns += [(position, readers) for position in one.positions]
+            for part in group:
+                readers = [
+                    (stack.enter_context(FrequencyReader(states_reader, files)), sign) for files, sign in part.terms
+                ]
+                columns += [(position, readers) for position in part.positions]
             columns.sort(key=lambda column: column[0])
-            lists = ((position, _lists(spec, position, readers)) for position, readers in columns)
-            outcomes.append(write(number, full_sums(spec, lists)))
-    return outcomes
+            columns_sums = ((position, _column_frequencies(spec, position, readers)) for position, readers in columns)
+            results.append(write(number, full_sums(spec, columns_sums)))
+    return results
 
 
-def _lists(
+def _column_frequencies(
     spec: ProfileSpec, position: int, readers: Sequence[tuple[FrequencyReader, int]]
 ) -> list[tuple[Frequencies, int]]:
     leaf, _ = spec.leaves[position]
-    found = [(reader.read(leaf.field_id), sign) for reader, sign in readers]
-    return [(own, sign) for own, sign in found if own is not None]
+    terms = [(reader.read(leaf.field_id), sign) for reader, sign in readers]
+    return [(frequencies, sign) for frequencies, sign in terms if frequencies is not None]
 
 
 def _write_sums(
-    store: ObjectStore, folder: str, spec: ProfileSpec, total: int, lists: Iterable[tuple[int, Frequencies]]
+    store: ObjectStore, folder: str, spec: ProfileSpec, total: int, columns: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
     """Write full frequencies as one part of the frequencies of a profile."""
-    facts: dict[int, FrequencySummary] = {}
+    summaries: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
-        for position, whole in lists:
+        for position, frequencies in columns:
             leaf, policy = spec.leaves[position]
-            facts[position] = add_frequency_results(summarize_frequencies(whole), policy, type_class(leaf.type), whole)
-            writer.add(leaf.path, leaf.field_id, whole)
-    return _Part(total, facts, (min(facts), writer.path))
+            summaries[position] = add_frequency_results(
+                summarize_frequencies(frequencies), policy, type_class(leaf.type), frequencies
+            )
+            writer.add(leaf.path, leaf.field_id, frequencies)
+    return _Part(total, summaries, (min(summaries), writer.path))

@@ -1,6 +1,6 @@
 """Splitters: values that split the value counts of a column into ranges of about equal length, one per task.
 
-Algorithm 3 of three for frequencies: with many repeated values, no task has to hold a whole column.
+With ranges, no task has to hold all values of a column.
 """
 
 from __future__ import annotations
@@ -19,23 +19,30 @@ from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
-LONG = 8_000_000
+MAX_UNSPLIT_VALUES = 8_000_000
 """The number of distinct values above which a column is split into ranges."""
 _ROWS_PER_RANGE = 4_000_000
-_MOST_RANGES = 4096
-_SAMPLED = 64
+_MAX_RANGES = 4096
+_SAMPLED_PROFILES = 64
 """The approximate number of profiles that are sampled."""
-_PER_LIST = 256
+_SAMPLES_PER_PROFILE = 256
 """The maximum number of values sampled from each profile. Ranges then differ in length by a few percent."""
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """Return the number of ranges for about `distinct` values; at least the number of concurrent tasks."""
-    return min(_MOST_RANGES, max(slots, distinct // _ROWS_PER_RANGE + 1))
+    """Return the number of ranges that a column is split into: at least one for each concurrent task.
+
+    Args:
+        distinct: The approximate number of distinct values.
+        slots: The number of concurrent tasks.
+    """
+    return min(_MAX_RANGES, max(slots, distinct // _ROWS_PER_RANGE + 1))
 
 
 @dataclass(frozen=True)
-class _Task:
+class _SampleTask:
+    """A profile, and the columns whose values are sampled from it."""
+
     files: ProfileFiles
     columns: tuple[str, ...]
 
@@ -43,31 +50,38 @@ class _Task:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """Return the last value of each range except the last range, by field id.
+    """Return the last value of each range except the last range, by field id, from a sample of the profiles.
 
-    Values are ascending and distinct; there are fewer if the column has few values. Samples profiles in one Spark job.
+    Args:
+        engine: Samples the profiles in one Spark job.
+        store: The folder of the table.
+        profiles: Profiles whose value counts sum to those of the table.
+        ranges: The number of ranges of each column, by field id.
+
+    Returns:
+        By field id, ascending distinct values: one less than the column has ranges, or fewer if it has few values.
     """
-    step = max(1, len(profiles) // _SAMPLED)
-    tasks = [_Task(files, tuple(ranges)) for files in profiles[step // 2 :: step]]
-    samples = engine.spark_runner.map(partial(_sampled, store), tasks)
-    found = {}
-    for column, number in ranges.items():
-        whole = sum_frequencies((own[column], 1) for own in samples if column in own)
-        ends = np.cumsum(whole.counts.to_numpy())
-        total = int(ends[-1]) if len(ends) else 0
-        places = np.searchsorted(ends, [total * at // number for at in range(1, number)])
-        found[column] = whole.values.take(pa.array(np.unique(places[places < len(ends) - 1])))
-    return found
+    step = max(1, len(profiles) // _SAMPLED_PROFILES)
+    tasks = [_SampleTask(files, tuple(ranges)) for files in profiles[step // 2 :: step]]
+    samples = engine.spark_runner.map(partial(_sample, store), tasks)
+    splitters = {}
+    for column, count in ranges.items():
+        total = sum_frequencies((sample[column], 1) for sample in samples if column in sample)
+        ends = np.cumsum(total.counts.to_numpy())
+        row_count = int(ends[-1]) if len(ends) else 0
+        positions = np.searchsorted(ends, [row_count * at // count for at in range(1, count)])
+        splitters[column] = total.values.take(pa.array(np.unique(positions[positions < len(ends) - 1])))
+    return splitters
 
 
-def _sampled(store: ObjectStore, task: _Task) -> dict[str, Frequencies]:
-    """Return evenly spaced values of each column. The frequency of each is the number of values that it represents."""
-    found = {}
-    with StatesReader(store) as opened, FrequencyReader(opened, task.files) as reader:
+def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
+    """Return evenly spaced values of each column; each has as frequency the number of values that it represents."""
+    samples = {}
+    with StatesReader(store) as states_reader, FrequencyReader(states_reader, task.files) as reader:
         for column in task.columns:
-            own = reader.read(column)
-            if own is not None and len(own):
-                each = -(-len(own) // _PER_LIST)
-                values = own.values.take(pa.array(np.arange(each // 2, len(own), each)))
-                found[column] = Frequencies(values, pa.array(np.full(len(values), each, np.int64)))
-    return found
+            frequencies = reader.read(column)
+            if frequencies is not None and len(frequencies):
+                weight = -(-len(frequencies) // _SAMPLES_PER_PROFILE)
+                values = frequencies.values.take(pa.array(np.arange(weight // 2, len(frequencies), weight)))
+                samples[column] = Frequencies(values, pa.array(np.full(len(values), weight, np.int64)))
+    return samples

@@ -19,57 +19,68 @@ def write_runs(
     spec: ProfileSpec,
     classes: Mapping[str, str],
     loaders: Mapping[str, Loader],
-    total: int,
-    lists: Iterable[tuple[int, Frequencies]],
+    number: int,
+    sums: Iterable[tuple[int, Frequencies]],
 ) -> dict[str, list[Run]]:
-    """Write full frequencies, or one range of them, as runs by stage.
+    """Write the frequencies of columns, or of one range of a column, as runs; return the runs by stage.
 
     May run in a worker process. Holds the frequencies of one class at a time.
+
+    Args:
+        spec: The profile spec; its leaves are in the order of positions.
+        classes: The classes of the columns by field id.
+        loaders: The loaders of the stages, by name.
+        number: Not used: the number of the profile that was summed, which there is only one of.
+        sums: (position, frequencies) of the columns, by increasing position.
     """
     runs: dict[str, list[Run]] = {}
-    held: list[tuple[str, Frequencies]] = []
+    buffered: list[tuple[str, Frequencies]] = []
 
     def flush(name: str) -> None:
-        for kind, table in stage_tables(name, held).items():
+        for kind, table in stage_tables(name, buffered).items():
             stage = stage_name(kind, name)
             runs.setdefault(stage, []).extend(loaders[stage].write(table))
-        held.clear()
+        buffered.clear()
 
-    before: str | None = None
-    for position, whole in lists:
+    previous: str | None = None
+    for position, frequencies in sums:
         leaf, _ = spec.leaves[position]
         name = classes[leaf.field_id]
-        if before is not None and name != before:
-            flush(before)
-        before = name
-        if len(whole):
-            held.append((leaf.field_id, whole))
-    if before is not None:
-        flush(before)
+        if previous is not None and name != previous:
+            flush(previous)
+        previous = name
+        if len(frequencies):
+            buffered.append((leaf.field_id, frequencies))
+    if previous is not None:
+        flush(previous)
     return runs
 
 
-def stage_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """Return the rows of each kind of stage in key order, for columns by increasing field id."""
+def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
+    """Return the rows of the stages `values`, `frequencies` and `facts` in key order, by the kind of stage.
+
+    Args:
+        type_class: The class of the values.
+        columns: (field id, frequencies) of the columns, by increasing field id.
+    """
     schema = rows_of(type_class).schema
-    values, frequencies, facts = [schema.empty_table()], [], []
-    for column, own in lists:
-        rows = value_count_rows(column, own.values, own.counts, schema)
-        values.append(rows)
-        counts = own.counts.to_numpy()
+    tables: dict[str, list[pa.Table]] = {VALUES: [schema.empty_table()], FREQUENCIES: [], FREQUENCY_COUNTS: []}
+    for column, frequencies in columns:
+        rows = value_count_rows(column, frequencies.values, frequencies.counts, schema)
+        tables[VALUES].append(rows)
+        counts = frequencies.counts.to_numpy()
         repeated = np.flatnonzero(counts > 1)
         order = repeated[np.argsort(-counts[repeated], kind="stable")]
         ranked = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(order), np.int64)))
-        frequencies.append(ranked.select(["column", "frequency", "value", "values"]))
-        often, number = np.unique(counts, return_counts=True)
-        facts.append(
+        tables[FREQUENCIES].append(ranked.select(["column", "frequency", "value", "values"]))
+        frequency, value_counts = np.unique(counts, return_counts=True)
+        tables[FREQUENCY_COUNTS].append(
             pa.table(
                 {
-                    "column": pa.array([column] * len(often)),
-                    "frequency": pa.array(often),
-                    "values": pa.array(number.astype(np.int64)),
+                    "column": pa.array([column] * len(frequency)),
+                    "frequency": pa.array(frequency),
+                    "values": pa.array(value_counts.astype(np.int64)),
                 }
             )
         )
-    tables = {VALUES: values, FREQUENCIES: frequencies, FREQUENCY_COUNTS: facts}
-    return {kind: pa.concat_tables(own) for kind, own in tables.items() if own}
+    return {kind: pa.concat_tables(parts) for kind, parts in tables.items() if parts}

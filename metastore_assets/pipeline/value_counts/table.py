@@ -7,7 +7,7 @@ table changed, value counts are built from all profiles.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.building import build_value_counts
 from metastore_assets.pipeline.value_counts.by_partition import runs_by_partition
-from metastore_assets.pipeline.value_counts.deltas import CountedProfile, deltas
+from metastore_assets.pipeline.value_counts.deltas import CountedProfile, CountSource, FragmentChanges, deltas
 from metastore_assets.pipeline.value_counts.fingerprints import FingerprintUpdate
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
@@ -28,8 +28,8 @@ from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCo
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import (
     Built,
-    Cut,
     TableValueCounts,
+    TopLimits,
     ValueCountReader,
     read_value_counts,
     value_count_dataflow,
@@ -39,33 +39,14 @@ from metastore_assets.value_counts.graph import delta_name, rows_of
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
 
-_MANY = 20_000_000
+_MAX_LOCAL_VALUES = 20_000_000
 """The number of changed values above which Spark tasks apply the deltas."""
 
 
-@dataclass(frozen=True)
-class _Changes:
-    """The fragments that were added to and removed from partitions whose value counts may change."""
-
-    added: Sequence[FragmentEntry]
-    removed: Sequence[FragmentEntry]
-
-    @property
-    def rows(self) -> int:
-        return sum(entry.row_count for entry in (*self.added, *self.removed))
-
-    def of_the_table(self) -> _Changes:
-        """Return the changes without fragments that moved between partitions."""
-        added, removed = ({entry.files.name for entry in side} for side in (self.added, self.removed))
-        return _Changes(
-            [entry for entry in self.added if entry.files.name not in removed],
-            [entry for entry in self.removed if entry.files.name not in added],
-        )
-
-
 class ValueCountUpdate:
-    """The value counts that one plan results in. They are computed once; files are only used once a version references
-    them.
+    """The value counts of the version that a refresh publishes. They are computed at the first use.
+
+    Methods take the profiles of the partitions, whose value counts sum to those of the table.
     """
 
     def __init__(
@@ -74,72 +55,77 @@ class ValueCountUpdate:
         self._engine = engine
         self._store = store
         self._spec = target.spec
-        self._wanted = enumerated_classes(target.spec)
+        self._columns = enumerated_classes(target.spec)
         self._published = None if target.base is None else target.base.value_counts
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # With a single partition, counts by partition would repeat the table's counts.
-        self._by_partition = _kept_by_partition(target.spec, self._wanted) if len(target.partitions) > 1 else {}
+        self._by_partition = _columns_by_partition(target.spec, self._columns) if len(target.partitions) > 1 else {}
         self._keys = [partition.key for partition in target.partitions]
-        self._rows = sum(fragments[own].row_count for part in target.partitions for own in part.fragments)
-        self._changes_by_partition = _changes(target, fragments)
-        self._changes = self._changes_by_partition.of_the_table()
-        self._fingerprints = FingerprintUpdate(
-            engine, store, target, fragments, self._changes.added, self._changes.removed
-        )
-        self._made: ValueCountFiles | None = None
-        self._now: TableValueCounts | None = None
+        self._row_count = sum(fragments[id_].row_count for part in target.partitions for id_ in part.fragments)
+        self._changes_by_partition = _partition_changes(target, fragments)
+        self._changes = self._changes_by_partition.without_moves()
+        self._fingerprints = FingerprintUpdate(engine, store, target, fragments, self._changes)
+        self._files: ValueCountFiles | None = None
+        self._state: TableValueCounts | None = None
 
-    def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
+    def summaries(
+        self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]
+    ) -> Mapping[int, FrequencySummary]:
         """Return the frequency summaries of columns, by position in the profile spec.
 
         Args:
-            whole: Profiles whose value counts sum to those of the table.
-            listed: The approximate number of values of each requested column, by position.
+            profiles: The profiles of the partitions.
+            distinct_counts: By position of the requested columns, the approximate number of distinct values.
         """
         with io_step("value_counts"):
-            return self._facts(whole, listed)
+            return self._summarize(self._next_state(profiles, distinct_counts), distinct_counts)
 
-    def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
-        now = self._next_state(whole, listed)
-        reader = ValueCountReader(self._store, now)
-        by_class: dict[str, dict[str, int]] = {}
-        told: dict[int, FrequencySummary] = {}
-        for position in listed:
-            leaf, _ = self._spec.leaves[position]
-            if leaf.field_id in now.columns or leaf.field_id in now.fingerprinted.columns:
-                name = now.columns.get(leaf.field_id) or now.fingerprinted.columns[leaf.field_id]
-                by_class.setdefault(name, {})[leaf.field_id] = position
+    def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
+        reader = ValueCountReader(self._store, state)
+        columns_by_class: dict[str, dict[str, int]] = {}
+        summaries: dict[int, FrequencySummary] = {}
+        for position in positions:
+            field_id = self._spec.leaves[position][0].field_id
+            if field_id in state.columns or field_id in state.fingerprinted.columns:
+                class_name = state.columns.get(field_id) or state.fingerprinted.columns[field_id]
+                columns_by_class.setdefault(class_name, {})[field_id] = position
             else:
-                told[position] = summarize_frequencies(EMPTY)
-        for name, columns in by_class.items():
-            for field_id, own in reader.facts(name, list(columns)).items():
-                _, policy = self._spec.leaves[columns[field_id]]
-                cls = class_named(name)
+                summaries[position] = summarize_frequencies(EMPTY)
+        for class_name, columns in columns_by_class.items():
+            for field_id, summary in reader.summaries(class_name, list(columns)).items():
+                position = columns[field_id]
+                _, policy = self._spec.leaves[position]
+                cls = class_named(class_name)
                 if policy.is_enumerated and needs_frequencies(policy, cls):
-                    own = add_frequency_results(own, policy, cls, reader.frequencies(field_id, name))
-                told[columns[field_id]] = own
-        return told
+                    frequencies = reader.frequencies(field_id, class_name)
+                    summary = add_frequency_results(summary, policy, cls, frequencies)
+                summaries[position] = summary
+        return summaries
 
-    def files(self, whole: Sequence[ProfileFiles]) -> ValueCountFiles | None:
-        """Return the files for the version to reference."""
+    def files(self, profiles: Sequence[ProfileFiles]) -> ValueCountFiles | None:
+        """Return the files for the version to reference: the published files if nothing changed.
+
+        Args:
+            profiles: The profiles of the partitions.
+        """
         with io_step("value_counts"):
-            now = self._next_state(whole, {})
-            if self._published is not None and now.is_same(self._base):
-                return self._as_named(self._published)
-            if self._made is None:
-                self._made = write_value_counts(self._store, now)
-            return self._made
+            state = self._next_state(profiles, {})
+            if self._published is not None and state.is_same(self._base):
+                return self._without_outdated_names(self._published)
+            if self._files is None:
+                self._files = write_value_counts(self._store, state)
+            return self._files
 
     def discard(self) -> None:
-        """Delete the written files; they will not be published."""
-        if self._now is not None:
-            named = self._now.paths() - self._base.paths()
-            self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
+        """Delete the written files, because they will not be published."""
+        if self._state is not None:
+            written = self._state.paths() - self._base.paths()
+            self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
-    def _as_named(self, files: ValueCountFiles) -> ValueCountFiles:
+    def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
         """Return the published files, without plain files if columns were renamed."""
-        before, now = self._schemas
-        if not files.frequencies or before is None or _names(before) == _names(now):
+        before, after = self._schemas
+        if not files.frequencies or before is None or _names(before) == _names(after):
             return files
         return replace(files, frequencies="", ranks="")
 
@@ -147,79 +133,75 @@ class ValueCountUpdate:
     def _base(self) -> TableValueCounts:
         return read_value_counts(self._store, self._published)
 
-    def _next_state(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> TableValueCounts:
-        if self._now is None:
-            if self._published is None or 2 * self._changes.rows >= self._rows:
-                flow, built = self._from_scratch(whole, listed)
+    def _next_state(self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]) -> TableValueCounts:
+        if self._state is None:
+            if self._published is None or 2 * self._changes.row_count >= self._row_count:
+                flow, built = self._build(profiles, distinct_counts)
             else:
-                flow, built = self._step(whole), self._still_built()
+                flow, built = self._update(profiles), self._retained_builds()
             try:
                 fingerprinted = self._fingerprints.next_state(self._base.fingerprinted)
             except BaseException:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
-            kept = {*self._wanted, *fingerprinted.columns}
-            self._now = TableValueCounts(
-                self._wanted, flow, _cuts(self._spec, kept), self._by_partition, fingerprinted, built
-            )
-        return self._now
+            top_limits = _top_limits(self._spec, {*self._columns, *fingerprinted.columns})
+            self._state = TableValueCounts(self._columns, flow, top_limits, self._by_partition, fingerprinted, built)
+        return self._state
 
-    def _still_built(self) -> dict[str, Built]:
-        """Return how the columns that are still enumerated were built."""
+    def _retained_builds(self) -> dict[str, Built]:
+        """Return how the columns were built that are enumerated before and after, by field id."""
         return {
-            own: how for own, how in self._base.built.items() if self._wanted.get(own) == self._base.columns.get(own)
+            field_id: built
+            for field_id, built in self._base.built.items()
+            if self._columns.get(field_id) == self._base.columns.get(field_id)
         }
 
-    def _from_scratch(
-        self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]
+    def _build(
+        self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]
     ) -> tuple[FlowState, Mapping[str, Built]]:
-        classes = set(self._wanted.values())
+        """Build the value counts of all columns from profiles."""
+        classes = set(self._columns.values())
         if not classes:
             return FlowState(), {}
-        flow = self._flow(classes)
-        distinct = {self._spec.leaves[position][0].field_id: count for position, count in listed.items()}
-        made = build_value_counts(
-            self._engine, self._store, flow, self._spec, self._wanted, whole, distinct, self._rows
-        )
-        return flow.load(FlowState(), {**made.runs, **self._all_by_partition(flow, whole)}), made.built
+        flow = self._dataflow(classes)
+        counts = {self._spec.leaves[position][0].field_id: count for position, count in distinct_counts.items()}
+        source = CountSource(self._columns, [CountedProfile(files) for files in profiles], self._row_count, counts)
+        result = build_value_counts(self._engine, self._store, flow, self._spec, source)
+        return flow.load(FlowState(), {**result.runs, **self._build_by_partition(flow, profiles)}), result.built
 
-    def _step(self, whole: Sequence[ProfileFiles]) -> FlowState:
+    def _update(self, profiles: Sequence[ProfileFiles]) -> FlowState:
+        """Update the published value counts by the deltas of added and removed fragments."""
         base = self._base
         reader = ValueCountReader(self._store, base)
-        changes, by_partition = self._changes, self._changes_by_partition
-        found = self._deltas(
-            (base.columns, self._wanted),
-            (
-                [CountedProfile(own.files) for own in changes.added],
-                [CountedProfile(own.files) for own in changes.removed],
-            ),
-            [CountedProfile(files) for files in whole],
-            changes.rows,
+        changes, partition_changes = self._changes, self._changes_by_partition
+        by_class = self._deltas(
+            base.columns,
+            CountSource(self._columns, [CountedProfile(files) for files in profiles], self._row_count),
+            changes,
             lambda field_id, name: pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema),
         )
-        classes = {*self._wanted.values(), *found}
-        updates = {delta_name(name): own for name, own in found.items()}
-        stays = any(base.by_partition.get(field_id) == name for field_id, name in self._by_partition.items())
-        anew = bool(self._by_partition) and (not stays or 2 * by_partition.rows >= self._rows)
-        if self._by_partition and not anew:
-            held = {own: name for own, name in base.by_partition.items() if name in self._by_partition.values()}
-            found = self._deltas(
-                (held, self._by_partition),
-                (
-                    [CountedProfile(own.files, own.partition_key) for own in by_partition.added],
-                    [CountedProfile(own.files, own.partition_key) for own in by_partition.removed],
-                ),
-                self._partitions(whole),
-                by_partition.rows,
+        classes = {*self._columns.values(), *by_class}
+        updates = {delta_name(name): class_deltas for name, class_deltas in by_class.items()}
+        has_retained = any(base.by_partition.get(field_id) == name for field_id, name in self._by_partition.items())
+        is_rebuilt = bool(self._by_partition) and (
+            not has_retained or 2 * partition_changes.row_count >= self._row_count
+        )
+        if self._by_partition and not is_rebuilt:
+            before = {id_: name for id_, name in base.by_partition.items() if name in self._by_partition.values()}
+            by_class = self._deltas(
+                before,
+                CountSource(self._by_partition, self._partitions(profiles), self._row_count),
+                partition_changes,
                 lambda field_id, _: reader.table_by_partition(field_id),
+                by_partition=True,
             )
-            updates |= {delta_name(name, by_partition=True): own for name, own in found.items()}
-        forgotten = set(base.by_partition.values()) - set(self._by_partition.values())
-        if not (updates or anew or forgotten):
+            updates |= {delta_name(name, by_partition=True): class_deltas for name, class_deltas in by_class.items()}
+        removed_classes = set(base.by_partition.values()) - set(self._by_partition.values())
+        if not (updates or is_rebuilt or removed_classes):
             return base.flow
-        values = sum(delta.row_count for own in updates.values() for delta in own)
-        flow = self._flow(classes, many=values > _MANY)
-        start = flow.load(base.flow, self._all_by_partition(flow, whole)) if anew else base.flow
+        values = sum(delta.row_count for class_deltas in updates.values() for delta in class_deltas)
+        flow = self._dataflow(classes, on_spark=values > _MAX_LOCAL_VALUES)
+        start = flow.load(base.flow, self._build_by_partition(flow, profiles)) if is_rebuilt else base.flow
         try:
             return flow.step(start, updates)
         except BaseException:
@@ -228,97 +210,99 @@ class ValueCountUpdate:
 
     def _deltas(
         self,
-        columns: tuple[Mapping[str, str], Mapping[str, str]],
-        changes: tuple[Sequence[CountedProfile], Sequence[CountedProfile]],
-        whole: Sequence[CountedProfile],
-        changed: int,
-        held: Callable[[str, str], pa.Table],
+        before: Mapping[str, str],
+        after: CountSource,
+        changes: FragmentChanges,
+        read_stored: Callable[[str, str], pa.Table],
+        *,
+        by_partition: bool = False,
     ) -> dict[str, list[Delta]]:
         """Return the added and removed deltas by type class.
 
         Args:
-            columns: The columns that are enumerated before and after, by field id, with their classes.
-            changes: The added and the removed profiles.
-            whole: All profiles of the table, which columns that become enumerated are read from.
-            changed: The number of rows in `changes`.
-            held: Reads the stored value counts of a column, given its field id and class.
+            before: The columns in the published value counts, by field id, with their classes.
+            after: The columns of the next version, and all profiles, which new columns are read from.
+            changes: The added and removed fragments.
+            read_stored: Reads the published value counts of a column, given its field id and class.
+            by_partition: Whether rows have partition keys.
         """
-        before, wanted = columns
-        added, removed = changes
-        stay = {field_id: name for field_id, name in wanted.items() if before.get(field_id) == name}
-        new = {field_id: name for field_id, name in wanted.items() if field_id not in stay}
-        gone = {field_id: name for field_id, name in before.items() if field_id not in stay}
-        made: dict[str, list[Delta]] = {}
-        for found in (
-            deltas(self._store, added, stay, changed, removed=False),
-            deltas(self._store, removed, stay, changed, removed=True),
-            deltas(self._store, whole, new, self._rows, removed=False),
+        added, removed = changes.counted_profiles(by_partition=by_partition)
+        retained = {field_id: name for field_id, name in after.columns.items() if before.get(field_id) == name}
+        new = {field_id: name for field_id, name in after.columns.items() if field_id not in retained}
+        by_class: dict[str, list[Delta]] = {}
+        for part in (
+            deltas(self._store, added, retained, changes.row_count, removed=False),
+            deltas(self._store, removed, retained, changes.row_count, removed=True),
+            deltas(self._store, after.profiles, new, after.row_count, removed=False),
         ):
-            for name, own in found.items():
-                made.setdefault(name, []).extend(own)
-        for field_id, name in gone.items():
-            made.setdefault(name, []).append(Delta(held(field_id, name), removed=True))
-        return made
+            for name, class_deltas in part.items():
+                by_class.setdefault(name, []).extend(class_deltas)
+        for field_id, name in before.items():
+            if field_id not in retained:
+                by_class.setdefault(name, []).append(Delta(read_stored(field_id, name), removed=True))
+        return by_class
 
-    def _all_by_partition(self, flow: Dataflow, whole: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:
+    def _build_by_partition(self, flow: Dataflow, profiles: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:
+        """Build the value counts by partition as runs, by stage; nothing without such columns."""
         if not self._by_partition:
             return {}
-        partitions = self._partitions(whole)
-        return runs_by_partition(self._engine, self._store, flow, self._by_partition, partitions, self._rows)
+        source = CountSource(self._by_partition, self._partitions(profiles), self._row_count)
+        return runs_by_partition(self._engine, self._store, flow, source)
 
-    def _partitions(self, whole: Sequence[ProfileFiles]) -> list[CountedProfile]:
-        """Return the profiles of all partitions, with their keys."""
-        return [CountedProfile(files, key) for files, key in zip(whole, self._keys, strict=True)]
+    def _partitions(self, profiles: Sequence[ProfileFiles]) -> list[CountedProfile]:
+        """Return the profiles of the partitions with their keys."""
+        return [CountedProfile(files, key) for files, key in zip(profiles, self._keys, strict=True)]
 
-    def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
-        runner = self._engine.spark_runner if many else None
+    def _dataflow(self, classes: Iterable[str], *, on_spark: bool = False) -> Dataflow:
+        runner = self._engine.spark_runner if on_spark else None
         return value_count_dataflow(self._store, classes, set(self._by_partition.values()), runner=runner)
 
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
     """Return the classes of the enumerated columns of a profile spec, by field id."""
-    valued = spec.typed_leaves
-    found = {
+    typed = spec.typed_leaves
+    classes = {
         leaf.field_id: type_class(leaf.type).name
         for leaf, policy in spec.leaves
-        if leaf.field_id in valued and policy.is_enumerated
+        if leaf.field_id in typed and policy.is_enumerated
     }
-    return {field_id: name for field_id, name in found.items() if name != "null"}
+    return {field_id: name for field_id, name in classes.items() if name != "null"}
 
 
 def _names(schema: pa.Schema) -> list[tuple[str, str]]:
     return [(leaf.field_id, leaf.path) for leaves in schema_leaves(schema) for leaf in leaves]
 
 
-def _kept_by_partition(spec: ProfileSpec, listed: Mapping[str, str]) -> dict[str, str]:
-    """Return the enumerated columns that are also counted by partition."""
-    kept = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
-    return {field_id: name for field_id, name in listed.items() if field_id in kept}
+def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> dict[str, str]:
+    """Return the enumerated columns that are also counted by partition, by field id, with their classes."""
+    wanted = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
+    return {field_id: name for field_id, name in enumerated.items() if field_id in wanted}
 
 
-def _cuts(spec: ProfileSpec, wanted: Collection[str]) -> dict[str, Cut]:
+def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
+    """Return the limits of reported values of those columns whose policy has limits, by field id."""
     return {
-        leaf.field_id: Cut(policy.max_values, policy.min_frequency)
+        leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
         for leaf, policy in spec.leaves
-        if leaf.field_id in wanted and policy.is_truncated
+        if leaf.field_id in columns and policy.is_truncated
     }
 
 
-def _changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> _Changes:
+def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
     """Return the fragments added to and removed from each partition, except partitions that are reused."""
-    same = {partition.key for partition in target.partitions if partition.reused is not None}
+    reused = {partition.key for partition in target.partitions if partition.reused is not None}
     before = {
         (entry.files.name, entry.partition_key): entry
         for entry in (target.base.fragments if target.base else ())
-        if entry.retired is None and entry.partition_key not in same
+        if entry.retired is None and entry.partition_key not in reused
     }
-    now = {
-        (fragments[own].files.name, fragments[own].partition_key): fragments[own]
+    after = {
+        (fragments[id_].files.name, fragments[id_].partition_key): fragments[id_]
         for partition in target.partitions
         if partition.reused is None
-        for own in partition.fragments
+        for id_ in partition.fragments
     }
-    return _Changes(
-        [now[own] for own in sorted(now.keys() - before.keys())],
-        [before[own] for own in sorted(before.keys() - now.keys())],
+    return FragmentChanges(
+        [after[key] for key in sorted(after.keys() - before.keys())],
+        [before[key] for key in sorted(before.keys() - after.keys())],
     )

@@ -117,8 +117,8 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
         table_counts = source.table_counts if is_table or not files.frequencies else None
         read_counts = frequencies.read if table_counts is None else partial(_table_frequencies, table_counts)
         has_fingerprints = source.merged and source.level == "fragment"
-        read_prints = partial(read_fingerprints, reader, files) if has_fingerprints else None
-        yield ProfileView(row_count, rows, histograms, read_counts, read_prints, is_table)
+        read_column_fingerprints = partial(read_fingerprints, reader, files) if has_fingerprints else None
+        yield ProfileView(row_count, rows, histograms, read_counts, read_column_fingerprints, is_table)
 
 
 def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequencies | None:
@@ -147,9 +147,9 @@ def differences(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -
         yield from _user_defined_differences(leaf.path, stored_row, computed_row)
         repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
         if repeated and stored.read_fingerprints and computed.read_fingerprints:
-            prints = stored.read_fingerprints(field_id), computed.read_fingerprints(field_id)
-            if not prints[0].equals(prints[1]):
-                yield Difference(leaf.path, "fingerprints", *map(_fingerprints_text, prints))
+            fingerprints = stored.read_fingerprints(field_id), computed.read_fingerprints(field_id)
+            if not fingerprints[0].equals(fingerprints[1]):
+                yield Difference(leaf.path, "fingerprints", *map(_fingerprints_text, fingerprints))
         enumerated = stored_row.frequencies == computed_row.frequencies == "enumerated"
         if enumerated or (repeated and stored.is_table and computed.is_table):
             stored_counts, computed_counts = (view.read_value_counts(field_id) or EMPTY for view in (stored, computed))

@@ -83,13 +83,26 @@ class Verification:
         }
 
 
+@dataclass(frozen=True)
+class VerificationScope:
+    """The part of a version that is compared."""
+
+    partitions: tuple[str, ...] = ()
+    """Keys or patterns of the partitions; empty for all."""
+    sample: int | None = None
+    """Number of fragments that are drawn at random from these partitions. Then only profiles of fragments are compared,
+    and nothing that is merged from them."""
+
+
+FULL_SCOPE = VerificationScope()
+
+
 def verify(
     config: MetastoreConfig,
     table: TableConfig,
     spark: Callable[[], SparkSession],
+    scope: VerificationScope = FULL_SCOPE,
     *,
-    partitions: Collection[str] = (),
-    sample: int | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Verification:
     """Read the files of a table's newest version again, and compare every exact number.
@@ -101,8 +114,7 @@ def verify(
         config: The configuration.
         table: The table.
         spark: Starts Spark. Called only if there is much to read.
-        partitions: Keys or patterns of the partitions to compare; empty for all.
-        sample: Number of fragments that are drawn at random. Then only profiles of fragments are compared.
+        scope: The part of the version that is compared.
         progress: Called with the progress.
 
     Raises:
@@ -126,11 +138,11 @@ def verify(
         raise MetastoreError(
             f"table {table.name!r} has other {what} than version {version.number}: refresh it before it is verified"
         )
-    fragments_by_partition, skipped = _verifiable_fragments(version, snapshot, partitions)
+    fragments_by_partition, skipped = _verifiable_fragments(version, snapshot, scope.partitions)
     is_complete = not skipped and len(fragments_by_partition) == len(version.partitions)
     fragments = [fragment for members in fragments_by_partition.values() for fragment in members]
-    if sample is not None:
-        fragments, is_complete = random.sample(fragments, min(sample, len(fragments))), False
+    if scope.sample is not None:
+        fragments, is_complete = random.sample(fragments, min(scope.sample, len(fragments))), False
     if is_complete and (missing := tuple(missing_files(versions.objects, version))):
         return Verification(table.name, version.number, 0, 0, False, skipped, missing, ())
     plan = make_plan(PlanInputs(table.name, None, replace(snapshot, fragments=tuple(fragments)), spec))
@@ -143,7 +155,7 @@ def verify(
         results += index_differences(recomputation)
         results += value_filter_differences(recomputation)
         recomputed = None
-        if sample is None and not profiled.failures:
+        if scope.sample is None and not profiled.failures:
             count = len(fragments_by_partition)
             progress(Progress(table.name, "reduce", 0, count, "partitions", count))
             recomputed = build_version(context, plan.target, entries)

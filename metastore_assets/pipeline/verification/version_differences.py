@@ -134,13 +134,13 @@ def merge_differences(
         pairs.append(("table", version.table, version.files, recomputed.files))
     with StatesReader(store) as stored_reader, StatesReader(scratch) as computed_reader:
         for level, name, stored, computed in pairs:
-            found: list[VersionDifference] = []
+            results: list[VersionDifference] = []
             # Files for people, and of partitions the states that later versions merge.
             for merged in (False, True) if level == "partition" else (False,):
                 stored_source = ProfileSource(stored_reader, stored, level, merged, readers[0])
                 computed_source = ProfileSource(computed_reader, computed, level, merged, readers[1])
-                found += _profile_differences(stored_source, computed_source, spec, name)
-            yield from dict.fromkeys(found)
+                results += _profile_differences(stored_source, computed_source, spec, name)
+            yield from dict.fromkeys(results)
     if is_complete:
         for difference in by_partition_differences(spec, *readers):
             yield VersionDifference("table", version.table, difference)
