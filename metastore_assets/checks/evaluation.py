@@ -43,33 +43,43 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckCo
         table: The version.
         context: Where checks find earlier versions and the table's metadata.
     """
-    selections = {check.name: _PartitionSelection.of(check, table) for check in checks if check.check.partitions}
-    findings: dict[str, list[PartitionFinding]] = {name: [] for name in selections}
+    by_partition = _evaluate_by_partition([check for check in checks if check.check.partitions], table, context)
+    return [by_partition.get(check.name) or _evaluate_table(check, table, context) for check in checks]
+
+
+def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> CheckResult:
+    """Return the result of a check of the table or of a column in the table."""
     misfits: dict[str, Finding] = {}
-    by_partition = [check for check in checks if check.name in selections and selections[check.name].keys]
-    shared: dict[str, Finding | None] = {}
-    for check in by_partition:
+    with _recording_misfit(check, misfits):
+        return _result(check, table, evaluate(check, Subject(table, context, None, check.column)))
+    return _result(check, table, misfits[check.name])
+
+
+def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> dict[str, CheckResult]:
+    """Return the results of checks of partitions, by name. All checks share one pass over the partitions."""
+    selections = {check.name: _PartitionSelection.of(check, table) for check in checks}
+    findings: dict[str, list[PartitionFinding]] = {check.name: [] for check in checks}
+    misfits: dict[str, Finding] = {}
+    shared_findings: dict[str, Finding | None] = {}
+    applicable = [check for check in checks if selections[check.name].keys]
+    for check in applicable:
         with _recording_misfit(check, misfits):
-            shared[check.name] = _finding_of_all_partitions(check, table, context)
-    for entry in table.partitions() if by_partition else ():
-        for check in by_partition:
+            shared_findings[check.name] = _finding_of_all_partitions(check, table, context)
+    for entry in table.partitions() if applicable else ():
+        for check in applicable:
             if entry.key in selections[check.name].keys and check.name not in misfits:
                 with _recording_misfit(check, misfits):
-                    finding = shared[check.name] or evaluate(check, Subject(table, context, entry.key, check.column))
+                    shared = shared_findings[check.name]
+                    finding = shared or evaluate(check, Subject(table, context, entry.key, check.column))
                     findings[check.name].append(PartitionFinding(entry.key, finding))
-    results = []
+    results = {}
     for check in checks:
-        if check.name in selections and check.name not in misfits:
+        if check.name in misfits:
+            results[check.name] = _result(check, table, misfits[check.name])
+        else:
             partitions = findings[check.name]
             finding = combine_findings(partitions, selections[check.name].missing, check.check)
-            results.append(_result(check, table, finding, partitions))
-            continue
-        if check.name not in misfits:
-            with _recording_misfit(check, misfits):
-                finding = evaluate(check, Subject(table, context, None, check.column))
-                results.append(_result(check, table, finding))
-        if check.name in misfits:
-            results.append(_result(check, table, misfits[check.name]))
+            results[check.name] = _result(check, table, finding, partitions)
     return results
 
 
