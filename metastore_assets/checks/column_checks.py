@@ -26,7 +26,7 @@ from metastore_assets.checks.base import (
 from metastore_assets.checks.settings import Baseline, ColumnValue, Count, Limit, UnitShare, parse_share
 from metastore_assets.checks.subject import Subject
 from metastore_assets.errors import ConfigError, NotStoredError
-from metastore_assets.lookup.distances import ComparedColumn, distances
+from metastore_assets.lookup.distances import ComparedColumn, measure_distances
 from metastore_assets.lookup.results import explain_no_values
 from metastore_assets.report.facts import maximum_text, minimum_text, scalar_text
 from metastore_assets.report.text import format_count, format_number, format_share, shorten
@@ -485,7 +485,7 @@ class Drift(Check):
             ComparedColumn(earlier.table, before, subject.partition),
             ComparedColumn(subject.table, row, subject.partition),
         )
-        result = distances(*columns, groups=self.groups)
+        result = measure_distances(*columns, groups=self.groups)
         if isinstance(result, str):
             return Finding("unknown", f"{result}, {since}", "absent")
         distance: float = getattr(result, self.measure)
@@ -503,7 +503,7 @@ class Drift(Check):
 
 
 def _value_key(value: pa.Scalar) -> object:
-    """Return a key that is equal for equal values of one class, including NaN."""
+    """Return a key for comparing values of one class. All NaN have the same key."""
     key = order_key(value)
     return "NaN" if key != key else key
 

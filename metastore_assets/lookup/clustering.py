@@ -45,7 +45,7 @@ class ColumnClustering:
     greater. `few values`: even in a sorted table, a query could not skip half of the fragments."""
 
 
-def clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
+def measure_clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
     """Return one `ColumnClustering` per row of statistics, in the order of the rows."""
     counts = index.fragments()["row_count"].to_numpy()
     return [_column_clustering(index, row, counts) for row in rows]

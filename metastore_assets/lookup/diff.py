@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from metastore_assets.lookup.distances import ComparedColumn, Distances, distances, has_equal_values
+from metastore_assets.lookup.distances import ComparedColumn, Distances, has_equal_values, measure_distances
 from metastore_assets.lookup.json import Json, column_to_json, float_json, integer_json
 from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
@@ -124,7 +124,7 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
     """Return how a column of the later table differs from its statistics in the earlier one, if it is there."""
     if old is None:
         return ColumnDiff(None, new, "added", None, None)
-    result = distances(ComparedColumn(before, old), ComparedColumn(after, new))
+    result = measure_distances(ComparedColumn(before, old), ComparedColumn(after, new))
     is_changed = old.column != new.column or old.type != new.type or not _has_same_values(old, new)
     change: Change = "changed" if is_changed else "same"
     if isinstance(result, str):

@@ -71,7 +71,7 @@ class ComparedColumn:
         return self.table.values(self.row.column, self.partition)
 
 
-def distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUPS) -> Distances | str:
+def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUPS) -> Distances | str:
     """Return the distances between two columns, or the reason why they cannot be compared.
 
     Args:

@@ -81,7 +81,7 @@ def merge_bins(histogram: Histogram, limit: int) -> list[Bin]:
 
 
 def merge_bin_frequencies(histogram: Histogram, limit: int) -> list[int]:
-    """Return the frequencies of `merge_bins`."""
+    """Return the frequencies of the bins that `merge_bins` returns."""
     return _merge_neighbours(histogram, limit)[1]
 
 

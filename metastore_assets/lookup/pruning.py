@@ -103,9 +103,9 @@ class Pruner:
 
     def clustering(self, statistics: Statistics) -> list[ColumnClustering]:
         """Return one `ColumnClustering` for each column of some statistics."""
-        from metastore_assets.lookup.clustering import clustering
+        from metastore_assets.lookup.clustering import measure_clustering
 
-        return clustering(self.index, statistics)
+        return measure_clustering(self.index, statistics)
 
     @lock_free_cached_property
     def index(self) -> IndexReader:

@@ -111,7 +111,7 @@ class SparkRunner(TaskRunner):
 class SizedRunner(TaskRunner):
     """Runs tasks that read files: in a child process, or on Spark when they read 32 MiB or more together.
 
-    Costs are bytes to read. A job on Spark takes tenths of a second, in which a child reads less than that.
+    Costs are bytes to read. A Spark job takes some tenths of a second; a child process reads fewer bytes in less time.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.index import IndexColumn, IndexReader
-from metastore_assets.lookup.clustering import ColumnClustering, clustering
+from metastore_assets.lookup.clustering import ColumnClustering, measure_clustering
 from metastore_assets.statistics.profile import profile_field
 
 Fragment = tuple[int, int | None, int | None]
@@ -30,7 +30,7 @@ def column_clustering(fragments: Sequence[Fragment], distinct: int = 1000) -> Co
         fragments=lambda: pa.table({"row_count": pa.array(rows, pa.int64())}), column=lambda field_id, cls: column
     )
     (profile,) = profile_field(pa.field("x", pa.int64()), [pa.array([1, 2])], lambda path: ResolvedPolicy())
-    (result,) = clustering(cast("IndexReader", index), [replace(profile.statistics, distinct_count=distinct)])
+    (result,) = measure_clustering(cast("IndexReader", index), [replace(profile.statistics, distinct_count=distinct)])
     return result
 
 
