@@ -94,7 +94,7 @@ def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, Card
 def planned_resolutions(
     base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, has_new_snapshot: bool
 ) -> dict[str, CardinalityMode]:
-    """Resolve the undecided columns, as far as the published version allows it, before anything is read.
+    """Resolve the undecided columns that the published version has, before anything is read.
 
     Args:
         base: The published version.
@@ -169,7 +169,7 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
             new, before = merge_estimates([new, read_again_estimates.get(leaf.field_id, UNKNOWN)]), UNKNOWN
         upper = replace(before, distinct=before.distinct + new.distinct, values=before.values + new.values)
         if not plan.removed and before.values and _why_not_enumerated(policy, upper):
-            # The same values may be in both: only a sketch of the published values tells.
+            # The same values may be in both, which only a sketch of the published values shows.
             assert plan.base is not None
             before = with_sketch(store, plan.base, leaf.field_id, before)
         is_enumerated = _is_enumerated(policy, before, new, has_removed=bool(plan.removed))
@@ -227,8 +227,8 @@ def _needs_sketch(
 ) -> set[str]:
     """Return the undecided columns that only sketches can resolve.
 
-    The others are enumerated even if no value of an added fragment occurs in another one or in the published version,
-    and although sketches overestimate.
+    The other columns are enumerated in every case: even if all values of added fragments were new and different, they
+    would have few enough distinct values.
 
     Args:
         store: The table's folder.
@@ -274,7 +274,7 @@ def _is_enumerated(
         return False
     if not has_removed:
         return _why_not_enumerated(policy, merge_estimates([before, added]) if before.values else added) is None
-    # Removed values cannot be subtracted from a sketch. Only the added fragments and the published version are certain.
-    # The next commit knows what both amount to.
+    # Removed values cannot be subtracted from a sketch, so the decision uses only the published version and the added
+    # fragments. The next commit decides by the exact statistics of this version.
     has_too_many = policy.frequencies != "repeated" and added.distinct > FREQUENCY_LIMIT
     return not has_too_many and _why_not_enumerated(policy, before) is None

@@ -40,7 +40,7 @@ UNKNOWN = CardinalityEstimate(None, 0, 0)
 def estimate_cardinality(
     engine: Engine, store: ObjectStore, leaves: Set[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """Merge the sketches of some fragments.
+    """Return the estimates of columns over some fragments, by merging sketches of their profiles.
 
     Args:
         engine: The engine that reads the profiles.
@@ -102,7 +102,7 @@ def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEsti
 
 
 def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: CardinalityEstimate) -> CardinalityEstimate:
-    """Return an estimate with the sketch of the table's value counts, if the column is enumerated.
+    """Return an estimate by a sketch of the table's value counts; if the column is not enumerated, the same estimate.
 
     Args:
         store: The table's folder.
@@ -110,11 +110,11 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
         field_id: The column.
         estimate: The column's estimate from the table's statistics.
     """
-    lists = read_value_counts(store, base.value_counts)
-    if field_id not in lists.columns:
+    value_counts = read_value_counts(store, base.value_counts)
+    if field_id not in value_counts.columns:
         return estimate
-    class_name = lists.columns[field_id]
-    values = ValueCountReader(store, lists).frequencies(field_id, class_name).values
+    class_name = value_counts.columns[field_id]
+    values = ValueCountReader(store, value_counts).frequencies(field_id, class_name).values
     sketch = distinct_sketch(hash_values(values, class_named(class_name))[0])
     return replace(estimate, distinct=estimate_distinct(sketch), sketch=sketch)
 

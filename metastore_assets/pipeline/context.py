@@ -1,4 +1,4 @@
-"""The objects that every stage of a refresh needs."""
+"""The objects that every stage of a refresh needs: a module by itself, because the modules of all stages import it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from metastore_assets.store.versions import VersionStore
 
 
 def ignore_progress(progress: Progress) -> None:
-    """Report progress to nobody."""
+    """Do nothing with reported progress."""
 
 
 @dataclass(frozen=True)
 class RefreshContext:
-    """One table, its store, and the engine that does the work."""
+    """The table of one refresh, its store, and the engine that runs the tasks."""
 
     engine: Engine
     versions: VersionStore
     table: TableConfig
-    """With the key of its hidden values, if it has any."""
+    """The configuration of the table, with the key of its hidden values."""
     progress: Callable[[Progress], None] = ignore_progress
     keep_versions: int = 1
-    """Number of versions that are kept, each with the profiles of fragments that it removed."""
+    """Number of versions that are retained, each with the profiles of fragments that it removed."""
 
     @property
     def objects(self) -> ObjectStore:

@@ -76,7 +76,7 @@ class Engine:
     def start(self) -> SparkSession:
         """Return the session, and start it if it does not run. Raises MetastoreError without a way to start one."""
         if self._start is None:
-            raise MetastoreError("there is more to read than this process does by itself: give a Spark session")
+            raise MetastoreError("there is more to read than this process reads without Spark: pass a Spark session")
         return self._start()
 
     @property
@@ -89,17 +89,22 @@ class Engine:
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
-        """Return the runner of tasks that read fragments: a child process where `reads_here` says so, else Spark."""
+        """Return the runner of tasks that read fragments: a child process if `reads_here` says so, else Spark."""
         return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
 
-    def summing_runner(self, lists: int, values: int) -> TaskRunner:
-        """Return the runner of tasks that sum so many lists of columns, of so many values in all."""
-        return InProcessRunner() if self.sums_here(lists, values) else self.spark_runner
+    def summing_runner(self, columns: int, values: int) -> TaskRunner:
+        """Return the runner of tasks that sum value counts: this process if `sums_here` says so, else Spark.
+
+        Args:
+            columns: Number of columns, summed over all profiles.
+            values: Number of their values.
+        """
+        return InProcessRunner() if self.sums_here(columns, values) else self.spark_runner
 
     def reads_here(self, fragments: Sequence[Fragment]) -> bool:
-        """Return whether fragments are read without Spark.
+        """Return whether fragments are read without Spark, because they are few and small.
 
-        Where metadata claim that they are large, the storage is asked: a claim alone starts no Spark.
+        If metadata of the table say that they are large, the sizes are checked in the storage before Spark is started.
         """
         if self._kind != "auto" or len(fragments) > _SMALL_FILES:
             return False
@@ -112,12 +117,12 @@ class Engine:
                 return False
         return True
 
-    def sums_here(self, lists: int, values: int) -> bool:
-        """Return whether value counts of some columns, with this many values in all, are summed without Spark."""
-        return values <= _SMALL_SUM and self.merges_here(lists)
+    def sums_here(self, columns: int, values: int) -> bool:
+        """Return whether the value counts of this many columns, with this many values in all, are summed here."""
+        return values <= _SMALL_SUM and self.merges_here(columns)
 
     def merges_here(self, columns: int) -> bool:
-        """Return whether this many profiles of columns are merged without Spark."""
+        """Return whether this process merges this many profiles of columns, without Spark."""
         return columns <= _SMALL_MERGE
 
     def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:

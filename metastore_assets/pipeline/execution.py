@@ -1,4 +1,4 @@
-"""Executing the stages of a plan."""
+"""Execution of the stages of a plan."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 _GRACE = timedelta(days=1)
-"""How long a version stays after it was replaced: longer than any reader needs it."""
+"""Time that a version remains after a newer one was published: longer than any reader needs it."""
 
 
 class UnreadableFragmentsError(MetastoreError):
@@ -242,7 +242,7 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """Report files that the last version references and that are missing, and what to do."""
+    """Raise CorruptionError with advice if a file is missing that the last version references."""
     try:
         yield
     except (ObjectNotFoundError, VersionNotFoundError) as error:
@@ -250,19 +250,19 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
             raise
         cause = error.__cause__ if isinstance(error.__cause__, ObjectNotFoundError) else error
         raise CorruptionError(
-            f"table {table.name!r}: {cause}, though the last version names it; that version stands as it is, and "
-            f"`metastore refresh {table.name} --full` reads everything again"
+            f"table {table.name!r}: {cause}, although the last version references it; that version remains unchanged, "
+            f"and `metastore refresh {table.name} --full` reads everything again"
         ) from error
 
 
 @contextmanager
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
-    """Report files of the table that cannot be read for the values that fingerprints stand for."""
+    """Raise UnreadableFragmentsError if a file cannot be read for the values of fingerprints."""
     try:
         yield
     except FragmentError as error:
         reported = ProfileError(
-            f"table {table.name!r}: {error}: values that occur twice could not be read there. "
+            f"table {table.name!r}: {error}: the values that occur twice could not be read from it. "
             f"{failure_advice([error.unsupported])}"
         )
         raise UnreadableFragmentsError(reported, is_missing=error.missing) from error

@@ -41,7 +41,7 @@ from metastore_assets.store.segments import SegmentFiles
 
 
 class VersionBuilder:
-    """Builds the next version. Its methods are called once each, in the order in which they stand."""
+    """Builds the next version. Each method is called once, in the order of the source."""
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
         """Prepare to build a version.
@@ -188,7 +188,7 @@ class VersionBuilder:
             buckets=snapshot.buckets,
             decisions=record_decisions(self._context.objects, target, self._table_files),
             dropped_columns=dropped_columns,
-            # A version that replaces a damaged one counts as purged: nobody knows what was purged before.
+            # A version that replaces a damaged one counts as purged: only the damaged one records the last purge.
             purged=base.purged if base else (target.number if target.number > 1 else 0),
         )
 
@@ -230,9 +230,9 @@ class VersionBuilder:
         )
 
     def _fragment_entries(self) -> list[FragmentEntry]:
-        """Return the entries of all fragments, and of removed fragments for as many versions as are kept.
+        """Return the entries of all fragments, and of fragments that the last `keep_versions` versions removed.
 
-        A restore brings removed fragments back; then they need not be read again.
+        If a restore brings such fragments back, they are not read again.
         """
         number = self._target.number
         live = [self._fragments[id_] for partition in self._target.partitions for id_ in partition.fragments]
@@ -247,7 +247,7 @@ class VersionBuilder:
 
 
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:
-    """Build a version at once, which is not published.
+    """Return the next version without publishing it. Writes its files.
 
     Args:
         context: The table, its store and engine.

@@ -19,10 +19,7 @@ _SECONDS_BETWEEN_LOGS = 10.0
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a refresh.
-
-    After all partitions are merged, the stage `reduce` goes on with the table.
-    """
+    """The progress of one stage of a refresh. After all partitions are merged, `reduce` also merges the table."""
 
     table: str
     stage: str

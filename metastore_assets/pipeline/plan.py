@@ -57,7 +57,7 @@ class PlanInputs:
     """The last published version."""
     snapshot: Snapshot
     spec: ProfileSpec
-    """The wanted profile spec, resolved as far as it is without profiling."""
+    """The wanted profile spec; policies that depend on new profiles are not resolved yet."""
     stored: Sequence[FragmentEntry] = ()
     """Stored profiles: of the published version, of removed fragments, and of attempts that did not publish."""
     attempt_profiles: Sequence[FragmentEntry] = ()
@@ -156,7 +156,7 @@ class Plan:
 
     table: str
     target: Target
-    """What the next version consists of, as it is known before profiling."""
+    """The partitions and the spec of the next version, as planned before profiling."""
     stages: tuple[PlanStage, ...]
     to_profile: tuple[Fragment, ...]
     """Fragments that are read. Everything else is merged from stored profiles."""
@@ -193,7 +193,7 @@ class Plan:
 
     @property
     def spec(self) -> ProfileSpec:
-        """The profile spec, resolved as far as it is without profiling."""
+        """The profile spec; policies that depend on new profiles are not resolved yet."""
         return self.target.spec
 
     @property
@@ -365,7 +365,7 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
     """Return the keys of changed partitions whose fragments may hold the same rows as before.
 
     Args:
-        target: The next version, as far as it is known.
+        target: The next version, as planned before profiling.
         profiled: Ids of the fragments that are read. A partition is left out if unchanged fragments are among them.
     """
     base = target.base

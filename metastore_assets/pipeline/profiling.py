@@ -1,4 +1,4 @@
-"""Profiling the fragments of a plan, some at a time. Finished profiles are saved, whatever happens to the others."""
+"""Profiling of the fragments of a plan in several jobs. Finished profiles are saved even if other fragments fail."""
 
 from __future__ import annotations
 
@@ -109,10 +109,9 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
 def bundle_fragments(
     fragments: Sequence[Fragment], alone: Collection[str], columns: int, tasks: int = 1
 ) -> list[tuple[Fragment, ...]]:
-    """Group fragments into bundles, each of which one task profiles into one file.
+    """Return bundles of fragments; one task profiles a bundle into one file.
 
-    A bundle holds small fragments of one partition. Neighbours in the tree that merges a partition are neighbours in
-    its bundles.
+    A bundle has fragments of one partition, in the order of the tree that merges the partition.
 
     Args:
         fragments: The fragments.
@@ -162,10 +161,10 @@ def failure_advice(is_unsupported: Sequence[bool]) -> str:
         is_unsupported: For each file, whether its content is not supported, as opposed to damaged.
     """
     if all(is_unsupported):
-        return "Nothing is damaged: do not remove these files. Their content is not supported, as said above"
+        return "Nothing is damaged, so do not remove these files: their content is not supported"
     if any(is_unsupported):
         return (
-            "Mend or remove the damaged files and try again; do not remove those of which the message says that their "
-            "content is not supported"
+            "Repair or remove the damaged files and try again; do not remove files whose content is not supported, as "
+            "their message says"
         )
-    return "Mend or remove what is at fault and try again"
+    return "Repair or remove the damaged files and try again"

@@ -178,7 +178,7 @@ def _publish_without_removed(
             # Without a base all entries are written: files of the version before contain removed fragments.
             versions.publish(new)
         except VersionConflictError:
-            # Profiles are removed as well: nobody needs them, and they may contain values that are deleted meanwhile.
+            # Profiles are removed as well: they are unused, and may contain values that are deleted meanwhile.
             versions.objects.delete(sorted(set(new.paths()) - set(latest.paths())))
             continue
         return new.number, sizes, begun

@@ -162,10 +162,10 @@ class _Refresh:
         return self._plan
 
     def check_outdated(self, error: MetastoreError) -> None:
-        """Return if an attempt failed because its plan is outdated, so that another one is made. Else raise the error.
+        """Raise the error of a failed attempt, unless its plan was outdated, so that another attempt may succeed.
 
-        A plan is outdated if another publisher was first, after a purge, and if a file is missing because the table
-        has changed since.
+        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because the
+        table has changed.
         """
         if isinstance(error, UnreadableFragmentsError):
             has_changed = error.is_missing and self._format.current() != self._plan.snapshot.reference
@@ -200,9 +200,9 @@ def _result(execution: Execution) -> RefreshResult:
 
 @contextmanager
 def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
-    """Report what errors of the Metastore's files and of a missing table mean for the refresh.
+    """Raise errors of the Metastore's files, and of a missing table, with advice for the refresh.
 
-    After an error that a damaged profile may have caused, the next attempt does not use the saved profiles.
+    Removes the saved profiles of the attempt if a damaged profile may have caused the error.
     """
     table = versions.table
     try:
@@ -221,7 +221,7 @@ def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
         if attempt:
             versions.clear_pending()
         raise WorkerEndedError(
-            f"table {table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
+            f"table {table!r}: {error}. The last version remains; if this happens again, a stored profile may be "
             f"damaged: `metastore refresh {table} --full` reads everything again"
         ) from error
     except TableNotFoundError as error:
@@ -229,6 +229,6 @@ def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
         if not newest:
             raise
         raise TableNotFoundError(
-            f"{error}; version {newest} of table {table!r} stays readable, but is of a table that is "
-            "gone: bring its files back, or take it out of the configuration"
+            f"{error}; version {newest} of table {table!r} stays readable, but the table does not exist any more: "
+            "restore its files, or remove the table from the configuration"
         ) from error

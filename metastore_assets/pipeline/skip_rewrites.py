@@ -49,9 +49,9 @@ class _Rewrite:
 def skip_rewrites(
     context: RefreshContext, stage: SkipRewrites, target: Target, fragments: Mapping[str, FragmentEntry]
 ) -> Target:
-    """Return the target with the published partitions reused whose rows were only moved between files.
+    """Return a target that reuses the published profile of partitions whose rows were only moved between files.
 
-    Reads profiles of added and removed fragments only, and only where both have the same number of rows.
+    Reads profiles of added and removed fragments only, and only if both have the same number of rows.
 
     Args:
         context: The table, its store and engine.

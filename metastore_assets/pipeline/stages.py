@@ -131,7 +131,7 @@ class MergePartitions(PlanStage):
     step = "reduce"
     reads_stored_state = True
     partitions: tuple[str, ...]
-    """Keys of the partitions whose published profile cannot be reused, as far as planning can tell."""
+    """Keys of the partitions whose published profile planning does not reuse."""
     total: int
     """Partitions of the snapshot."""
     changed_by: tuple[str, ...] = ()

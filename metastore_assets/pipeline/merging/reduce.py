@@ -29,7 +29,7 @@ from metastore_assets.pipeline.merging.merges import (
     split_into_tasks,
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.profiles.files import MergedProfile, ProfileWriter, write_profile, write_states
+from metastore_assets.pipeline.profiles.files import ProfileContent, ProfileWriter, write_profile, write_states
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
@@ -65,7 +65,7 @@ class _TaskResult:
     """The result of one merge task."""
 
     number: int
-    files: ProfileFiles | MergedProfile
+    files: ProfileFiles | ProfileContent
     """The merged profile. Its value counts are still missing if `sums` or `distinct_counts` of a root is not empty."""
     nodes: list[NodeEntry] = field(default_factory=list)
     """The nodes of all merges of the task, without the root of the tree."""
@@ -80,7 +80,7 @@ class _Completion:
     """A merged profile, and the summed value counts to add to it."""
 
     group: MergeGroup
-    files: ProfileFiles | MergedProfile
+    files: ProfileFiles | ProfileContent
     summed: SummedColumns
 
 
@@ -207,12 +207,12 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     sums = _plan_sums(store, spec, group, counted) if group.has_value_counts else ()
     if any(part.positions for part in sums) or (counted and not group.has_value_counts):
         intermediate = (
-            MergedProfile(row_count, rows, decode_histograms(states))
+            ProfileContent(row_count, rows, decode_histograms(states))
             if is_local
             else write_states(store, group.folder, spec, row_count, states)
         )
         return _TaskResult(merge.number, intermediate, entries, sums, {} if group.has_value_counts else counted)
-    profile = MergedProfile(row_count, rows, decode_histograms(states))
+    profile = ProfileContent(row_count, rows, decode_histograms(states))
     files = write_profile(store, group.folder, spec, profile, states=group.is_merged_on)
     return _TaskResult(merge.number, files, entries)
 
@@ -290,11 +290,11 @@ def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple
     if isinstance(merged, ProfileFiles):
         with StatesReader(store) as reader:
             row_count, states = read_states(reader, merged, spec)
-        merged = MergedProfile(row_count, _finalize(spec, states), decode_histograms(states))
+        merged = ProfileContent(row_count, _finalize(spec, states), decode_histograms(states))
     rows = [
         apply_summary(row, summaries[position]) if position in summaries else row
         for position, row in enumerate(merged.rows)
     ]
     frequencies = tuple(name for _, name in task.summed.files)
-    profile = MergedProfile(merged.row_count, rows, merged.histograms, frequencies)
+    profile = ProfileContent(merged.row_count, rows, merged.histograms, frequencies)
     return group.key, write_profile(store, group.folder, spec, profile, states=group.is_merged_on)

@@ -44,7 +44,7 @@ _FEW_ROWS = 32
 
 
 @dataclass(frozen=True)
-class MergedProfile:
+class ProfileContent:
     """The statistics and histograms of a profile in memory; its value counts are in files."""
 
     row_count: int
@@ -124,12 +124,12 @@ class ProfileWriter:
         if kind is not None:
             return
         frequencies = () if self._frequencies is None else (self._frequencies.path,)
-        profile = MergedProfile(self._row_count, self._statistics, self._histograms, frequencies)
+        profile = ProfileContent(self._row_count, self._statistics, self._histograms, frequencies)
         self.files = write_profile(self._store, self._folder, self._spec, profile)
 
 
 def write_profile(
-    store: ObjectStore, folder: str, spec: ProfileSpec, profile: MergedProfile, *, states: bool = True
+    store: ObjectStore, folder: str, spec: ProfileSpec, profile: ProfileContent, *, states: bool = True
 ) -> ProfileFiles:
     """Write the files of a profile, except its value counts, which are written already.
 
@@ -215,7 +215,7 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
         states: The states, with a row for each column.
     """
     if not states.num_rows:  # A table without columns has no states, but a number of rows.
-        return write_profile(store, folder, spec, MergedProfile(row_count, (), ()))
+        return write_profile(store, folder, spec, ProfileContent(row_count, (), ()))
     with StatesWriter(store, folder, StatesContent(value_union(spec))) as writer:
         writer.begin(row_count)
         writer.add_table(states)

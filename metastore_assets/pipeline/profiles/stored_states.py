@@ -211,7 +211,7 @@ class _StoredProfile:
                 "rebuild with `metastore refresh NAME --full`"
             )
         if len(profiles) > 1:
-            # Merged profiles have no percentiles: nobody reads percentiles of an intermediate result.
+            # Like all merged states, these have no percentiles: intermediate results need none.
             row = replace(row, percentiles=None, percentiles_guarantee="absent")
         return row, histogram
 
