@@ -13,19 +13,20 @@ from metastore_assets.profiling import profile
 
 
 def test_what_is_advised(tmp_path: Path) -> None:
-    """To mend or remove is for damaged files; one that is not supported is in order."""
+    """The advice to repair or remove is for damaged files only, not for unsupported ones."""
     (tmp_path / "a.csv").write_text("id,text\n1,a\n2,b\n")
     with zipfile.ZipFile(tmp_path / "b.csv", "w") as archive:
         archive.writestr("b.csv", "id,text\n3,c\n")
     with pytest.raises(ProfileError) as caught:
         profile(tmp_path)
     assert "compressed with zip, which has no reader; decompress it" in str(caught.value)
-    assert "Nothing is damaged: do not remove these files" in str(caught.value)
+    assert "do not remove these files" in str(caught.value)
     (tmp_path / "c.csv").write_bytes(gzip.compress(b"id,text\n4,d\n")[:-8])
     with pytest.raises(ProfileError) as caught:
         profile(tmp_path)
-    assert "Mend or remove the damaged files and try again; do not remove those of which" in str(caught.value)
+    assert "Repair or remove the damaged files" in str(caught.value)
+    assert "do not remove files" in str(caught.value)
     (tmp_path / "b.csv").unlink()
     with pytest.raises(ProfileError) as caught:
         profile(tmp_path)
-    assert str(caught.value).endswith(". Mend or remove what is at fault and try again")
+    assert str(caught.value).endswith(". Repair or remove the damaged files and try again")

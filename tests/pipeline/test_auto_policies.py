@@ -86,15 +86,15 @@ class Walk:
 
 @pytest.fixture
 def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
-    found = Walk(tmp_path, spark)
+    result = Walk(tmp_path, spark)
     real = reduce.sum_columns
 
     def counting(spark: Any, store: Any, folder: Any, spec: Any, sums: Any) -> Any:
-        found.summed += [(len(one.terms), one.rows) for one in sums if 0 in one.positions]
+        result.summed += [(len(one.terms), one.rows) for one in sums if 0 in one.positions]
         return real(spark, store, folder, spec, sums)
 
     monkeypatch.setattr(reduce, "sum_columns", counting)
-    return found
+    return result
 
 
 def assert_full_says_the_same(walk: Walk) -> None:
@@ -187,8 +187,8 @@ def test_a_near_unique_table_lists_nothing_from_the_first_on(walk: Walk) -> None
         pq.write_table(pa.table({"x": pa.array(ids), "name": names}), folder / f"{number}.parquet")
     walk.refresh()
     version = latest(walk.config)
-    assert {own.frequencies for own in version.decisions.values()} == {"estimated"}
-    assert {own.not_enumerated for own in version.fragments} == {("x", "name")}
+    assert {value.frequencies for value in version.decisions.values()} == {"estimated"}
+    assert {entry.not_enumerated for entry in version.fragments} == {("x", "name")}
     listed = [path for path in version.paths() if "frequencies" in path]
     assert sum((Path(walk.config.root) / "t" / path).stat().st_size for path in listed) < 20_000
     row = Metastore(walk.config.root).table("t").statistics(["name"])[0]

@@ -135,18 +135,18 @@ def test_missing_and_stale(lake: Lake) -> None:
     lake.append(3, 8)
     lake.append(20, 8)
     lake.append(21, 8)
-    told = {mode: plan_of(lake, BackfillSelection(mode)) for mode in ("outdated", "missing", "stale")}  # type: ignore[arg-type]
-    assert {mode: plan.keys for mode, plan in told.items()} == {
+    answer = {mode: plan_of(lake, BackfillSelection(mode)) for mode in ("outdated", "missing", "stale")}  # type: ignore[arg-type]
+    assert {mode: plan.keys for mode, plan in answer.items()} == {
         "outdated": (key(3), key(20), key(21)),
         "missing": (key(20), key(21)),
         "stale": (key(3),),
     }
-    assert [(plan.missing, plan.stale, plan.unselected.partitions) for plan in told.values()] == [
+    assert [(plan.missing, plan.stale, plan.unselected.partitions) for plan in answer.values()] == [
         (2, 1, 0),
         (2, 0, 1),
         (0, 1, 2),
     ]
-    assert {plan.fragments for plan in told.values()} == {3}
+    assert {plan.fragments for plan in answer.values()} == {3}
     done = fill(lake, BackfillSelection("missing"))
     assert (done.partitions, done.fragments, done.versions) == (2, 3, [2])
     assert plan_of(lake, BackfillSelection("stale")).chunks == ()

@@ -75,14 +75,14 @@ def kept(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]]:
 def counted(lake: Lake, columns: Any) -> dict[str, Counter[tuple[str, str]]]:
     """The same, as DuckDB counts the rows; of a table of one partition nothing is kept."""
     source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)"
-    found = {}
+    result = {}
     for column in columns:
         query = f'SELECT "{column}", part, count(*) FROM {source} WHERE "{column}" IS NOT NULL GROUP BY ALL'
         own: Counter[tuple[str, str]] = Counter()
         for value, part, count in duckdb.execute(query).fetchall():
             own[_text(value), f"part={part}"] += count
-        found[column] = own
-    return found
+        result[column] = own
+    return result
 
 
 def _text(value: Any) -> str:
@@ -162,9 +162,9 @@ def test_turning_it_on_reads_stored_profiles_only(plain: Plain) -> None:
 def stages(plain: Plain) -> set[str]:
     """What is kept by partition, of the newest version."""
     lists = read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
-    found = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
-    assert {name.partition(".")[2] for name in found} == set(lists.by_partition.values())
-    return found
+    result = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
+    assert {name.partition(".")[2] for name in result} == set(lists.by_partition.values())
+    return result
 
 
 def test_a_column_that_widens_and_partitions_that_are_called_otherwise(plain: Plain) -> None:
@@ -201,8 +201,8 @@ def test_partitions_that_get_other_keys(tmp_path: Path, monkeypatch: pytest.Monk
         fields = {"name": "t", "uri": str(lake), "columns": {"a": ON}}
         config = MetastoreConfig.model_validate({"root": str(tmp_path / "root"), "engine": "auto", "tables": [fields]})
         done = refresh(config, config.tables[0], no_spark)
-        found = Metastore(config.root).table("t")
-        return done.fragments_profiled, found.where_is("a", "x"), found.frequency("a", "x").count
+        result = Metastore(config.root).table("t")
+        return done.fragments_profiled, result.where_is("a", "x"), result.frequency("a", "x").count
 
     put("k", ["x", "y"])
     put("l", ["x", "x"])
@@ -213,10 +213,10 @@ def test_partitions_that_get_other_keys(tmp_path: Path, monkeypatch: pytest.Monk
     last = "p=m" if all_of_them else "r=m"
     assert where() == (3, [("p=k", 1), ("p=l", 2), (last, 1)], 4)
     metadata = Path(table.metadata_location.removeprefix("file://"))
-    told = json.loads(metadata.read_text())
-    told["partition-specs"][0]["fields"][0]["name"] = "q"
+    answer = json.loads(metadata.read_text())
+    answer["partition-specs"][0]["fields"][0]["name"] = "q"
     renamed = metadata.with_name(f"{int(metadata.name[:5]) + 1:05d}-{uuid.uuid4()}.metadata.json")
-    renamed.write_text(json.dumps(told))
+    renamed.write_text(json.dumps(answer))
     table = catalog.register_table("n.renamed", renamed.as_uri())
     put("m", ["x"])
     last = "q=m" if all_of_them else "r=m"
@@ -237,9 +237,13 @@ def test_lists_by_partition_that_were_changed_are_found(spark: SparkSession, tmp
     wrong = replace(lists, flow=lists.dataflow(store).step(lists.flow, {"partition_deltas.string": [Delta(one)]}))
     new = replace(version, number=2, value_counts=write_value_counts(store, wrong))
     VersionStore(ObjectStore(lake.config().root), "t").publish(new, version)
-    (found,) = verify(lake.config(), lake.table, lambda: spark).differences
-    assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "by_partition")
-    assert found.difference.stored.startswith("a in part=1: ")
+    (difference,) = verify(lake.config(), lake.table, lambda: spark).differences
+    assert (difference.level, difference.difference.column, difference.difference.statistic) == (
+        "table",
+        "group",
+        "by_partition",
+    )
+    assert difference.difference.stored.startswith("a in part=1: ")
 
 
 def test_what_loses_the_race_leaves_nothing_and_a_purge_none_of_what_went(

@@ -119,25 +119,25 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(f"CREATE VIEW t AS SELECT * FROM read_parquet('{files}', hive_partitioning = false)")
-        told = lake.told
+        answer = lake.told
         for column, name in CLASSES.items():
             counted = f'SELECT "{column}" AS value, count(*) AS n FROM t WHERE "{column}" IS NOT NULL GROUP BY 1'
             listed = connection.execute(
                 f'SELECT value."{name}", frequency FROM read_parquet(?) f WHERE f.column = ?',
-                [lake.path(told.frequencies_file), column],
+                [lake.path(answer.frequencies_file), column],
             ).fetchall()
             expected = connection.execute(f"SELECT value, n FROM ({counted}) ORDER BY n DESC, value").fetchall()
             assert shown(listed) == shown(expected), column
             if column in ranked:
                 listed = connection.execute(
                     f'SELECT value."{name}", frequency, rank FROM read_parquet(?) f WHERE f.column = ?',
-                    [lake.path(told.ranks_file), column],
+                    [lake.path(answer.ranks_file), column],
                 ).fetchall()
                 ranks = f"SELECT value, n, (sum(n) OVER (ORDER BY value) - n)::BIGINT FROM ({counted}) ORDER BY value"
                 assert shown(listed) == shown(connection.execute(ranks).fetchall()), column
-    whole = pl.read_parquet(lake.path(told.ranks_file)) if ranked else None
+    whole = pl.read_parquet(lake.path(answer.ranks_file)) if ranked else None
     assert whole is None or set(whole["column"].unique()) == ranked
-    named = set(pq.read_table(lake.path(told.frequencies_file))["column"].unique().to_pylist())
+    named = set(pq.read_table(lake.path(answer.frequencies_file))["column"].unique().to_pylist())
     assert named - {"part"} == set(CLASSES)
 
 

@@ -40,7 +40,7 @@ def test_a_window_moves_with_the_days(tmp_path: Path) -> None:
     for day in (5, 5, 6):
         with patch.object(sql_parser, "today", lambda day=day: date(2024, 1, day)):
             result = refresh(config, config.tables[0], no_spark)
-            seen.append([own.key[-2:] for own in open_table(config.root, "t").partitions()])
+            seen.append([partition.key[-2:] for partition in open_table(config.root, "t").partitions()])
             assert result.published == (len(seen) != 2)
     assert seen == [["03", "04", "05", "06"], ["03", "04", "05", "06"], ["04", "05", "06"]]
 

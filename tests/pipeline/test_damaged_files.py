@@ -85,17 +85,17 @@ def noticed(folder: Path) -> str:
     """What `verify` says; nothing where it finds all right."""
     own = config(folder)
     try:
-        found = verify(own, own.tables[0], no_spark)
+        result = verify(own, own.tables[0], no_spark)
     except MetastoreError as error:
         return str(error)
     # A fragment that the table does not have is taken for one that the table has changed since, which is counted.
-    return "" if found.is_right and not found.skipped_partitions else str(found)
+    return "" if result.is_right and not result.skipped_partitions else str(result)
 
 
 def test_a_file_of_any_kind_that_is_missing_is_named(whole: Path) -> None:
-    found = kinds(whole)
-    assert len(found) > 20
-    for kind, paths in found.items():
+    result = kinds(whole)
+    assert len(result) > 20
+    for kind, paths in result.items():
         if kind == HINT or kind.startswith("versions/"):
             continue  # a version whose document is gone is not there: the one before is the newest
         for path in paths[:2]:
@@ -162,9 +162,9 @@ def test_values_that_were_changed_are_told(whole: Path, tmp_path: Path) -> None:
     """All at once, each told of where it is."""
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
-    found = kinds(folder)
+    result = kinds(folder)
     for kind, (column, _) in CHANGED.items():
-        assert [path for path in found[kind] if change(path, column)], kind
-    told = noticed(folder)
+        assert [path for path in result[kind] if change(path, column)], kind
+    answer = noticed(folder)
     for kind, (_, where) in CHANGED.items():
-        assert where in told, (kind, told)
+        assert where in answer, (kind, answer)

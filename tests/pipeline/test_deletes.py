@@ -51,11 +51,11 @@ def test_a_range_that_shrinks_is_told_as_from_scratch(tmp_path: Path, lists: str
             (lake / f"{gone}.parquet").unlink()
         kept = pq.read_table(lake / f"{step + 5}.parquet")
         pq.write_table(kept.slice(50), lake / f"{step + 5}.parquet")
-        found = told("root")
-        assert_same(found, told(f"scratch{number}"))
-        widths.append(found["table"]["columns"]["n"]["bins"][0])
+        result = told("root")
+        assert_same(result, told(f"scratch{number}"))
+        widths.append(result["table"]["columns"]["n"]["bins"][0])
         query = f"SELECT min(n), max(n), min(s), max(s), count(n), count(*) FROM read_parquet('{lake}/*.parquet')"
-        own = found["table"]["columns"]
+        own = result["table"]["columns"]
         bounds = [own[name][bound].as_py() for name in "ns" for bound in ("minimum", "maximum")]
-        assert duckdb.execute(query).fetchall() == [(*bounds, own["n"]["value_count"], found["row_count"])]
+        assert duckdb.execute(query).fetchall() == [(*bounds, own["n"]["value_count"], result["row_count"])]
     assert widths[1] < widths[0], "the fewer values there are, the fewer bins, which then are wider"

@@ -38,11 +38,11 @@ def listed(values: Sequence[int]) -> Frequencies:
 
 
 def fingerprints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
-    return sum_fingerprints(narrow_fingerprints(fingerprint_frequencies(listed(own)), BITS) for own in fragments)
+    return sum_fingerprints(narrow_fingerprints(fingerprint_frequencies(listed(entry)), BITS) for entry in fragments)
 
 
 def found(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
-    return sum_frequencies((COLUMN.within(listed(own), wanted), 1) for own in fragments)
+    return sum_frequencies((COLUMN.within(listed(entry), wanted), 1) for entry in fragments)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Told:
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
     """What the list has to hold: the values whose fingerprint occurs at least twice."""
-    whole, total = listed([value for own in fragments for value in own]), fingerprints(fragments)
+    whole, total = listed([value for entry in fragments for value in entry]), fingerprints(fragments)
     if not len(whole):
         return EMPTY
     chosen = pa.array(is_member(fingerprint_values(whole, BITS), total.fingerprints[total.counts >= 2]))

@@ -42,10 +42,10 @@ class Words(Lake):
 
     @property
     def config(self) -> MetastoreConfig:
-        own = TableConfig.model_validate(
+        config = TableConfig.model_validate(
             {"name": "t", "uri": str(self.folder / "lake"), "columns": {"word": self.policy}}
         )
-        return MetastoreConfig(root=str(self.folder / "root"), engine="auto", tables=[own])
+        return MetastoreConfig(root=str(self.folder / "root"), engine="auto", tables=[config])
 
     def words(self, *values: str | None, part: int = 0) -> Path:
         return self.put(pa.table({"word": pa.array(values, pa.string())}), part)
@@ -54,9 +54,9 @@ class Words(Lake):
         return [(value.as_py(), count) for value, count in self.table.top("word", 100).values]
 
     def read_again(self) -> dict[str, Any]:
-        told = plan_refresh(self.config, self.config.tables[0]).to_json()["read_again"]
-        assert isinstance(told, dict)
-        return told
+        answer = plan_refresh(self.config, self.config.tables[0]).to_json()["read_again"]
+        assert isinstance(answer, dict)
+        return answer
 
     def algorithm(self) -> str:
         (row,) = self.table.statistics(["word"])
@@ -186,9 +186,9 @@ def test_what_only_goes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     holding = print_values._fragments_with_fingerprints
 
     def counting(*arguments: Any) -> list[str]:
-        found = holding(*arguments)
-        read.append(len(found))
-        return found
+        result = holding(*arguments)
+        read.append(len(result))
+        return result
 
     monkeypatch.setattr(print_values, "_fragments_with_fingerprints", counting)
     going.unlink()
@@ -221,8 +221,8 @@ def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
     lake.words("a", "c", part=1)
     lake.refresh()
     table = lake.table
-    told = {word: table.frequency("word", word) for word in ("a", "b", "c", "d")}
-    assert {word: (own.count, own.guarantee) for word, own in told.items()} == {
+    answer = {word: table.frequency("word", word) for word in ("a", "b", "c", "d")}
+    assert {word: (own.count, own.guarantee) for word, own in answer.items()} == {
         "a": (2, "exact"),
         "b": (2, "exact"),
         "c": (1, "estimate"),
@@ -261,10 +261,10 @@ def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any], message
 
 
 def test_ranks_of_repeated_values_take_lists() -> None:
-    own = TableConfig.model_validate(
+    config = TableConfig.model_validate(
         {"name": "t", "uri": "lake", "columns": {"word": {"frequencies": "repeated", "ranks": "on"}}}
     )
-    assert own.effective_policy("word").algorithm == "enumeration"
+    assert config.effective_policy("word").algorithm == "enumeration"
 
 
 def test_small_columns_of_one_file_and_none(tmp_path: Path) -> None:

@@ -70,11 +70,11 @@ def _keep(number: int, total: FingerprintCounts) -> tuple[int, FingerprintCounts
 def test_ranges_come_together(spark: SparkSession) -> None:
     """With what the tasks read and wrote, for who counts that."""
     with count_io() as meter:
-        found = shuffle_fingerprints(spark, _read, [1, 2, 3], 20_000_000, 12, _keep)
+        result = shuffle_fingerprints(spark, _read, [1, 2, 3], 20_000_000, 12, _keep)
     read, written = meter.counts().read.to_json(), meter.counts().written.to_json()
-    assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(found), "bytes": 10 * len(found)})
-    assert len(found) > 2
-    ordered = [own for _, own in sorted(found, key=lambda one: one[0])]
+    assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(result), "bytes": 10 * len(result)})
+    assert len(result) > 2
+    ordered = [own for _, own in sorted(result, key=lambda one: one[0])]
     whole = FingerprintCounts(
         *(np.concatenate(own) for own in zip(*((o.fingerprints, o.counts) for o in ordered), strict=True))
     )

@@ -38,10 +38,10 @@ class Lake:
 
     @property
     def config(self) -> MetastoreConfig:
-        own = TableConfig.model_validate(
+        config = TableConfig.model_validate(
             {"name": "t", "uri": str(self.folder / "lake"), "columns": dict.fromkeys(LEAVES, self.policy)}
         )
-        return MetastoreConfig(root=str(self.folder / "root"), engine="auto", tables=[own])
+        return MetastoreConfig(root=str(self.folder / "root"), engine="auto", tables=[config])
 
     @property
     def files(self) -> list[Path]:
@@ -91,8 +91,8 @@ def expected(lake: Lake, leaf: str) -> Counter[Any]:
         select value, count(*) from (select {LEAVES[leaf]} as value from read_parquet(?, hive_partitioning = false))
         where value is not null group by value
     """
-    found = duckdb.execute(query, [[str(path) for path in lake.files]]).fetchall()
-    return Counter({repr(_plain(value)): count for value, count in found})
+    result = duckdb.execute(query, [[str(path) for path in lake.files]]).fetchall()
+    return Counter({repr(_plain(value)): count for value, count in result})
 
 
 def _plain(value: Any) -> Any:
@@ -104,9 +104,9 @@ def check(lake: Lake) -> None:
     for leaf in LEAVES:
         counted = expected(lake, leaf)
         repeated = {value: count for value, count in counted.items() if count > 1}
-        found = table.top(leaf, 10**9).values
-        assert {repr(_plain(value.as_py())): count for value, count in found} == repeated
-        assert len(found) == len(repeated)
+        result = table.top(leaf, 10**9).values
+        assert {repr(_plain(value.as_py())): count for value, count in result} == repeated
+        assert len(result) == len(repeated)
         spread = table.spread(leaf)
         assert spread.distinct_count == len(counted)
         assert spread.duplicate_count == len(repeated)
@@ -183,8 +183,8 @@ def test_a_refresh_tells_what_changed_in_the_lists_or_that_it_is_not_known(
     kept.unlink()
     lists.append(lake.refresh().value_count_changes)
     partitions = 1  # the key of the only partition, in a column of its own, is listed too
-    told = [own and (own.added, own.removed, own.changed) for own in lists]
-    assert told == [(2 + partitions, 0, 0), (1, 0, 1 + partitions), (0, 1, 1 + partitions)]
+    answer = [own and (own.added, own.removed, own.changed) for own in lists]
+    assert answer == [(2 + partitions, 0, 0), (1, 0, 1 + partitions), (0, 1, 1 + partitions)]
     path.unlink()
     lake.put(codes("x" * 80))
     result = lake.refresh()

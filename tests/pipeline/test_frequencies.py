@@ -47,9 +47,9 @@ def write(store: ObjectStore, **columns: dict[object, int]) -> ProfileFiles:
 
 def read(store: ObjectStore, summed: SummedColumns, column: str) -> dict[object, int]:
     with FrequencyReader(StatesReader(store), ProfileFiles("", "", tuple(path for _, path in summed.files))) as reader:
-        found = reader.read(column)
-        assert found is not None
-        return dict(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True))
+        result = reader.read(column)
+        assert result is not None
+        return dict(zip(result.values.to_pylist(), result.counts.to_pylist(), strict=True))
 
 
 @pytest.fixture(params=["here", "spark"])

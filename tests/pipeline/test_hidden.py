@@ -50,8 +50,8 @@ def table(seed: int, count: int = 60) -> pa.Table:
 
 def config(folder: Path, hidden: tuple[str, ...] = HIDDEN, **more: Any) -> MetastoreConfig:
     policies = {name: {"values": "hidden"} for name in hidden}
-    own = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": policies, **more})
-    return MetastoreConfig(root=str(folder / "root"), tables=[own])
+    config = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": policies, **more})
+    return MetastoreConfig(root=str(folder / "root"), tables=[config])
 
 
 def test_nothing_tells_of_a_hidden_value(spark: SparkSession, tmp_path: Path) -> None:
@@ -80,16 +80,16 @@ def test_nothing_tells_of_a_hidden_value(spark: SparkSession, tmp_path: Path) ->
         assert (row.true_count, row.frequencies) == (None, "absent"), column
         assert row.multiset_hash is not None, column
         assert "hidden" in (row.reason or ""), column
-    told = {column: (row.distinct_count, row.distinct_count_guarantee) for column, row in rows.items()}
+    answer = {column: (row.distinct_count, row.distinct_count_guarantee) for column, row in rows.items()}
     ages = duckdb.sql("SELECT count(DISTINCT a) FROM (SELECT unnest(person.ages) AS a FROM live)").fetchall()[0][0]
     names, mails, keys = duckdb.sql("SELECT count(DISTINCT name), count(DISTINCT person.mail), 1 FROM live").fetchall()[
         0
     ]
     # Keys are drawn at random: under some, two of thirty values share a place in the sketch.
-    assert told["name"] == (pytest.approx(names, abs=3), "estimate")
-    assert told["person.mail"] == (pytest.approx(mails, abs=3), "estimate")
-    assert told["person.ages.element"] == (pytest.approx(ages, abs=3), "estimate")
-    assert told["number"] == told["amount"] == told["pairs.key"] == (keys, "estimate")
+    assert answer["name"] == (pytest.approx(names, abs=3), "estimate")
+    assert answer["person.mail"] == (pytest.approx(mails, abs=3), "estimate")
+    assert answer["person.ages.element"] == (pytest.approx(ages, abs=3), "estimate")
+    assert answer["number"] == answer["amount"] == answer["pairs.key"] == (keys, "estimate")
     assert rows["id"].minimum is not None
     with pytest.raises(NotStoredError, match="hidden"):
         lookup.top("name")
@@ -178,16 +178,16 @@ def test_a_column_is_hidden_in_partitions_from_before_it(spark: SparkSession, tm
     refresh(own, own.table("t"), lambda: spark)
     lookup = Metastore(own.root).table("t")
     if partitions == "all":
-        found = lookup.statistics(["more"], partitions="all")
-        rows = dict(zip(found.to_arrow()["partition"].to_pylist(), found, strict=True))
+        result = lookup.statistics(["more"], partitions="all")
+        rows = dict(zip(result.to_arrow()["partition"].to_pylist(), result, strict=True))
     else:
         rows = {key: lookup.statistics(["more"], partition=key)[0] for key in ("day=1", "day=2", "day=3")}
-    told = {
+    answer = {
         key: (row.null_count, row.distinct_count, row.frequencies, row.type_class, "hidden" in (row.reason or ""))
         for key, row in rows.items()
     }
     hidden = ("absent", None, True)
-    assert told == {"day=1": (1, 0, *hidden), "day=2": (2, 0, *hidden), "day=3": (0, 1, *hidden)}
+    assert answer == {"day=1": (1, 0, *hidden), "day=2": (2, 0, *hidden), "day=3": (0, 1, *hidden)}
 
 
 def test_a_configured_key_is_not_kept(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,10 +197,10 @@ def test_a_configured_key_is_not_kept(spark: SparkSession, tmp_path: Path, monke
     own = config(tmp_path).model_copy(update={"hidden_key": SecretStr(first)})
     assert first not in repr(own)
     assert refresh(own, own.table("t"), lambda: spark).fragments_profiled == 1
-    told = sketches(own)
+    answer = sketches(own)
     monkeypatch.setenv(KEY_VARIABLE, second)
     assert refresh(own, own.table("t"), lambda: spark).fragments_profiled == 1
-    assert told != sketches(own)
+    assert answer != sketches(own)
     assert not (tmp_path / "root" / KEY_FILE).exists()
     assert [key for key in (first, second) if holding(tmp_path / "root", key)] == []
     monkeypatch.setenv(KEY_VARIABLE, "short")

@@ -73,11 +73,11 @@ def published(folder: Path, own: MetastoreConfig) -> VersionStore:
 def telling(folder: Path) -> list[str]:
     """Files of the root that hold a secret: as text, or as the bytes of a number in a cell."""
     root = folder / "root"
-    found = [path for text in TEXTS for path in holding(root, text)]
+    result = [path for text in TEXTS for path in holding(root, text)]
     for path in root.rglob("*.parquet"):
         held = b"".join(cells(pq.ParquetFile(path).read()))
-        found += [str(path) for number in BYTES if number in held]
-    return found
+        result += [str(path) for number in BYTES if number in held]
+    return result
 
 
 def assert_says_nothing(command: list[str]) -> None:

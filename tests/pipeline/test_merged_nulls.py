@@ -16,14 +16,14 @@ def test_nulls_of_several_files_are_in_the_fingerprint(tmp_path: Path) -> None:
         pa.table({"a": pa.array([2, 3, None], pa.int64())}),
         pa.table({"a": pa.array([None, 4], pa.int64())}),
     ]
-    told = []
+    answer = []
     for name, tables in (("several", parts), ("one", [pa.concat_tables(parts)])):
         lake = Lake(tmp_path / name)
         for at, table in enumerate(tables):
             lake.put(f"p=1/{at}", table)
         lake.put("p=2/other", parts[0])
         lake.refresh()
-        told.append([lake.told.statistics(["a"], partition)[0] for partition in (None, "p=1")])
-    for several, one in zip(*told, strict=True):
+        answer.append([lake.told.statistics(["a"], partition)[0] for partition in (None, "p=1")])
+    for several, one in zip(*answer, strict=True):
         assert (several.value_count, several.null_count) == (one.value_count, one.null_count)
         assert several.multiset_hash == one.multiset_hash

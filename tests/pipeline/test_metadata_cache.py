@@ -138,8 +138,8 @@ def test_tasks_read_as_children_do(spark: SparkSession, monkeypatch: pytest.Monk
         return spark
 
     def outcomes(runner: TaskRunner, fatal: str) -> list[tuple[type, str]]:
-        found = runner.outcomes(partial(_ends, fatal), paths, paths=paths, costs=[1] * 4)
-        return [(type(one), one.path if isinstance(one, FragmentError) else str(one)) for one in found]
+        result = runner.outcomes(partial(_ends, fatal), paths, paths=paths, costs=[1] * 4)
+        return [(type(one), one.path if isinstance(one, FragmentError) else str(one)) for one in result]
 
     sized = SizedRunner(session)
     for fatal in ("", "deadly"):

@@ -145,7 +145,7 @@ def files(values: Values, template: str | None = None) -> tuple[Write, Values, d
 
 
 def singles(values: Values) -> Values:
-    return [None if own is None else float(np.float32(own)) for own in values]
+    return [None if value is None else float(np.float32(value)) for value in values]
 
 
 TABLES: dict[str, tuple[Write, Values, dict[str, Any]]] = {
@@ -333,7 +333,9 @@ class Lake:
         self.published = open_table(config.root, "t")
         self.snapshot = open_table_format(self.table()).snapshot()
         self.keys = [
-            one.partition_key for n in range(len(self.values)) for one in self.published.prune(f"id = {n}").fragments
+            entry.partition_key
+            for n in range(len(self.values))
+            for entry in self.published.prune(f"id = {n}").fragments
         ]
         """The key of the partition of each value."""
 
@@ -483,10 +485,10 @@ def test_names_that_differ_in_case_alone_are_not_guessed(tmp_path: Path) -> None
     for condition, wanted in (("day = '1'", 1), ("DAY = '2'", 1), ("DAY = '1'", 0)):
         table = open_table_format(TableConfig.model_validate(entry | {"partitions": condition}))
         try:
-            found = len(table.snapshot().fragments)
+            result = len(table.snapshot().fragments)
         except TableNotFoundError:
-            found = 0
-        assert found == wanted, condition
+            result = 0
+        assert result == wanted, condition
     with pytest.raises(TableFormatError, match="'Day'"):
         open_table_format(TableConfig.model_validate(entry | {"partitions": "Day = '1'"})).snapshot()
     with pytest.raises(ColumnNotFoundError, match="'Day'"):
@@ -499,4 +501,4 @@ def test_a_version_of_other_partitions_is_not_current(lakes: Callable[[str], Lak
     table = {"name": "t", "uri": str(lake.folder), "partitions": "part <= '6'"}
     config = MetastoreConfig.model_validate({"root": str(tmp_path), "tables": [table], "engine": "auto"})
     refresh(config, config.tables[0], no_spark)
-    assert {own.key for own in open_table(config.root, "t").partitions()} == {"Part=5", "Part=-3", "Part=0"}
+    assert {partition.key for partition in open_table(config.root, "t").partitions()} == {"Part=5", "Part=-3", "Part=0"}

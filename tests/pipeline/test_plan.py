@@ -53,7 +53,7 @@ def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
 def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
     """The version that carrying out the plan would publish."""
     fragments = [entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile] + list(plan.reused.values())
-    partitions = [one.reused or _partition(plan, one) for one in plan.partitions]
+    partitions = [partition.reused or _partition(plan, partition) for partition in plan.partitions]
     return Version(
         number=plan.number,
         table="t",
@@ -252,7 +252,7 @@ def test_a_column_that_is_to_be_listed_is_read_where_it_is_not() -> None:
     """By name, and how often; a fragment that lists it all the same is not read."""
     first = plan(None, snapshot(fragment("a"), fragment("b")))
     base = published(first)
-    entries = [replace(one, not_enumerated=("id",)) if one.id == "a" else one for one in base.fragments]
+    entries = [replace(entry, not_enumerated=("id",)) if entry.id == "a" else entry for entry in base.fragments]
     base = replace(base, fragments=entries)
     again = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "enumerated", "name": "enumerated"})
     assert (ids(again), again.read_again) == (["a"], {"id": {"frequencies": 1}})

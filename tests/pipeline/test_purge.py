@@ -50,7 +50,7 @@ def purge(store: VersionStore, before: int) -> PurgeResult:
 
 def holding(root: Path, text: str) -> list[str]:
     """Files below a folder that hold a text, as they are or unpacked."""
-    found = []
+    result = []
     for path in filter(Path.is_file, root.rglob("*")):
         data = path.read_bytes()
         if path.suffix == ".parquet":
@@ -58,8 +58,8 @@ def holding(root: Path, text: str) -> list[str]:
             data += str(table.to_pydict()).encode() + str(table.schema.metadata).encode()
             data += b"".join(inflated(cell) for cell in cells(table))
         if text.encode() in data:
-            found.append(str(path.relative_to(root)))
-    return found
+            result.append(str(path.relative_to(root)))
+    return result
 
 
 def cells(table: pa.Table) -> list[bytes]:
@@ -93,13 +93,13 @@ def test_a_deleted_value_is_found_nowhere(spark: SparkSession, lake: Lake, place
     path.unlink()
     run()
     assert holding(Path(lake.config().root), PERSON)  # kept for a restore, and in version 1
-    told = everything(lake.config())
+    answer = everything(lake.config())
     done = purge(versions(lake), 2)
     assert (done.versions, done.published, done.unfinished) == (2, 3, 0)
     assert done.files > 3
     assert not holding(Path(lake.config().root), PERSON)
     assert versions(lake).numbers() == [3]
-    assert everything(lake.config()) == told
+    assert everything(lake.config()) == answer
     lake.append(2)
     run()
     refresh(lake.config("scratch"), lake.table, lambda: spark)

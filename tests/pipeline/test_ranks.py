@@ -75,9 +75,9 @@ def assert_column(
     table: Table, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
 ) -> None:
     def ask(what: str, *parameters: Any) -> Any:
-        found = connection.execute(f"SELECT {what} FROM t", parameters).fetchone()
-        assert found is not None
-        return found[0] if len(found) == 1 else found
+        result = connection.execute(f"SELECT {what} FROM t", parameters).fetchone()
+        assert result is not None
+        return result[0] if len(result) == 1 else result
 
     for found in table.quantile(column, FRACTIONS, partition):
         own = None if found.value is None else found.value.as_py()

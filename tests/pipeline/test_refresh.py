@@ -63,13 +63,13 @@ def test_incremental_equals_from_scratch_and_duckdb(
     for number in range(6):
         config = lake.config()
         refresh(config, lake.table, lambda: spark)
-        told = everything(config)
-        assert_matches_duckdb(told, lake)
+        answer = everything(config)
+        assert_matches_duckdb(answer, lake)
         if number % 3 == 2:
             scratch = lake.config(f"scratch{number}")
             with everything_on_spark():
                 refresh(scratch, lake.table, lambda: spark)
-            assert_same(told, everything(scratch))
+            assert_same(answer, everything(scratch))
         lake.commit()
 
 
@@ -131,10 +131,10 @@ def test_a_table_without_rows_has_a_version(spark: SparkSession, tmp_path: Path)
     lake = Lake(tmp_path)
     lake.append(1, count=0)
     result: RefreshResult = refresh(lake.config(), lake.table, lambda: spark)
-    told = everything(lake.config())
-    assert (result.partitions_total, told["row_count"]) == (1, 0)
-    assert told["table"]["columns"]["id"]["distinct_count"] == 0
-    assert told["table"]["columns"]["id"]["minimum"] is None
+    answer = everything(lake.config())
+    assert (result.partitions_total, answer["row_count"]) == (1, 0)
+    assert answer["table"]["columns"]["id"]["distinct_count"] == 0
+    assert answer["table"]["columns"]["id"]["minimum"] is None
 
 
 def test_hand_picked_partitions_are_read_again(spark: SparkSession, tmp_path: Path) -> None:

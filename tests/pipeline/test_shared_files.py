@@ -42,15 +42,15 @@ def test_bundles(drawn: list[tuple[str, int]], columns: int, tasks: int, draw: r
     """Each fragment is in one bundle, of its partition; none that is alone has company; bundles are of bounded size."""
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
-    alone = {own.id for own in fragments if draw.random() < 0.1}
-    found = bundle_fragments(fragments, alone, columns, tasks)
-    assert Counter(own.id for bundle in found for own in bundle) == Counter(own.id for own in fragments)
-    for bundle in found:
+    alone = {entry.id for entry in fragments if draw.random() < 0.1}
+    result = bundle_fragments(fragments, alone, columns, tasks)
+    assert Counter(own.id for bundle in result for own in bundle) == Counter(entry.id for entry in fragments)
+    for bundle in result:
         assert len({own.partition_key for own in bundle}) == 1
         assert len(bundle) == 1 or not alone & {own.id for own in bundle}
         assert len(bundle) == 1 or (read_cost(bundle) <= 32 << 20 and len(bundle) * columns <= 1 << 14)
     # Two bundles of a partition, one after the other, would be too large as one.
-    together = [own for own in found if own[0].id not in alone]
+    together = [own for own in result if own[0].id not in alone]
     for one, other in pairwise(together):
         if one[0].partition_key == other[0].partition_key:
             most = max(4 << 20, min(32 << 20, read_cost(fragments) / tasks))
@@ -101,7 +101,7 @@ def assert_sound(versions: VersionStore) -> None:
         for path in versions.read(number).paths():
             assert versions.objects.info(path) is not None, (number, path)
     version = versions.read(versions.newest())
-    groups = [*((own.partition_key, own.files) for own in version.fragments)]
+    groups = [*((entry.partition_key, entry.files) for entry in version.fragments)]
     groups += [(f"nodes of {own.id.rpartition(':')[0]}", own.files) for own in version.nodes]
     shared = [(group, own) for group, own in groups if own.sections > 1]
     count = Counter(own.states for _, own in shared)
@@ -131,7 +131,7 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
         if number in (1, 3):
             versions.expire(lake.draw.randrange(1, 4), timedelta(0))
             assert_sound(versions)
-            kept = {path for own in versions.numbers() for path in versions.read(own).paths()}
+            kept = {path for version in versions.numbers() for path in versions.read(version).paths()}
             assert {info.path for info in versions.objects.list("nodes")} <= kept
         lake.commit_some(tmp_path / "away")
     refresh(config, lake.table, no_spark)
@@ -156,11 +156,11 @@ def test_what_is_left_of_a_file_moves(tmp_path: Path) -> None:
     assert (result.fragments_profiled, result.partitions_changed) == (1, ("part=0", "part=1"))
     after = {entry.path: entry.files for entry in latest(config).fragments if entry.partition_key == "part=0"}
     assert {path: own.name for path, own in after.items()} == {path: before[path].name for path in after}
-    assert {own.sections for own in after.values()} == {2}
-    assert not {own.states for own in after.values()} & {own.states for own in before.values()}
+    assert {value.sections for value in after.values()} == {2}
+    assert not {value.states for value in after.values()} & {value.states for value in before.values()}
     versions = store_of(config)
     versions.expire(1, timedelta(0))
-    assert all(versions.objects.info(own.states) is not None for own in after.values())
+    assert all(versions.objects.info(value.states) is not None for value in after.values())
     lake.append(0, 20)
     refresh(config, lake.table, no_spark)
     refresh(lake.config("scratch"), lake.table, no_spark)
@@ -187,8 +187,8 @@ def test_what_is_gathered(drawn: list[tuple[str, int, int]], purging: bool) -> N
         sparse = [own for own in shared if own[2] < own[1] * share]
         if sum(written - left for _, written, left in sparse) > waste * sum(left for _, _, left in shared):
             expected |= {f"{at}-{section}" for at, _, left in sparse for section in range(left)}
-    found = [own.section for task in tasks for own in task.files]
-    assert sorted(found) == sorted(expected)
+    result = [path.section for task in tasks for path in task.files]
+    assert sorted(result) == sorted(expected)
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:
@@ -238,8 +238,8 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run().fragments_profiled == 2
     lake.files()[0].unlink()
     run()
-    told = everything(config)
-    row = told["table"]["columns"]["number"]
+    answer = everything(config)
+    row = answer["table"]["columns"]["number"]
     assert (row["frequencies"], row["value_count"]) == ("estimated", 17 * 200)
     assert row["distinct_count"] == pytest.approx(17 * 200, rel=0.05)
     scratch = lake.config("scratch")
@@ -256,7 +256,7 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "enumerated",
             "frequencies",
         ):
-            assert told["table"]["columns"][column][statistic] == other[column][statistic], (column, statistic)
+            assert answer["table"]["columns"][column][statistic] == other[column][statistic], (column, statistic)
 
 
 def test_killed_before_files_with_lists_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

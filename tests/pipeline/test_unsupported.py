@@ -45,6 +45,6 @@ def test_the_advice_depends_on_the_fault(tmp_path: Path, damaged: bool, unsuppor
     message = str(caught.value)
     assert ("end with the file's marker" in message) == damaged
     assert ("union.avro: the file is not supported" in message) == unsupported
-    assert ("Mend or remove" in message) == damaged
+    assert ("Repair or remove" in message) == damaged
     assert ("do not remove these files" in message) == (not damaged)
     assert ("do not remove those" in message) == (damaged and unsupported)

@@ -105,8 +105,8 @@ def outside(values: Iterable[Any]) -> float | None:
 def patterns(values: list[str]) -> list[dict[str, Any]] | None:
     kinds = Counter("word" if value else "empty" for value in values)
     order = {"empty": 0, "word": 1}
-    found = sorted(kinds.items(), key=lambda own: (-own[1], order[own[0]]))
-    return [{"pattern": name, "share": count / len(values)} for name, count in found] or None
+    result = sorted(kinds.items(), key=lambda own: (-own[1], order[own[0]]))
+    return [{"pattern": name, "share": count / len(values)} for name, count in result] or None
 
 
 def frequent(values: list[Any]) -> int | None:

@@ -83,19 +83,21 @@ def test_all_algorithms_list_the_same(
     refresh(here, here.tables[0], no_spark)
     refresh(ranged, ranged.tables[0], lambda: spark)
     counted, built = content_of(here)
-    assert {(own.algorithm, own.where, own.profiles) for own in built.values()} == {("counts", "here", 3)}
+    assert {(b.algorithm, b.where, b.profiles) for b in built.values()} == {("counts", "here", 3)}
     split_frequencies, built_by_ranges = content_of(ranged)
-    assert {(own.algorithm, own.where, own.profiles) for own in built_by_ranges.values()} == {("ranges", "spark", 3)}
+    assert {(value.algorithm, value.where, value.profiles) for value in built_by_ranges.values()} == {
+        ("ranges", "spark", 3)
+    }
     assert built["one"].distinct == built_by_ranges["one"].distinct == 1
     assert counted.keys() == split_frequencies.keys()
     for stage, rows in counted.items():
         assert shown(rows) == shown(split_frequencies[stage]), stage
-    told = open_table(ranged.root, "t")
+    answer = open_table(ranged.root, "t")
     with duckdb.connect() as connection:
         connection.execute(f"CREATE VIEW t AS SELECT * FROM '{tmp_path}/lake/*/*.parquet'")
         for column in ("number", "text", "money", "day"):
             counts = f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1'
-            listed = [(value.as_py(), count) for value, count in told.top(column, 10_000).values]
+            listed = [(value.as_py(), count) for value, count in answer.top(column, 10_000).values]
             assert listed == connection.execute(counts).fetchall(), column
     assert left_over(ranged) == set(), "what was merged is gone"
     # A small commit carries on what there is.
@@ -131,7 +133,7 @@ def test_long_lists_are_cut_unless_told_otherwise(
     assert "one" not in long
     counts = config_of(tmp_path, "counts", algorithm="counts")
     refresh(counts, counts.tables[0], no_spark)
-    assert {own.algorithm for own in content_of(counts)[1].values()} == {"counts"}
+    assert {value.algorithm for value in content_of(counts)[1].values()} == {"counts"}
     assert {name: shown(rows) for name, rows in content_of(chosen)[0].items()} == {
         name: shown(rows) for name, rows in content_of(counts)[0].items()
     }
@@ -157,5 +159,5 @@ def test_a_cut_list_is_in_ranges(values: list[float], splitters: list[float]) ->
 
 @pytest.mark.parametrize("policy", [{"algorithm": "ranges"}, {"algorithm": "counts", "frequencies": "repeated"}])
 def test_a_policy_may_say_how_lists_are_built(policy: dict[str, str]) -> None:
-    own = TableConfig.model_validate({"name": "t", "uri": "/t", "columns": {"a": policy}}).effective_policy("a")
-    assert (own.algorithm, own.is_fingerprinted, own.is_enumerated) == (policy["algorithm"], False, True)
+    config = TableConfig.model_validate({"name": "t", "uri": "/t", "columns": {"a": policy}}).effective_policy("a")
+    assert (config.algorithm, config.is_fingerprinted, config.is_enumerated) == (policy["algorithm"], False, True)

@@ -42,8 +42,8 @@ def test_lists_in_many_runs_are_what_duckdb_counts(
         lake.append(partition, 120)
     for _number in range(5):
         refresh(lake.config(), lake.table, lambda: spark)
-        told = everything(lake.config())
-        assert_matches_duckdb(told, lake)
+        answer = everything(lake.config())
+        assert_matches_duckdb(answer, lake)
         lake.commit()
     refresh(lake.config(), lake.table, lambda: spark)
     refresh(lake.config("scratch"), lake.table, lambda: spark)
@@ -60,8 +60,8 @@ class Plain:
 
     @property
     def config(self) -> MetastoreConfig:
-        own = TableConfig.model_validate({"name": "t", "uri": str(self.folder / "lake"), "columns": self.columns})
-        return MetastoreConfig(root=str(self.folder / "root"), tables=[own])
+        config = TableConfig.model_validate({"name": "t", "uri": str(self.folder / "lake"), "columns": self.columns})
+        return MetastoreConfig(root=str(self.folder / "root"), tables=[config])
 
     def put(self, name: str, table: pa.Table) -> None:
         path = self.folder / "lake" / f"{name}.parquet"

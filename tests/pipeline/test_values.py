@@ -71,9 +71,9 @@ def test_facts_reach_any_process_bit_for_bit(pandas: str) -> None:
     facts = {}
     for name, kind in KINDS.items():
         values = extremes(kind)
-        found = profile_one(kind.array(values * 2)).frequencies
-        assert found is not None
-        facts[name] = summarize_frequencies(found)
+        result = profile_one(kind.array(values * 2)).frequencies
+        assert result is not None
+        facts[name] = summarize_frequencies(result)
         assert list(scalars_in(facts[name])) == []
     scalars = [kind.array(extremes(kind))[-1] for kind in KINDS.values()]
     sent = {name: pickle.dumps(one) for name, one in facts.items()}, runner.pack(facts), runner.pack(lambda: scalars)
@@ -101,9 +101,9 @@ def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) ->
         assert sent == facts
         assert [value.type for _, value in sent.percentiles] == [profile.frequencies.values.type] * len(sent.ranked)
     held = Facts(values if name not in FINER else [None if v is None else v * FINER[name] for v in values])
-    found = [plain(value) for _, value in facts.percentiles]
-    assert set(found) <= set(held.numbers)
-    assert found == held.percentiles
+    result = [plain(value) for _, value in facts.percentiles]
+    assert set(result) <= set(held.numbers)
+    assert result == held.percentiles
 
 
 @pytest.fixture(scope="module")
@@ -238,5 +238,5 @@ def test_tasks_of_users_keep_their_scalars(spark: SparkSession) -> None:
     types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
     numbers = (1, 999, 2**63 - 1, 7)
     scalars = [pa.array([number], pa.int64()).view(type_)[0] for number, type_ in zip(numbers, types, strict=True)]
-    found = runner.SparkRunner(lambda: spark).map(lambda number: [scalars[number], number], list(range(len(scalars))))
-    assert tuple(value.value for value, _ in sorted(found, key=lambda pair: pair[1])) == numbers
+    result = runner.SparkRunner(lambda: spark).map(lambda number: [scalars[number], number], list(range(len(scalars))))
+    assert tuple(value.value for value, _ in sorted(result, key=lambda pair: pair[1])) == numbers

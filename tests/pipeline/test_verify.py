@@ -100,13 +100,17 @@ def test_statistics_that_were_changed_are_found(spark: SparkSession, lake: Lake)
         return with_column(table, "null_count", [n + (c == "day") for c, n in zip(names, counts, strict=True)])
 
     changed(lake, latest(lake.config()).files.statistics, one_more)
-    (found,) = verified(spark, lake).differences
-    assert (found.level, found.difference.column, found.difference.statistic) == ("table", "day", "null_count")
-    assert int(found.difference.stored) == int(found.difference.computed) + 1
+    (difference,) = verified(spark, lake).differences
+    assert (difference.level, difference.difference.column, difference.difference.statistic) == (
+        "table",
+        "day",
+        "null_count",
+    )
+    assert int(difference.difference.stored) == int(difference.difference.computed) + 1
 
 
 def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
-    (partition,) = [own for own in latest(lake.config()).partitions if own.key == "part=3"]
+    (partition,) = [partition for partition in latest(lake.config()).partitions if partition.key == "part=3"]
 
     store = ObjectStore(lake.config().root).child("t")
     (path,) = partition.files.frequencies
@@ -119,7 +123,8 @@ def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> N
             writer.write_section(name, table)
     result = verified(spark, lake)
     assert ("partition", "part=3", "group", "frequencies") in {
-        (own.level, own.name, own.difference.column, own.difference.statistic) for own in result.differences
+        (difference.level, difference.name, difference.difference.column, difference.difference.statistic)
+        for difference in result.differences
     }
     assert not verified(spark, lake, partitions=("part=3",)).is_right
     assert verified(spark, lake, partitions=("part=1",)).is_right
@@ -142,10 +147,10 @@ def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lak
 
 
 def test_a_stored_file_that_is_gone_is_told(spark: SparkSession, lake: Lake) -> None:
-    gone = next(own for own in latest(lake.config()).fragments if own.partition_key == "part=2")
+    gone = next(entry for entry in latest(lake.config()).fragments if entry.partition_key == "part=2")
     (Path(lake.config().root) / "t" / next(gone.files.paths())).unlink()
     result = verified(spark, lake, partitions=("part=2",))
-    assert "fragment" in {own.level for own in result.differences}
+    assert "fragment" in {difference.level for difference in result.differences}
     assert "is still in use" in result.differences[0].difference.stored
 
 
