@@ -62,7 +62,7 @@ class _FileBounds:
         return FragmentBounds(self.nulls, (self.extremes[0], "bound"), (self.extremes[1], "bound"))
 
 
-def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
+def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
     """Return the bounds of a column in each fragment of a snapshot, in the order of the fragments.
 
     Bounds that a footer lacks, or whose meaning is uncertain, are absent.

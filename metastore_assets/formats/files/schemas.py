@@ -356,9 +356,9 @@ def _read_orc_footer(source: pa.NativeFile) -> tuple[int, bytes]:
 
 
 def _read_avro_header(source: pa.NativeFile) -> tuple[int | None, bytes]:
-    from metastore_assets.formats.readers.avro import avro_fields
+    from metastore_assets.formats.readers.avro import read_avro_fields
 
-    return None, _serialize_schema(avro_fields(source))
+    return None, _serialize_schema(read_avro_fields(source))
 
 
 _FOOTER_READERS: dict[str, Callable[[pa.NativeFile], tuple[int | None, bytes]]] = {

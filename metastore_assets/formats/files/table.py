@@ -147,12 +147,10 @@ class FilesFormat(TableFormat):
         return partition_columns(self._partitioning, self._checked_files(self._list(), refresh_cache=False))
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return a column's bounds in each fragment, from partition values or from the footers of Parquet and ORC
-        files.
-        """
-        from metastore_assets.formats.files.bounds import file_bounds
+        """Return a column's bounds in each fragment: from partition values, or from Parquet and ORC footers."""
+        from metastore_assets.formats.files.bounds import read_file_bounds
 
-        return bounds_table(snapshot, column, file_bounds(snapshot, column))
+        return bounds_table(snapshot, column, read_file_bounds(snapshot, column))
 
     def _list(self) -> tuple[list[StoredFile], OverlappingTables]:
         location = self._location

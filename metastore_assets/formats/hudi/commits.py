@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_object, as_objects, as_text, parse_json
-from metastore_assets.formats.readers.avro import avro_records
+from metastore_assets.formats.readers.avro import read_avro_records
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
@@ -112,7 +112,7 @@ def _parse_json(data: bytes) -> Mapping[str, Any]:
 
 def _decode_avro(data: bytes) -> Mapping[str, Any]:
     """Decode a commit in Avro. Runs in a child process."""
-    record = next(avro_records(data), None)
+    record = next(read_avro_records(data), None)
     if record is None:
         raise ValueError("it has no record")
     return cast(Mapping[str, Any], record)

@@ -13,7 +13,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.iceberg.metadata import PartitionField
 from metastore_assets.formats.iceberg.records import partition_name, records_by_id
 from metastore_assets.formats.metadata_json import as_integer, as_text, check_distinct, format_value
-from metastore_assets.formats.readers.avro import avro_header
+from metastore_assets.formats.readers.avro import read_avro_header
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import MANIFESTS
 from metastore_assets.storage.location import Location
@@ -178,7 +178,7 @@ class ManifestReader:
 
 def _spec_id(data: bytes) -> int | None:
     """Return the id of the partition spec in the header of a manifest."""
-    text = avro_header(data).metadata.get("partition-spec-id")
+    text = read_avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metastore_assets.formats.iceberg.metadata import PartitionField
-from metastore_assets.formats.readers.avro import avro_records
+from metastore_assets.formats.readers.avro import read_avro_records
 
 _UNWANTED = "unwanted_"
 
@@ -21,7 +21,7 @@ def records_by_id(
         written = _named(field, _Naming(names, spec))
         return written, _pruned(written)
 
-    return avro_records(data, schemas)
+    return read_avro_records(data, schemas)
 
 
 def partition_name(index: int) -> str:

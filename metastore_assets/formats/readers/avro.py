@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.avro_limits import AvroLimits
-from metastore_assets.formats.readers.avro_schema import AvroType, record_type
+from metastore_assets.formats.readers.avro_schema import AvroType, resolve_record_type
 from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.columns import check_distinct
 from metastore_assets.formats.readers.spill import SpilledColumns
@@ -70,7 +70,7 @@ class AvroHeader:
     @cached_property
     def type(self) -> AvroType:
         """Return the type of the records. Raises ArrowInvalid if the schema is invalid, or Arrow has no such type."""
-        return record_type(self.schema)
+        return resolve_record_type(self.schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -78,7 +78,7 @@ class AvroHeader:
         return pa.schema(list(self.type.arrow))
 
 
-def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
+def read_avro_fields(source: pa.NativeFile) -> list[pa.Field]:
     """Return the top-level columns of an Avro file, of which only the header is read. Raises ArrowInvalid."""
     with _decoder_errors():
         schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
@@ -86,13 +86,13 @@ def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
         return list(schema)
 
 
-def avro_header(data: bytes) -> AvroHeader:
+def read_avro_header(data: bytes) -> AvroHeader:
     """Return the header of an Avro file that is in memory. Raises ArrowInvalid."""
     with _decoder_errors():
         return read_header(_stream(data))
 
 
-def avro_records(
+def read_avro_records(
     data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda schema: (schema, schema)
 ) -> Iterator[Any]:
     """Yield the records of an Avro file that is in memory, as Python values.

@@ -48,7 +48,7 @@ class _EncodedType:
 
 
 class AvroLimits:
-    """The limits on one Avro file: the constructor checks its schema, and `check` each of its blocks.
+    """Checks one Avro file against limits: the constructor checks its schema, and `check` each of its blocks.
 
     Raises:
         ArrowInvalid: The schema or a block is corrupt.

@@ -61,7 +61,7 @@ class AvroType:
     """Converts a decoded, non-null value to one that `pa.array` accepts; None if no conversion is needed."""
 
 
-def record_type(schema: Any) -> AvroType:
+def resolve_record_type(schema: Any) -> AvroType:
     """Return the type of a file's records.
 
     Args:

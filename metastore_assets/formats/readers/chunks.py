@@ -51,8 +51,8 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
 
     Args:
         array: Values as stored.
-        wanted: Type of the entries in the result.
-        matcher: Has the conversions of the table.
+        target: Type of the entries in the result.
+        matcher: Casts values as the format of the table requires.
 
     Returns:
         The dictionary array; None if `array` is none, or if the cast might fail. A cast must not fail on entries that
@@ -70,7 +70,7 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
 
 
 def saves_memory(array: pa.DictionaryArray) -> bool:
-    """Return whether a dictionary array takes less memory than its values: at most half as many entries as rows."""
+    """Return whether a dictionary array saves memory: it has fewer than half as many entries as rows."""
     return 2 * len(array.dictionary) < len(array)
 
 

@@ -66,7 +66,7 @@ def _year(millis: pa.TimestampScalar) -> int:
     return int(np.datetime64(days, "D").astype("datetime64[Y]").astype(np.int64)) + 1970
 
 
-def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
+def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
     """Yield INT96 values in microseconds, or in nanoseconds if microseconds would lose digits.
 
     Args:

@@ -87,9 +87,7 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """Return the file to read local timestamps from, and the clock of each stripe; no clocks if all stripes are in
-        UTC.
-        """
+        """Return the file to read local timestamps from, and the clock of each stripe; None if all are in UTC."""
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from metastore_assets.formats.readers.calendars import SPARK_VERSION, FileCalendar
 from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
 from metastore_assets.formats.readers.columns import check_types
-from metastore_assets.formats.readers.int96 import check_no_overflow, has_common_years, with_nanoseconds
+from metastore_assets.formats.readers.int96 import check_no_overflow, has_common_years, merge_units
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
 from metastore_assets.formats.schema_casting import is_text
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
@@ -159,7 +159,7 @@ class ParquetColumns:
             if finer is None:
                 yield array
             else:
-                yield from with_nanoseconds(array, next(finer))
+                yield from merge_units(array, next(finer))
 
     @cached_property
     def _nanosecond_file(self) -> pq.ParquetFile:

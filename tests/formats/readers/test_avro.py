@@ -117,7 +117,7 @@ _TYPES: list[tuple[Any, pa.DataType, list[Any], list[Any] | None]] = [
 def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: list[Any] | None) -> None:
     """Each type is read at top level, and as a nullable type in a record and in a list."""
     data = _file([{"name": "a", "type": type_}], [{"a": value} for value in values])
-    assert avro.avro_fields(pa.BufferReader(data)) == [pa.field("a", arrow)]
+    assert avro.read_avro_fields(pa.BufferReader(data)) == [pa.field("a", arrow)]
     expected = values if read is None else read
     assert _columns(data) == {"a": expected}
     if isinstance(type_, list) or type_ == "null":

@@ -197,9 +197,7 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte that follows a closing quote. Blanks are skipped if the options say so and a value ends after
-        them.
-        """
+        """Return the byte that follows a closing quote, or that follows the ignored blanks after it."""
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
             end += 1

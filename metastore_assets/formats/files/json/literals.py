@@ -92,7 +92,7 @@ def cast_rows(array: pa.StructArray, target: pa.StructType, lines: Sequence[int]
 
     Args:
         array: The rows.
-        wanted: The type of a row, with the declared types.
+        target: The type of a row, with the declared types.
         lines: Line number of each row, for messages.
 
     Raises:
