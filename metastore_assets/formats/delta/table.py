@@ -37,7 +37,7 @@ from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.log import LOG, Log, read_log
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta.schema import arrow_schema, check_schema, derived_columns, parse_partition_value
-from metastore_assets.formats.delta.statistics import read_file_bounds, physical_name, statistics_column
+from metastore_assets.formats.delta.statistics import physical_name, read_file_bounds, statistics_column
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.parquet import ParquetColumns
