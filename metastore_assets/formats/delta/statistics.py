@@ -70,7 +70,7 @@ def physical_name(field: Mapping[str, Any]) -> str:
     return name
 
 
-def read_file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
+def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
     """Return the bounds of a column that the file stores; unknown bounds without valid statistics."""
     statistics = add.statistics
     if isinstance(statistics, str):

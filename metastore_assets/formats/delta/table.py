@@ -37,7 +37,7 @@ from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.log import LOG, Log, read_log
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta.schema import arrow_schema, check_schema, derived_columns, parse_partition_value
-from metastore_assets.formats.delta.statistics import physical_name, read_file_bounds, statistics_column
+from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.parquet import ParquetColumns
@@ -124,7 +124,7 @@ class DeltaFormat(TableFormat):
                 if identity(path[0]) in values:
                     bounds[fragment.id] = constant_bounds(values[identity(path[0])], fragment.row_count)
                 elif statistics is not None:
-                    bounds[fragment.id] = read_file_bounds(add, statistics)
+                    bounds[fragment.id] = file_bounds(add, statistics)
         unknown = FragmentBounds()
         return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 

@@ -13,7 +13,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.commits import Commit
 from metastore_assets.formats.hudi.timeline import FOLDER, INSTANTS
 from metastore_assets.formats.metadata_json import parse_json
-from metastore_assets.formats.readers.avro_schema import record_type
+from metastore_assets.formats.readers.avro_schema import resolve_record_type
 from metastore_assets.formats.readers.columns import check_distinct
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
@@ -118,7 +118,7 @@ def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> 
         # Hudi adds columns of primitive types only, so they define no named types.
         fields = [field for field in document["fields"] if field["name"] not in META_COLUMNS]
         document = document | {"fields": fields}
-        arrow = record_type(document).arrow
+        arrow = resolve_record_type(document).arrow
         columns = [field.with_nullable(True) for field in arrow if not is_added(field.name)]
         check_distinct([field.name for field in columns])
     except CORRUPTION_ERRORS as error:
