@@ -1,9 +1,9 @@
-"""The fragment index: the bounds and null counts of each column in each fragment, so that one column is one slice.
+"""The fragment index: the bounds and null counts of each column in each fragment, stored column by column.
 
-    index/<unique>.index.parquet    segments (see `store.segments`): `rows` has the fragments, `column <field id>` its
-                                    bounds and counts
+    index/<unique>.index.parquet    segments (see `store.segments`): `rows` has the fragments, `column <field id>` the
+                                    bounds and counts of a column
 
-Within a file, `rows` and the sections of columns have the same fragments in the same order. So a column has no keys.
+In a file, `rows` and the sections of columns have the same fragments in the same order, so a column needs no keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from metastore_assets.values.types import TypeClass, class_named
 
 FOLDER = "index"
 LONGEST = 64
-"""Bytes of a text or binary value in the index; for a longer one stands the nearest that is no longer."""
+"""Maximum size in bytes of a text or binary bound in the index. A longer one is replaced by the nearest shorter bound.
+"""
 
 FRAGMENTS = pa.schema(
     [
@@ -48,11 +49,15 @@ FRAGMENTS = pa.schema(
         ("row_count", pa.int64()),
     ]
 )
-"""`name` is that of the fragment's profile: what was profiled anew has another row. `id` is that of the fragment."""
+"""Columns of the section `rows`. `name` identifies the fragment's profile, so a fragment that was profiled again has
+another name. `id` identifies the fragment."""
 
 
 def column_schema(union: pa.StructType) -> pa.Schema:
-    """The columns of what is known of a column. Nulls in `row_count` rows; the rest are values, NaN among them."""
+    """Return the columns of a column's section, with bounds of a union type.
+
+    The rows of a fragment are nulls (`null_count`) and values, among them NaN (`nan_count`).
+    """
     return pa.schema(
         [
             ("null_count", pa.int64()),
@@ -70,34 +75,37 @@ _KIND = SegmentKind("index", FOLDER, FRAGMENTS)
 
 @dataclass(frozen=True)
 class IndexColumn:
-    """What is known of one column in each fragment, in the order of `IndexReader.fragments`."""
+    """The bounds and counts of one column in each fragment, in the order of `IndexReader.fragments`."""
 
     null_count: pa.ChunkedArray
-    """Null where it is not known."""
+    """Null if it is unknown."""
     nan_count: pa.ChunkedArray
     minimum: pa.ChunkedArray
-    """No value but NaN is less; null where there is none, or it is not known."""
+    """No value except NaN is less. Null if there is no such value, or if it is unknown."""
     maximum: pa.ChunkedArray
 
 
 @dataclass(frozen=True)
 class IndexRows:
-    """What is known of some fragments."""
+    """The bounds and counts of all columns in some fragments."""
 
     fragments: pa.Table
-    """One row each: FRAGMENTS."""
+    """One row per fragment, with the columns FRAGMENTS."""
     columns: Mapping[str, pa.Table]
-    """By field id, one row for each fragment in that order: `column_schema`, of any union. Columns that no fragment has
-    are not there; of one that a fragment does not have all its rows are null."""
+    """By field id, a table with one row per fragment in the same order, as `column_schema` describes. Columns that no
+    fragment has are missing. For a fragment without the column, the table says that all rows are null."""
 
     @property
     def union(self) -> pa.StructType:
-        """Of all values."""
-        return merge_unions(own.schema.field("minimum").type for own in self.columns.values())
+        """The union of the types of all bounds."""
+        return merge_unions(table.schema.field("minimum").type for table in self.columns.values())
 
 
 class IndexReader:
-    """The fragment index of one version. Opens each file once, on first use; safe to share. Raises CorruptionError."""
+    """A reader of the fragment index of one version. It opens each file once, on first use. Threads can share it.
+
+    Corrupt files raise CorruptionError.
+    """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
         self._reader = SegmentReader(store, _KIND, files)
@@ -119,8 +127,8 @@ class IndexReader:
         """Return the bounds and counts of a column in each fragment.
 
         Args:
-            field_id: The column.
-            cls: The class of the column's values now; None when it has none.
+            field_id: Field id of the column.
+            cls: The current class of the column's values; None if the column has no values.
         """
         segments = self._reader.segments
         tables = [segment.filter_live(_read_column(segment, field_id, cls)) for segment in segments]
@@ -154,16 +162,16 @@ def _bounds_of_class(table: pa.Table, side: str, cls: TypeClass | None) -> pa.Ar
 
 
 def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows, changes: KeyChanges) -> SegmentFiles:
-    """Write the fragment index of a version.
+    """Write the fragment index of a version. No existing file is changed.
 
     Args:
         store: The table's folder.
         base: The index of the version before; None without one.
         rows: The fragments that were added or replaced.
-        changes: The names of these, and of those that were removed.
+        changes: The names of these fragments, and of those that were removed.
 
     Returns:
-        The files of the index. No file of `base` is changed.
+        The files of the index.
 
     Raises:
         CorruptionError: A file of `base` is damaged.
@@ -200,27 +208,34 @@ def _read_live_rows(segment: Segment) -> IndexRows:
 
 
 def column_section(field_id: str) -> str:
-    """Return the name of a column's section."""
+    """Return the name of the section with a column."""
     return f"column {field_id}"
 
 
-def group_by_column(fragments: pa.Table, place: pa.Array, field_id: pa.Array, bounds: pa.Table) -> IndexRows:
-    """Rows of columns in any order, each with the place of its fragment, column by column."""
-    ids = field_id.dictionary_encode()
-    numbers, places = ids.indices.to_numpy(), place.to_numpy()
-    order = np.lexsort((places, numbers))
+def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Array, bounds: pa.Table) -> IndexRows:
+    """Return the bounds and counts of fragments, grouped by column.
+
+    Args:
+        fragments: The fragments, with the columns FRAGMENTS.
+        positions: For each row of `bounds`, the position of its fragment.
+        field_ids: For each row of `bounds`, the field id of its column.
+        bounds: Bounds and counts, in any order.
+    """
+    ids = field_ids.dictionary_encode()
+    numbers, rows = ids.indices.to_numpy(), positions.to_numpy()
+    order = np.lexsort((rows, numbers))
     ends = np.searchsorted(numbers[order], np.arange(len(ids.dictionary) + 1)).tolist()
-    bounds, places = bounds.take(pa.array(order)).combine_chunks(), places[order]
+    bounds, rows = bounds.take(pa.array(order)).combine_chunks(), rows[order]
     columns = {}
-    for number, own in enumerate(ids.dictionary.to_pylist()):
+    for number, field_id in enumerate(ids.dictionary.to_pylist()):
         start, end = ends[number], ends[number + 1]
         table = bounds.slice(start, end - start)
-        columns[own] = table if end - start == len(fragments) else _spread(table, places[start:end], fragments)
+        columns[field_id] = table if end - start == len(fragments) else _spread(table, rows[start:end], fragments)
     return IndexRows(fragments, columns)
 
 
 def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """The same rows with values of a union that has their classes."""
+    """Return bounds and counts with bounds of another union type, which must have all of their classes."""
     schema = column_schema(union)
     if table.schema.equals(schema):
         return table
@@ -232,7 +247,7 @@ def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
-    """What is known of a column that fragments do not have."""
+    """Return the bounds and counts of a column that fragments do not have: all of their rows are null."""
     count = len(fragments)
     true, none = pa.repeat(pa.scalar(True), count), pa.nulls(count, union)
     zeros = pa.array(np.zeros(count, np.int64))
@@ -241,7 +256,7 @@ def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def shorten_bounds(table: pa.Table) -> pa.Table:
-    """The same rows with no value longer than LONGEST: where one was, it is a bound, and not exact."""
+    """Return the table with no bound longer than LONGEST. A shortened bound is still a bound, but not exact."""
     for side, bound in (("minimum", truncate_lower), ("maximum", truncate_upper)):
         values: pa.StructArray = table[side].combine_chunks()
         exact = table[f"{side}_exact"].combine_chunks()
@@ -249,25 +264,25 @@ def shorten_bounds(table: pa.Table) -> pa.Table:
             cls = class_named(field.name)
             if field.name not in ("string", "binary"):
                 continue
-            own = values.flatten()[values.type.get_field_index(field.name)]
-            long = np.flatnonzero(pc.greater(pc.binary_length(own), LONGEST).fill_null(False).to_numpy(False))
+            texts = values.flatten()[values.type.get_field_index(field.name)]
+            long = np.flatnonzero(pc.greater(pc.binary_length(texts), LONGEST).fill_null(False).to_numpy(False))
             if len(long):
-                short = {at: _short(own[at], cls, bound) for at in long.tolist()}
-                values, exact = _replaced(values, exact, field.name, short)
+                short = {at: _shorten(texts[at], cls, bound) for at in long.tolist()}
+                values, exact = _replace_bounds(values, exact, field.name, short)
         table = table.set_column(table.schema.get_field_index(side), side, values)
         table = table.set_column(table.schema.get_field_index(f"{side}_exact"), f"{side}_exact", exact)
     return table
 
 
-def _short(value: pa.Scalar, cls: TypeClass, bound: object) -> pa.Scalar | None:
+def _shorten(value: pa.Scalar, cls: TypeClass, bound: object) -> pa.Scalar | None:
     try:
-        found: pa.Scalar | None = bound(value.as_buffer().to_pybytes(), cls, LONGEST)[0]  # type: ignore[operator]
+        shorter: pa.Scalar | None = bound(value.as_buffer().to_pybytes(), cls, LONGEST)[0]  # type: ignore[operator]
     except (UnicodeDecodeError, UnsupportedTypeError):
-        return None  # bytes that are no text: not worth a bound
-    return found
+        return None  # The bytes are no text, so there is no valid shorter bound.
+    return shorter
 
 
-def _replaced(
+def _replace_bounds(
     values: pa.StructArray, exact: pa.Array, name: str, short: Mapping[int, pa.Scalar | None]
 ) -> tuple[pa.StructArray, pa.Array]:
     children = dict(zip(values.type.names, values.flatten(), strict=True))
@@ -276,22 +291,28 @@ def _replaced(
     replacements = pa.array([short[at] for at in sorted(short)], children[name].type)
     children[name] = pc.replace_with_mask(children[name], pa.array(mask), replacements)
     missing = values.is_null().to_numpy(zero_copy_only=False).copy()
-    missing[[at for at, own in short.items() if own is None]] = True
+    missing[[at for at, bound in short.items() if bound is None]] = True
     packed = pa.StructArray.from_arrays(list(children.values()), fields=list(values.type), mask=pa.array(missing))
     return packed, pc.and_(exact, pa.array(~mask))
 
 
-def _spread(table: pa.Table, places: Iterable[int], fragments: pa.Table) -> pa.Table:
-    """Rows of some fragments among those that all fragments have where there is no such column."""
+def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
+    """Return a table with one row per fragment. Fragments without a row in `table` get the row of a missing column.
+
+    Args:
+        table: Bounds and counts of a column in some fragments.
+        positions: The positions of these fragments.
+        fragments: All fragments.
+    """
     union = table.schema.field("minimum").type
-    whole = pa.concat_tables([_null_rows(fragments, union), table.cast(column_schema(union))])
+    candidates = pa.concat_tables([_null_rows(fragments, union), table.cast(column_schema(union))])
     at = np.arange(len(fragments))
-    at[np.asarray(places)] = len(fragments) + np.arange(len(table))
-    return whole.take(pa.array(at))
+    at[np.asarray(positions)] = len(fragments) + np.arange(len(table))
+    return candidates.take(pa.array(at))
 
 
 def _encodings(union: pa.StructType) -> dict[str, str]:
-    """Counts are mostly alike; so are neighbours among the bounds of what is clustered."""
+    """Return the encodings of the bounds: counts are mostly alike, and so are adjacent bounds of clustered columns."""
     encodings = dict.fromkeys(("bytes", "row_count", "null_count", "nan_count"), "DELTA_BINARY_PACKED")
     for field in union:
         cls = class_named(field.name)

@@ -1,10 +1,10 @@
-"""The partition index: the statistics of all partitions by column, so that one column of all is one slice of a file.
+"""The partition index: the statistics of all partitions, stored column by column.
 
     index/<unique>.partitions.parquet    segments (see `store.segments`): `rows` has the partitions, `column <field id>`
-                                         their statistics, a row for each partition that was profiled with the column
+                                         the statistics of a column, a row for each partition that has the column
 
-A small commit writes no segment. While few partitions differ from the index, the version's document lists these, and
-their own statistics files are read. When there are more, one segment has all of them.
+A small commit writes no segment. While few partitions differ from the index, the version's document lists them, and
+their statistics are read from their profiles. When there are more, one segment is written for all of them.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from metastore_assets.values.physical import one_chunk
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
 POSITION = pa.field("_partition", pa.int32())
-"""First column of rows of statistics: the position of the partition in its segment. No statistic has such a name."""
+"""First column of rows of statistics: the position of the partition in its segment."""
 UNION_COLUMNS = ("minimum", "maximum", "percentiles")
 """The columns of statistics that hold values of the typed union."""
 _KIND = SegmentKind(
     "partitions",
     FOLDER,
     PARTITIONS,
-    max_deltas=3,  # each is a request of a lookup of all partitions, as each unindexed partition is
-    large_section_rows=1 << 10,  # smaller columns share a row group: of fewer rows the footer is larger than they are
+    max_deltas=3,  # like an unindexed partition, each takes a request when all partitions are looked up
+    large_section_rows=1 << 10,  # smaller columns share a row group, because the footer would be larger than their rows
 )
 _MAX_UNINDEXED = 8
-"""Most partitions that are read from their own files."""
+"""Most partitions that the version's document lists, to be read from their profiles."""
 _SORT_AT_ONCE = 1 << 16
-"""Up to this many rows are sorted at once; more are written column by column, so that one column is in memory."""
+"""Most rows that are sorted in memory at once. More rows are sorted column by column."""
 
 
 @dataclass(frozen=True)
 class PartitionRows:
-    """Statistics of some partitions."""
+    """The statistics of all columns in some partitions."""
 
     partitions: pa.Table
-    """One row each: PARTITIONS."""
+    """One row per partition, with the columns PARTITIONS."""
     rows: pa.Table
-    """POSITION, then the columns of statistics: a row for each column that the partition was profiled with."""
+    """One row per partition and column: POSITION, then the columns of statistics."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,7 +71,7 @@ class PartitionRows:
 
     @property
     def row_count(self) -> int:
-        """The number of rows."""
+        """Number of rows of statistics."""
         return len(self.rows)
 
     @lock_free_cached_property
@@ -80,16 +80,16 @@ class PartitionRows:
         return list(self._slices)
 
     def count(self, field_id: str) -> int:
-        """Return the number of rows of a column."""
+        """Return the number of rows of statistics of a column."""
         return self._slices[field_id][1]
 
     def column(self, field_id: str) -> pa.Table:
-        """Return the rows of one column."""
+        """Return the rows of statistics of one column."""
         return self.by_column.slice(*self._slices[field_id])
 
     @lock_free_cached_property
     def by_column(self) -> pa.Table:
-        """The rows, column by column."""
+        """The rows, sorted by column."""
         numbers = self._ids.indices.to_numpy()
         if bool((numbers[1:] >= numbers[:-1]).all()):
             return self.rows
@@ -110,9 +110,9 @@ class PartitionRows:
 
 
 class PartitionReader:
-    """The partition index of one version. Opens each file once, on first use; safe to share.
+    """A reader of the partition index of one version. It opens each file once, on first use. Threads can share it.
 
-    Raises CorruptionError.
+    Corrupt files raise CorruptionError.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -124,14 +124,16 @@ class PartitionReader:
         return self._partitions.take(pa.array(self._order))
 
     def column(self, field_id: str, without: Collection[str] = ()) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-        """Yield the rows of a column, segment by segment, and for each row the position of its partition.
+        """Yield the statistics of a column, segment by segment.
 
         Args:
-            field_id: The column.
-            without: Statistics that are not read.
+            field_id: Field id of the column.
+            without: Names of statistics that are not read.
 
         Yields:
-            Positions in `partitions`, and rows. A partition without a row was profiled without the column.
+            The position in `partitions` of each row's partition, and the rows. A partition without a row was profiled
+                without
+            the column.
         """
         positions = np.empty(len(self._order), np.int64)
         positions[self._order] = np.arange(len(self._order))
@@ -158,23 +160,20 @@ def update_partitions(
     changes: KeyChanges,
     read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
 ) -> PartitionIndex:
-    """Write the partition index of a version, or only list the partitions that differ from it while these are few.
+    """Return the partition index of a version. Write a segment only if many partitions differ from the index before.
 
     Args:
         store: The table's folder.
         base: The index of the version before; None without one.
         changed: The partitions that were added or changed, by key.
         changes: The same keys, and those of removed partitions.
-        read: Reads the statistics of partitions, in any number of batches. It is called when a segment is written.
-
-    Returns:
-        The index. No file of `base` is changed.
+        read: Reads the statistics of partitions, in any number of batches, if a segment is written.
 
     Raises:
         CorruptionError: A stored file is damaged.
     """
     base = base or PartitionIndex(EMPTY)
-    unindexed = {one.key: one for one in base.unindexed if one.key not in changes.removed}
+    unindexed = {partition.key: partition for partition in base.unindexed if partition.key not in changes.removed}
     unindexed.update(changed)
     removed = {*base.removed, *changes.removed} - changed.keys()
     if len(unindexed) + len(removed) <= _MAX_UNINDEXED:
@@ -230,7 +229,7 @@ class _StoredPartitions:
 
     @property
     def rows(self) -> pa.Table:
-        """The rows of all columns, one after the other."""
+        """The statistics of all columns, one column after the other."""
         names = [column_section(field_id) for field_id in self.columns]
         sections = self._segment.sections.read_sections(names)
         tables = [sections[name].select(self.schema.names) for name in names]
@@ -253,11 +252,11 @@ class _StoredPartitions:
 
 
 def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.Table]) -> PartitionRows:
-    """Return the statistics of partitions as one table.
+    """Return the statistics of several partitions as one table.
 
     Args:
         partitions: Key and row count of each partition.
-        tables: The statistics of each, in the same order.
+        tables: The statistics of each partition, in the same order.
     """
     keys, counts = zip(*partitions, strict=True) if partitions else ((), ())
     schema = statistics_schema(table.schema for table in tables)
@@ -298,7 +297,7 @@ def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the columns of statistics of all these schemas. Values have the union of their classes."""
+    """Return the columns of statistics that occur in any of some schemas. Bounds have the union of their types."""
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)
     fields = {POSITION.name: POSITION}
@@ -312,7 +311,9 @@ def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows of statistics with the columns of a schema that has all of theirs. Raises ArrowInvalid."""
+    """Return rows of statistics with the columns and types of a schema that has all of their columns. Raises
+    ArrowInvalid.
+    """
     if rows.schema.equals(schema):
         return rows
     union = merge_unions([schema.field("minimum").type]) if "minimum" in schema.names else None
@@ -329,7 +330,7 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def empty_statistics(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows. `Schema.empty_table` fails where a part of a column has an extension type."""
+    """Return a table without rows. `Schema.empty_table` fails if an extension type occurs inside a column."""
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
@@ -342,7 +343,7 @@ def _set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Tab
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Return a column in another type. A user's statistic that had another type once may remain in rows, as null."""
+    """Return a column in another type. Nulls fit any type: a user's statistic may have changed its type."""
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)
     return pc.cast(column, type_)

@@ -1,10 +1,11 @@
-"""The value filters of a version's fragments, cut into slices: a value is looked up in one slice of all of them.
+"""The value filters of a version's fragments, cut into slices, so that looking up a value reads one slice of all
+filters.
 
     index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments,
                                             `slice <number> <field id>` a slice of each of their filters
 
-The hash of a value says which slice of a filter it belongs to (`statistics.value_filter`). A slice section has the
-slices of the filters of all fragments of the file, in their order. The larger a file is, the more slices a column has.
+The hash of a value determines its slice (`statistics.value_filter`). A section has the slices of the filters of all
+fragments of the file, in their order. The larger a file is, the more slices a column has.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ _SLICE_SCHEMA = pa.schema(
 )
 _KIND = SegmentKind("value_filters", FOLDER, pa.schema([("name", pa.string())]))
 _MIN_SLICE_BYTES = 256 << 10
-"""A file has one slice per column, or slices of at least this size."""
+"""Least size in bytes of a slice section, unless the column has only one."""
 _MIN_FILTER_BYTES = 64
-"""The least that a slice has of one filter, on average."""
+"""Least average size in bytes of the slice of one filter."""
 
 
 @dataclass(frozen=True)
 class ValueFilters:
-    """The value filters of some columns of some fragments, not sliced."""
+    """The value filters of some columns of some fragments, before they are cut into slices."""
 
     names: pa.Array
     """The names of the fragments' profiles."""
     columns: Mapping[str, tuple[pa.Array, FilterSlice]]
-    """By field id, for each of the fragments: the class that the values were hashed as, null without a filter; and the
+    """By field id: for each fragment the class with which its values were hashed, null without a filter; and the
     filters."""
 
 
@@ -69,15 +70,18 @@ class FragmentFilter(NamedTuple):
     """The value filter of one column of one fragment."""
 
     type_class: str
-    """Name of the class that the values were hashed as."""
+    """Name of the class with which the values were hashed."""
     bits: int
     """Length of a hash prefix."""
     prefixes: Words
-    """Sorted hash prefixes, in the upper bits of a word."""
+    """Sorted hash prefixes, in the upper bits of 64-bit words."""
 
 
 class ValueFilterReader:
-    """The value filters of one version. Opens each file once, on first use; safe to share. Raises CorruptionError."""
+    """A reader of the value filters of one version. It opens each file once, on first use. Threads can share it.
+
+    Corrupt files raise CorruptionError.
+    """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
         self._reader = SegmentReader(store, _KIND, files)
@@ -89,12 +93,12 @@ class ValueFilterReader:
         return names
 
     def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return whether each fragment, in the order of `names`, may hold a value with one of the hashes.
+        """Return a mask over the fragments, in the order of `names`: true if a fragment may contain a value.
 
         Args:
-            field_id: The column.
-            cls: The class that the values were hashed as.
-            hashes: First 64-bit hashes of values.
+            field_id: Field id of the column.
+            cls: The class with which the values were hashed.
+            hashes: The 64-bit hashes of the values, of which the fragment must contain one.
         """
         masks = [segment.may_hold(field_id, cls, hashes) for segment in self._segments]
         return np.concatenate([np.zeros(0, np.bool_), *masks])
@@ -159,7 +163,7 @@ class _FilterSegment:
         return may_hold
 
     def read_slice(self, field_id: str, slice_: int) -> tuple[pa.Array, FilterSlice]:
-        """Return the value classes and the slices of the filters of all fragments, live or not."""
+        """Return the value class and the slice of the filter of each fragment, live or not."""
         names = _SLICE_SCHEMA.names
         table = self._segment.read_section(_slice_section(field_id, slice_), names)
         with parquet_errors(self._segment.uri):
@@ -167,14 +171,22 @@ class _FilterSegment:
             return classes, FilterSlice(bits.to_numpy(), upper, lower, self.slicings[field_id], slice_)
 
     def read_filters(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], FilterIndices, Words]:
-        """Return classes and bits of the filters of a column, and the position and prefix of each hash."""
+        """Return the filters of a column's live fragments: class and bits of each, then position and prefix of each
+        hash.
+        """
         slices = [self.read_slice(field_id, slice_) for slice_ in range(1 << self.slicings[field_id])]
         positions, prefixes = _concat_sorted([self._live_prefixes(cells) for _, cells in slices])
         classes, first = slices[0]
         return self._segment.filter_live(classes), self._live_bits(first), positions, prefixes
 
     def read_prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
-        """Return the position among the live fragments, and the prefix, of each hash in a slice of any size."""
+        """Return the hashes in one slice of a column: the position of the live fragment, and the prefix, of each.
+
+        Args:
+            field_id: Field id of the column.
+            slicing: The number of hash bits that select a slice, which may differ from that of the stored slices.
+            slice_: Number of the slice.
+        """
         stored = self.slicings[field_id]
         if stored < slicing:
             positions, prefixes = self._read_stored_slice(field_id, slice_ >> (slicing - stored))
@@ -184,7 +196,7 @@ class _FilterSegment:
         return _concat_sorted([self._read_stored_slice(field_id, number) for number in range(first, first + count)])
 
     def read_classes_and_bits(self, field_id: str) -> tuple[list[str | None], npt.NDArray[np.int64]]:
-        """Return the value classes and prefix lengths of the live filters."""
+        """Return the value class and the prefix length of each live fragment's filter."""
         if field_id not in self.slicings:
             return [None] * len(self.names), np.zeros(len(self.names), np.int64)
         classes, cells = self.read_slice(field_id, 0)
@@ -213,16 +225,16 @@ class _FilterSegment:
 def update_value_filters(
     store: ObjectStore, base: SegmentFiles | None, changes: KeyChanges, batches: Iterable[ValueFilters]
 ) -> SegmentFiles:
-    """Write the value filters of a version.
+    """Write the value filters of a version. No existing file is changed.
 
     Args:
         store: The table's folder.
         base: The filters of the version before; None without any.
         changes: The names of fragments that were added, replaced or removed.
-        batches: The filters of the added ones.
+        batches: The filters of the added fragments.
 
     Returns:
-        The files of the filters. No file of `base` is changed.
+        The files of the filters.
 
     Raises:
         CorruptionError: A file of `base` is damaged.
@@ -271,14 +283,19 @@ def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str,
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
-    """Return positions and prefixes of several slices, sorted by position."""
+    """Return the positions and prefixes of several slices together, sorted by position."""
     positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     order = np.argsort(positions, kind="stable")
     return positions[order], prefixes[order]
 
 
 def _choose_slicing(column_bytes: int, fragments: int) -> int:
-    """Return by how many hash bits the filters of a column are sliced."""
+    """Return the number of hash bits that select a slice of a column's filters.
+
+    Args:
+        column_bytes: Average size of the filters of a column.
+        fragments: Number of fragments.
+    """
     slices = column_bytes // max(_MIN_SLICE_BYTES, _MIN_FILTER_BYTES * fragments)
     return min(MAX_SLICE_BITS, max(1, slices).bit_length() - 1)
 

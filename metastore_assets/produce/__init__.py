@@ -1,13 +1,13 @@
 """Incremental MapReduce over sorted Parquet: keyed, sorted and versioned. It knows nothing of statistics."""
 
 from metastore_assets.produce.dataflow import Dataflow
+from metastore_assets.produce.environment import Settings
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.per_key import Port
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import Run
-from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Batch, Delta, DeltaRoot, Preserve, Root, Stage, SumStage, SurrogateKey
 from metastore_assets.produce.state import FlowState
 from metastore_assets.produce.view import View

@@ -1,4 +1,4 @@
-"""Apply sorted instructions to one key range of a dataset; compute its new content and its update."""
+"""Applying sorted instructions to one key range of a dataset, which gives its new content and its update."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from metastore_assets.produce.hot_keys import HotKey, apply_to_units
 from metastore_assets.produce.parts import Part, Sink, part_rows
 from metastore_assets.produce.preserve import apply_preserve, novel_keys
 from metastore_assets.produce.rows import CHANGE, Rows
-from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
+from metastore_assets.produce.run_schema import TOMBSTONE
 from metastore_assets.produce.sums import Step, add_amounts, sum_changes
 from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of applying instructions to one key range."""
+    """What a task has written for its key range."""
 
     update: list[Part]
     content: list[Part]
-    """Rows of the new run; empty if the range was rewritten."""
+    """Rows of the new run; empty if the whole range was rewritten."""
     pieces: Pieces
-    """Runs of the range, if it was rewritten."""
+    """The new runs of the range with their greatest keys, if the whole range was rewritten."""
     novel: int
-    """Number of new target keys that received a number."""
+    """Number of new target keys, each of which was assigned a number."""
     previous: pl.DataFrame | None
-    """The previous rows of the updated target keys, if they were read and are few."""
+    """All rows that the updated target keys had before; None if they were not read, or are too many."""
 
 
 def apply(task: ApplyTask) -> Applied:
-    """Apply the instructions of a key range."""
+    """Apply the instructions of a task to its key range. Return the new content and the update."""
     run_schema, spool = task.dataset.run_schema, task.spool
     updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
     tally = _StepTotals(spool.settings.buffer_rows if _reads_previous(task) else None)
@@ -44,7 +44,7 @@ def apply(task: ApplyTask) -> Applied:
         if task.bulk:
             rows = task.dataset.state.rows + part_rows(task.parts)
             contents = (step.content for step in steps if step.content.height)
-            pieces = write_pieces(spool.storage, spool.folder, run_schema, spool.settings, rows, contents)
+            pieces = write_pieces(spool, run_schema, rows, contents)
         else:
             for step in steps:
                 run.add(step.run)
@@ -52,7 +52,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Count the new target keys of a key range; each of them will be assigned a number."""
+    """Return the number of new target keys in a key range, each of which will be assigned a number."""
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -75,7 +75,7 @@ class _StepTotals:
         self._previous: list[pl.DataFrame] = []
 
     def add(self, step: Step) -> None:
-        """Add one step."""
+        """Add the totals of one step."""
         self.novel += step.novel
         if self._limit is not None:
             self._previous.append(step.previous)
@@ -88,12 +88,12 @@ class _StepTotals:
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether exactly the previous rows of the updated keys are read, to be passed on in memory."""
+    """Return True if the previous rows of all updated keys, and no others, are read and may be passed on in memory."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
-    """Yield the steps after writing their part of the update and counting them."""
+    """Yield the steps of a task. Before that, write each step's update and add its totals."""
     for step in _steps(task):
         tally.add(step)
         if task.rows is not None and task.is_followed:
@@ -102,9 +102,9 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """Yield one step for each group of target keys."""
+    """Yield the results for consecutive groups of target keys."""
     numbered = task.counter
-    crowd: HotKey | None = None
+    hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):
         now = replace(task, counter=numbered)
         if task.dataset.run_schema.amounts:
@@ -114,41 +114,33 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
         elif cogroup.hot_key is None:
             step = _replaced(now, cogroup.instructions, cogroup.previous)
         else:
-            if crowd is None or crowd.key is not cogroup.hot_key:
-                crowd = HotKey(now, cogroup.hot_key)
-            step = crowd.step(cogroup.instructions, cogroup.previous)
+            if hot_key is None or hot_key.key is not cogroup.hot_key:
+                hot_key = HotKey(now, cogroup.hot_key)
+            step = hot_key.step(cogroup.instructions, cogroup.previous)
         numbered += step.novel
         yield step
 
 
 def _replaced(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-    run_schema = task.dataset.run_schema
     written = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:
-        written, novel = apply_preserve(task.preserve, task.stage, task.rows, written, previous, task.counter)
+        written, novel = apply_preserve(task, written, previous)
     run, content = apply_to_units(task, instructions, written, previous)
-    update = (
-        _update(task.rows, run_schema, instructions, previous, content, task.suppress)
-        if task.rows
-        else previous.clear()
-    )
+    update = _update(task, instructions, previous, content) if task.rows else previous.clear()
     return Step(previous, run, content, update, novel)
 
 
-def _update(
-    rows: Rows,
-    run_schema: RunSchema,
-    instructions: pl.DataFrame,
-    previous: pl.DataFrame,
-    content: pl.DataFrame,
-    suppress: bool,
-) -> pl.DataFrame:
-    """Return the update rows (delete, add or update) of target keys whose rows are all known."""
-    group = run_schema.group
+def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
+    """Return the update rows (delete, add or update) of the target keys in some instructions.
+
+    `previous` and `content` contain all rows of these keys, before and after.
+    """
+    assert task.rows is not None
+    rows, group = task.rows, task.dataset.run_schema.group
     touched = group.distinct(instructions)
     before, now = group.semi(previous, touched), group.semi(content, touched)
-    if suppress:
+    if task.suppress:
         unchanged = _unchanged(rows, before, now)
         before, now = group.anti(before, unchanged), group.anti(now, unchanged)
     first = group.changes() & ~pl.col("_was")
@@ -163,7 +155,7 @@ def _update(
 
 
 def _unchanged(rows: Rows, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Return the target keys whose lists of values did not change."""
+    """Return the target keys that have the same values in the same order in both frames."""
     group, names = rows.order, rows.schema.names
     sizes = (
         frame.group_by(group.columns, maintain_order=True).len(name)

@@ -1,4 +1,4 @@
-"""Join the instructions of a range of target keys with the current rows of those keys, piece by piece."""
+"""Joining the instructions for a range of target keys with the current rows of these keys, piece by piece."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 
 from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.environment import Spool
 from metastore_assets.produce.inputs import KeyChunks
-from metastore_assets.produce.parts import Part, Spool, joined
+from metastore_assets.produce.parts import Part, merge_parts
 from metastore_assets.produce.rows import Rows, with_nulls
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Preserve
-from metastore_assets.produce.streams import Stream, aligned, grouped
+from metastore_assets.produce.streams import Stream, align_streams, regroup_steps
 
 _NO_LIMIT = 2**62
 
@@ -26,7 +27,7 @@ class ApplyTask:
 
     stage: str
     rows: Rows | None
-    """Key and value types of the update; None if no update is written, as for key-mappings."""
+    """Types of the update's keys and values. None if no update is written, because the dataset holds key-mappings."""
     dataset: Dataset
     parts: tuple[Part, ...]
     key_range: KeyRange
@@ -38,23 +39,23 @@ class ApplyTask:
     counter: int = 0
     """The last number that was assigned to a new key."""
     is_followed: bool = True
-    """Whether the update is needed."""
+    """Whether other stages or readers need the update."""
 
 
 @dataclass(frozen=True)
 class Cogroup:
-    """Instructions together with the current rows of their target keys."""
+    """Instructions for some target keys, together with the current rows of these keys."""
 
     instructions: pl.DataFrame
     previous: pl.DataFrame
     hot_key: pl.DataFrame | None = None
-    """The hot key of the rows, if they are only a part of that key's rows."""
+    """The target key, if these are only a part of the rows of a hot key."""
 
 
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
-    """Yield the instructions joined with the current rows of their target keys; in bulk, with all rows of the range."""
+    """Yield the instructions of a task with the current rows of their keys; in bulk, with all rows of the range."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
-    frames = joined(dataset.storage, run_schema, task.parts, task.key_range)
+    frames = merge_parts(dataset.storage, run_schema, task.parts, task.key_range)
     if task.rows is None and not task.bulk:
         # Key-mappings have no update, so their current rows are not needed.
         empty = run_schema.empty.drop(TOMBSTONE, strict=False)
@@ -62,7 +63,7 @@ def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
         return
     if task.bulk:
         streams = [Stream(frames, run_schema.empty), dataset.scan(task.key_range)]
-        steps = aligned(streams, run_schema.unit)
+        steps = align_streams(streams, run_schema.unit)
     else:
         steps = ([frame] for frame in frames)
     split: pl.DataFrame | None = None
@@ -71,10 +72,10 @@ def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
         if not task.bulk and _has_several_sources(run_schema)
         else run_schema.empty_keys
     )
-    for piece in grouped(steps, run_schema.group, _row_limit(task)):
+    for piece in regroup_steps(steps, run_schema.group, _row_limit(task)):
         if not piece.split:
             split = None
-            yield from [Cogroup(*piece.frames)] if task.bulk else _looked_up(task, piece.frames[0], hot_keys)
+            yield from [Cogroup(*piece.frames)] if task.bulk else _cogroup_by_lookup(task, piece.frames[0], hot_keys)
             continue
         key = next(frame for frame in piece.frames if frame.height)[:1].select(run_schema.group.columns)
         if split is None or not key.equals(split, null_equal=True):
@@ -83,22 +84,25 @@ def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
             yield from _cogroup_hot_key(task, key)
 
 
-def _looked_up(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the instructions of whole target keys, joined with the rows that are looked up for them."""
+def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFrame) -> Iterator[Cogroup]:
+    """Yield the instructions in a frame with the current rows of their target keys, which are looked up.
+
+    The frame contains all instructions of its target keys. Hot keys are read separately.
+    """
     group = task.dataset.run_schema.group
     batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys
     begin = 0
     for number in range(batch_keys.height):
         key = batch_keys[number]
         start, stop = (frame.select(group.before(key, inclusive=bound).sum()).item() for bound in (False, True))
-        yield from _in_chunks(task, frame[begin:start])
+        yield from _cogroup_in_chunks(task, frame[begin:start])
         yield from _cogroup_hot_key(task, key)
         begin = stop
-    yield from _in_chunks(task, frame[begin:])
+    yield from _cogroup_in_chunks(task, frame[begin:])
 
 
-def _in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
-    """Join instructions of keys with few rows, in chunks of keys that bound the rows in memory."""
+def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
+    """Yield instructions with the looked-up rows of their target keys, in chunks that limit the rows in memory."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     empty = run_schema.empty.drop(TOMBSTONE, strict=False)
     columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names
@@ -114,29 +118,29 @@ def _in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
 
 
 def _cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[Cogroup]:
-    """Join the instructions of one target key with its rows, a few source keys at a time."""
+    """Yield the instructions and rows of one hot key, a few source keys at a time."""
     for instructions, previous in cogroup_hot_key(task, key):
         yield Cogroup(instructions, previous, key)
 
 
 def cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
-    """Yield instructions and rows of one target key, in steps of some source keys."""
+    """Yield [instructions, current rows] of one target key, a few source keys at a time."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     alone = KeyRange(key, key, closed=True)
-    instructions = joined(dataset.storage, run_schema, task.parts, alone)
-    return aligned([Stream(instructions, run_schema.empty), dataset.scan(alone)], run_schema.unit)
+    instructions = merge_parts(dataset.storage, run_schema, task.parts, alone)
+    return align_streams([Stream(instructions, run_schema.empty), dataset.scan(alone)], run_schema.unit)
 
 
 def _has_several_sources(run_schema: RunSchema) -> bool:
-    """Return whether several source keys may contribute rows to one key."""
+    """Return True if several source keys may contribute rows to one target key."""
     return run_schema.unit != run_schema.group
 
 
 def _row_limit(task: ApplyTask) -> int:
-    """Return how many rows of one key are read at a time; unlimited if one source key provides all of them."""
+    """Return how many rows of one key are read at a time; unlimited if each key has rows of only one source key."""
     return task.spool.settings.buffer_rows if _has_several_sources(task.dataset.run_schema) else _NO_LIMIT
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Return whether all rows of a key are replaced together, so that only the existence of previous rows matters."""
+    """Return True if newer rows replace all rows of a key, so that only the existence of previous rows matters."""
     return run_schema.replaces and run_schema.order == run_schema.group

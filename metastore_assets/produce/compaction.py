@@ -1,7 +1,7 @@
-"""Merge runs, so that readers merge few runs and each row is rewritten few times.
+"""Merging of runs, so that readers merge few runs and each row is rewritten few times.
 
-`fan_in` runs of one level are merged into one run of the next level. A whole shard is merged when the rows added since
-the last full merge are a large share of it (size-tiered compaction with bounded garbage; O'Neil et al., The
+`fan_in` runs of one level are merged into one run of the next level. A shard is merged completely if the rows added
+since its last full merge are a large share of it (size-tiered compaction with bounded garbage; O'Neil et al., The
 log-structured merge-tree, 1996). Shards that have grown are split, small neighbours are joined. The content of the
 dataset does not change.
 """
@@ -14,26 +14,25 @@ from typing import Protocol
 
 import polars as pl
 
-from metastore_assets.produce.dataset import Dataset, DatasetState, Shard, merged
+from metastore_assets.produce.dataset import Dataset, DatasetState, Shard, merge_streams
+from metastore_assets.produce.environment import Settings, Spool
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
-from metastore_assets.produce.settings import Settings
-from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import TaskRunner
 
 BASE_LEVEL = 100
-"""Level of a run that holds a whole shard."""
+"""Level of a run that a full merge of a shard wrote."""
 _TOMBSTONE_WEIGHT = 4
-"""Weight of a tombstone row in the choice of merges: tombstones disappear sooner if they are merged sooner."""
+"""How many rows a tombstone counts as in the choice of merges, so that tombstones disappear sooner."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The runner, folder and settings that merges use."""
+    """The task runner of merges, and the destination of merged runs."""
 
     runner: TaskRunner
-    folder: str
-    settings: Settings
+    spool: Spool
+    """Destination and sizes of merged runs."""
 
 
 Pieces = list[tuple[Run, pl.DataFrame]]
@@ -41,26 +40,31 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 
 
 def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> DatasetState:
-    """Return the state after all due merges that the credit allows; `unlimited` ignores the credit."""
+    """Return the state after all due merges that its credit of rows can pay; `unlimited` ignores the credit."""
     state = dataset.state
     while True:
-        job = _most_urgent(state, work.settings, unlimited=unlimited)
+        job = _next_merge(state, work.spool.settings, unlimited=unlimited)
         if job is None:
             return state
         state = replace(job.run(replace(dataset, state=state), work), credit=max(0, state.credit - job.cost))
 
 
 def rewrite_dataset(dataset: Dataset, work: Work) -> DatasetState:
-    """Return the state with one run per shard and an empty level 0, with shards of about the target size."""
+    """Return the state after rewriting all rows: one run per shard, of about the target size, and an empty level 0."""
     state = dataset.state
-    ranges = _joined(state, work.settings)
-    tasks = [_RewriteTask(dataset, work.folder, work.settings, key_range) for key_range in ranges]
+    ranges = _join_small_shards(state, work.spool.settings)
+    tasks = [_RewriteTask(dataset, work.spool, key_range) for key_range in ranges]
     pieces = work.runner.map(_rewrite, tasks)
     return replace(assemble_state(state, list(zip(pieces, ranges, strict=True))), credit=0)
 
 
 def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange]]) -> DatasetState:
-    """Return the state whose shards are the given consecutive pieces, with an empty level 0."""
+    """Return the state whose shards are the given consecutive runs, with an empty level 0.
+
+    Args:
+        state: The state before.
+        results: For consecutive key ranges, the runs that replace all rows of the range.
+    """
     shards: list[Shard] = []
     bounds: list[pl.DataFrame] = []
     for pieces, key_range in results:
@@ -72,38 +76,36 @@ def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange
     return replace(state, splitters=splitters, shards=tuple(shards), level0=())
 
 
-def write_pieces(
-    storage: ObjectStore,
-    folder: str,
-    run_schema: RunSchema,
-    settings: Settings,
-    rows: int,
-    frames: Iterable[pl.DataFrame],
-) -> Pieces:
+def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterable[pl.DataFrame]) -> Pieces:
     """Write frames as runs of about the target size.
 
     No key is split between two runs, however many rows it has.
 
     Args:
+        spool: Destination and sizes of the runs.
+        run_schema: Columns of the runs.
         rows: Upper bound of the number of rows.
         frames: Sorted frames without tombstones.
     """
+    settings = spool.settings
     size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))
     pieces: Pieces = []
     remaining = iter(frames)
     frame = next(remaining, None)
     while frame is not None:
         last = frame
-        with RunWriter(storage, folder, run_schema, settings.row_group_rows) as writer:
-            while frame is not None and (not writer.rows or writer.rows < size or goes_on(last, frame, run_schema)):
+        with RunWriter(spool.storage, spool.folder, run_schema, settings.row_group_rows) as writer:
+            while frame is not None and (
+                not writer.rows or writer.rows < size or continues_key(last, frame, run_schema)
+            ):
                 writer.write(frame)
                 last, frame = frame, next(remaining, None)
         pieces.append((writer.run(BASE_LEVEL), last.tail(1)[:, list(run_schema.group.columns)]))
     return pieces
 
 
-def goes_on(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
-    """Return whether a frame starts with the key that the frame before ends with."""
+def continues_key(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
+    """Return True if a frame starts with the key that the last frame ends with."""
     return run_schema.group.distinct(pl.concat([last[-1:], frame[:1]], how="vertical")).height == 1
 
 
@@ -125,19 +127,17 @@ class _Flush:
     def run(self, dataset: Dataset, work: Work) -> DatasetState:
         state = dataset.state
         tasks = [
-            _MergeTask(
-                dataset, work.folder, work.settings, state.level0, key_range, 1, keep_tombstones=bool(shard.runs)
-            )
+            _MergeTask(dataset, work.spool, state.level0, key_range, 1, keep_tombstones=bool(shard.runs))
             for shard, key_range in zip(state.shards, state.ranges(), strict=True)
         ]
-        new = work.runner.map(_merge, tasks)
-        shards = [Shard((*shard.runs, *run)) for shard, run in zip(state.shards, new, strict=True)]
+        new_runs = work.runner.map(_merge, tasks)
+        shards = [Shard((*shard.runs, *run)) for shard, run in zip(state.shards, new_runs, strict=True)]
         return replace(state, shards=tuple(shards), level0=())
 
 
 @dataclass(frozen=True)
-class _Tier:
-    """Merge the newest runs of one level of a shard into one run of the next level."""
+class _TierMerge:
+    """Merge the newest runs of a shard that have the same level into one run of the next level."""
 
     cost: int
     shard: int
@@ -149,16 +149,14 @@ class _Tier:
         older_runs, taken = runs[: -self.count], runs[-self.count :]
         level = taken[-1].level + 1
         key_range = state.ranges()[self.shard]
-        task = _MergeTask(
-            dataset, work.folder, work.settings, taken, key_range, level, keep_tombstones=bool(older_runs)
-        )
-        (new,) = work.runner.map(_merge, [task])
-        return _with_shard(state, self.shard, [Shard((*older_runs, *new))], [])
+        task = _MergeTask(dataset, work.spool, taken, key_range, level, keep_tombstones=bool(older_runs))
+        (new_runs,) = work.runner.map(_merge, [task])
+        return _with_shard(state, self.shard, [Shard((*older_runs, *new_runs))], [])
 
 
 @dataclass(frozen=True)
-class _Base:
-    """Merge all runs of a shard, except those of level 0, into one; split the shard if it has grown."""
+class _FullMerge:
+    """Merge all runs of a shard, except those of level 0, into one run; into several if the shard has grown."""
 
     cost: int
     shard: int
@@ -166,13 +164,20 @@ class _Base:
     def run(self, dataset: Dataset, work: Work) -> DatasetState:
         state = dataset.state
         older = replace(dataset, state=replace(state, level0=()))
-        task = _RewriteTask(older, work.folder, work.settings, state.ranges()[self.shard])
+        task = _RewriteTask(older, work.spool, state.ranges()[self.shard])
         (pieces,) = work.runner.map(_rewrite, [task])
         return _with_shard(state, self.shard, [Shard((run,)) for run, _ in pieces], [key for _, key in pieces[:-1]])
 
 
 def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: list[pl.DataFrame]) -> DatasetState:
-    """Return the state with one shard replaced by shards that end at `bounds`."""
+    """Return the state in which one shard is replaced by several.
+
+    Args:
+        state: The state before.
+        number: Number of the replaced shard.
+        shards: The new shards; none for an empty one.
+        bounds: Greatest key of each new shard except the last.
+    """
     return replace(
         state,
         shards=(*state.shards[:number], *(shards or [Shard()]), *state.shards[number + 1 :]),
@@ -180,38 +185,38 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
     )
 
 
-def _most_urgent(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge, or None if no merge is due or affordable."""
+def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
+    """Return the next merge to run, or None if none is due or the credit pays for none."""
     flush = _Flush(sum(run.rows for run in state.level0))
-    crowded = [
+    over_limit = [
         number for number, shard in enumerate(state.shards) if len(shard.runs) + len(state.level0) > settings.max_runs
     ]
-    if crowded:
-        return flush if len(state.level0) > 1 else _base(state, crowded[0])
+    if over_limit:
+        return flush if len(state.level0) > 1 else _full_merge(state, over_limit[0])
     due: list[_Job] = [flush] if len(state.level0) >= settings.fan_in else []
     for number, shard in enumerate(state.shards):
-        due += _due(state, number, shard, settings)
+        due += _due_merges(state, number, shard, settings)
     return next((job for job in due if unlimited or job.cost <= state.credit), None)
 
 
-def _due(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
+def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
     weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)
     if weight > settings.base_share * base:
-        return [_base(state, number)]
+        return [_full_merge(state, number)]
     tail = [run for run in newer if run.level == newer[-1].level]
     if len(tail) < settings.fan_in:
         return []
-    return [_Tier(sum(run.rows for run in tail), number, len(tail))]
+    return [_TierMerge(sum(run.rows for run in tail), number, len(tail))]
 
 
-def _base(state: DatasetState, number: int) -> _Base:
-    return _Base(sum(run.rows for run in state.shards[number].runs), number)
+def _full_merge(state: DatasetState, number: int) -> _FullMerge:
+    return _FullMerge(sum(run.rows for run in state.shards[number].runs), number)
 
 
-def _joined(state: DatasetState, settings: Settings) -> list[KeyRange]:
-    """Return the key ranges of the shards; small neighbours share one range."""
+def _join_small_shards(state: DatasetState, settings: Settings) -> list[KeyRange]:
+    """Return the key ranges of the shards. Neighbouring shards with few rows get one range."""
     result: list[tuple[KeyRange, int]] = []
     for shard, key_range in zip(state.shards, state.ranges(), strict=True):
         rows = sum(run.rows for run in shard.runs)
@@ -226,8 +231,7 @@ def _joined(state: DatasetState, settings: Settings) -> list[KeyRange]:
 @dataclass(frozen=True)
 class _MergeTask:
     dataset: Dataset
-    folder: str
-    settings: Settings
+    spool: Spool
     runs: tuple[Run, ...]
     key_range: KeyRange
     level: int
@@ -235,13 +239,13 @@ class _MergeTask:
 
 
 def _merge(task: _MergeTask) -> list[Run]:
-    """Merge consecutive runs into one run; return none if no row remains."""
+    """Merge consecutive runs into one run. Return it in a list, which is empty if no row remains."""
     run_schema = task.dataset.run_schema
-    writer = RunWriter(task.dataset.storage, task.folder, run_schema, task.settings.row_group_rows)
+    writer = RunWriter(task.spool.storage, task.spool.folder, run_schema, task.spool.settings.row_group_rows)
     with writer:
         runs = reversed(task.runs)
         streams = [read_run(task.dataset.storage, run, run_schema, task.key_range) for run in runs]
-        for frame in merged(streams, run_schema):
+        for frame in merge_streams(streams, run_schema):
             writer.write(frame if run_schema.amounts or task.keep_tombstones else frame.filter(~pl.col(TOMBSTONE)))
     return [writer.run(task.level)] if writer.rows else []
 
@@ -249,8 +253,7 @@ def _merge(task: _MergeTask) -> list[Run]:
 @dataclass(frozen=True)
 class _RewriteTask:
     dataset: Dataset
-    folder: str
-    settings: Settings
+    spool: Spool
     key_range: KeyRange
 
 
@@ -258,18 +261,11 @@ def _rewrite(task: _RewriteTask) -> Pieces:
     """Rewrite all rows of a key range as runs of about the target size."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = dataset.scan(task.key_range).frames
-    return write_pieces(
-        dataset.storage,
-        task.folder,
-        run_schema,
-        task.settings,
-        _rows(dataset.state, task.key_range, run_schema),
-        frames,
-    )
+    return write_pieces(task.spool, run_schema, _count_rows(dataset.state, task.key_range, run_schema), frames)
 
 
-def _rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
-    """Count the rows in the shards of a range of whole shards; level 0 counts only if the range is everything."""
+def _count_rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
+    """Return the number of rows in a range of complete shards. Level 0 counts only if all shards are in the range."""
     inside = [
         sum(run.rows for run in shard.runs)
         for shard, shard_range in zip(state.shards, state.ranges(), strict=True)

@@ -1,4 +1,4 @@
-"""A graph of stages that steps from state to state, optionally with versions published in its own storage."""
+"""Dataflows: graphs of stages that step from state to state, optionally with versions in their own storage."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TypeAlias
 
 from metastore_assets.errors import GraphError, UpdateError, VersionConflictError
 from metastore_assets.produce.dataset import DatasetState
-from metastore_assets.produce.environment import Environment
+from metastore_assets.produce.environment import Environment, Settings
 from metastore_assets.produce.flow_step import StepInput, compact_state, fed_by, receive_update, step_flow
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.manifest import DATA, FlowManifest, Manifests
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.runs import Run
-from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Delta, DeltaRoot, Node, Root
 from metastore_assets.produce.state import FlowState
 from metastore_assets.produce.updates import External
@@ -26,20 +25,20 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 _ATTEMPTS = 20
-"""How often a version is planned again because another publisher won."""
+"""How often a version is planned again because another publisher was first."""
 
 Update: TypeAlias = "External | Sequence[Delta]"
 """The input of a root: keyed changes for a Root, added and removed rows for a DeltaRoot."""
 
 
 class Dataflow:
-    """Roots and stages over one storage.
+    """A graph of roots and stages over one storage.
 
-    `step`, `load`, `rebuild_state` and `compact_state` are pure: they return a new state and only add files.
-    The caller publishes the state by referencing it in a document, or drops it with `discard`.
+    `step`, `load`, `rebuild_state` and `compact_state` return a new state and only add files. The caller publishes the
+    state in a document, or deletes its files with `discard`.
 
-    `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. Several
-    processes may advance a dataflow at the same time; one of them wins.
+    `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. If several
+    processes advance a dataflow at the same time, one of them wins.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Dataflow:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all declared roots and stages. A state may also contain stages of an earlier declaration."""
+        """Names of all declared roots and stages. States may also have stages of an earlier declaration."""
         return frozenset(self._graph)
 
     def step(
@@ -100,8 +99,8 @@ class Dataflow:
         env = self._environment()
         try:
             step_input = self._step_input(env, updates, versions or {}, state.sources, sort=sort)
-            new_input = step_input.beyond(state.sources)
-            if (updates or versions) and new_input.is_nothing:
+            new_input = step_input.newer_than(state.sources)
+            if (updates or versions) and new_input.is_empty:
                 return state
             return step_flow(env, self._graph, state, new_input, set())
         finally:
@@ -139,7 +138,9 @@ class Dataflow:
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
     def rebuild_state(self, state: FlowState, *names: str) -> FlowState:
-        """Return the state with some stages, and all stages they feed, rebuilt. Roots become empty. See `rebuild`."""
+        """Return the state in which some stages, and all stages that they feed, are rebuilt. Roots become empty. See
+        `rebuild`.
+        """
         env = self._environment()
         try:
             return self._rebuilt(env, state, names)
@@ -162,7 +163,7 @@ class Dataflow:
         return View(self._storage, self._graph, state)
 
     def version(self, number: int | None = None) -> View:
-        """Return a view of a version, by default the newest. Version 0 is empty. Raises VersionNotFoundError."""
+        """Return a view of a version; by default of the newest. Version 0 is empty. Raises VersionNotFoundError."""
         manifest = self._manifests.latest() if number is None else self._manifests.read(number)
         return View(self._storage, self._graph, manifest.state, manifest)
 
@@ -184,10 +185,10 @@ class Dataflow:
             step_input = self._step_input(env, updates, versions or {}, latest.state.sources, sort=sort)
 
             def plan(base: FlowState) -> FlowState | None:
-                new_input = step_input.beyond(base.sources)
-                if (updates or versions) and new_input.is_nothing:
+                new_input = step_input.newer_than(base.sources)
+                if (updates or versions) and new_input.is_empty:
                     return None
-                return step_flow(env.again(), self._graph, base, new_input, set())
+                return step_flow(env.new_attempt(), self._graph, base, new_input, set())
 
             return self._publish(plan, env.scratch)
         finally:
@@ -196,12 +197,12 @@ class Dataflow:
     def rebuild(self, *names: str) -> int:
         """Rebuild stages and all stages that they feed, publish the next version, and return its number.
 
-        Needed after the declaration of a stage changed. The updates of rebuilt stages add all rows (`View.is_reset`). A
-        root is emptied: its source must be given again completely.
+        This is necessary after the declaration of a stage has changed. The updates of rebuilt stages add all rows
+        (`View.is_reset`). A rebuilt root becomes empty, and the caller must pass its source's rows again.
         """
         env = self._environment()
         try:
-            return self._publish(lambda base: self._rebuilt(env.again(), base, names), env.scratch)
+            return self._publish(lambda base: self._rebuilt(env.new_attempt(), base, names), env.scratch)
         finally:
             self._storage.delete(env.scratch)
 
@@ -242,7 +243,7 @@ class Dataflow:
                 continue
             return base.number + 1
         raise VersionConflictError(
-            f"{self._storage.uri()}: other processes published {_ATTEMPTS} versions while this one was made; try again"
+            f"{self._storage.uri()}: other processes published {_ATTEMPTS} versions before this one could; try again"
         )
 
     def _step_input(
@@ -254,7 +255,7 @@ class Dataflow:
         *,
         sort: bool,
     ) -> StepInput:
-        """Return the validated input that has not been applied yet."""
+        """Return the validated input of a step, without updates that `applied` source versions already contain."""
         self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}
         deltas: dict[str, tuple[Delta, ...]] = {}
@@ -268,7 +269,7 @@ class Dataflow:
         return StepInput(parts, deltas, dict(versions))
 
     def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
-        """Return the given content as a dataset state."""
+        """Return rows or runs to load as the state of a dataset."""
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
             rows = loader.write(rows)
@@ -276,8 +277,8 @@ class Dataflow:
         return loader.state(rows)
 
     def _rebuilt(self, env: Environment, base: FlowState, names: Sequence[str]) -> FlowState:
-        wanted = fed_by(self._graph, {self._typed(name).name for name in names})
-        return step_flow(env, self._graph, base, StepInput(), wanted)
+        rebuilt = fed_by(self._graph, {self._typed(name).name for name in names})
+        return step_flow(env, self._graph, base, StepInput(), rebuilt)
 
     def _environment(self) -> Environment:
         return Environment(self._storage, self._folder, self._runner, self._settings, self._check, [])
@@ -285,7 +286,7 @@ class Dataflow:
     def _check_roots(self, names: AbstractSet[str]) -> None:
         for name in names:
             if not isinstance(self._typed(name).node, Root | DeltaRoot):
-                raise GraphError(f"{name!r} is a stage; updates, and versions of sources, are of roots")
+                raise GraphError(f"{name!r} is a stage: only roots have updates and source versions")
 
     def _typed(self, name: str) -> Typed:
         if name not in self._graph:
@@ -295,7 +296,5 @@ class Dataflow:
 
 def _deltas(name: str, update: Update) -> tuple[Delta, ...]:
     if not isinstance(update, list | tuple) or not all(isinstance(delta, Delta) for delta in update):
-        raise UpdateError(
-            f"{name!r} is a root of deltas: its update is a list of `Delta`, which say what came and what went"
-        )
+        raise UpdateError(f"{name!r} is a DeltaRoot: its update is a list of `Delta`, each with added or removed rows")
     return tuple(update)

@@ -1,4 +1,4 @@
-"""A dataset of one version: its runs, read as if they were one sorted file."""
+"""A dataset of one version: runs that are read as if they were one sorted file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, footer_of, read_run
-from metastore_assets.produce.streams import Stream, aligned
+from metastore_assets.produce.streams import Stream, align_streams
 from metastore_assets.store.objects import ObjectStore
 
 _RUN = "_run"
@@ -22,25 +22,25 @@ _ROWS = "_rows"
 
 @dataclass(frozen=True)
 class Shard:
-    """The runs of one key range, oldest first. Runs of level 0 are newer than all of them."""
+    """The runs of one key range, oldest first. All runs of level 0 are newer."""
 
     runs: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)
 class DatasetState:
-    """The runs of a dataset, as a manifest records them."""
+    """The runs of a dataset, as a flow manifest records them."""
 
     splitters: pl.DataFrame
-    """Greatest key of each shard except the last, ascending."""
+    """The greatest key of each shard except the last, ascending."""
     shards: tuple[Shard, ...] = (Shard(),)
     level0: tuple[Run, ...] = ()
     """Runs that span all shards, oldest first."""
     credit: int = 0
-    """Rows that compaction may still write, earned by earlier updates."""
+    """Number of rows that merges may still write. Updates add to it."""
 
     def runs(self) -> Iterator[Run]:
-        """Iterate over all runs."""
+        """Yield all runs of the dataset."""
         yield from self.level0
         for shard in self.shards:
             yield from shard.runs
@@ -51,12 +51,12 @@ class DatasetState:
         return sum(run.rows for run in self.runs())
 
     def ranges(self) -> list[KeyRange]:
-        """Return the key range of each shard."""
+        """Return the key range of each shard, in order."""
         bounds = [None, *(self.splitters[row] for row in range(self.splitters.height)), None]
         return [KeyRange(after, until) for after, until in pairwise(bounds)]
 
     def split(self, frame: pl.DataFrame, group: Order) -> list[pl.DataFrame]:
-        """Split a sorted frame into the rows of each shard."""
+        """Return the rows of a sorted frame that belong to each shard, in order."""
         if not self.splitters.height:
             return [frame]
         counts = (
@@ -69,25 +69,25 @@ class DatasetState:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset's state and its storage. Small and picklable."""
+    """A dataset that can be read: its state, its schema and its storage. Small and picklable."""
 
     storage: ObjectStore
     run_schema: RunSchema
     state: DatasetState
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
-        """Return all rows of a key range, sorted. No unit is split between two frames."""
+        """Return a stream of all rows of a key range, sorted. All rows of a unit are in one frame."""
         return Stream(self._scan(key_range), self._empty)
 
     def lookup(
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
     ) -> pl.DataFrame:
-        """Return the rows of sorted distinct keys within a range, sorted.
+        """Return the rows of some keys, sorted.
 
         Args:
             keys: The keys, sorted and distinct.
-            key_range: Keys outside of this range are ignored.
-            columns: Columns to return; they must include those of the unit. By default all.
+            key_range: Keys outside this range are ignored.
+            columns: Columns to return, including those of the unit. By default all.
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns
@@ -95,7 +95,7 @@ class Dataset:
         keys = key_range.filter(keys, run_schema.group)
         # Read the runs of level 0 once, whatever the number of shards.
         newest = pl.concat(
-            [run_schema.empty[:, names], *merged(self._lookup_runs(state.level0, keys, names), run_schema)]
+            [run_schema.empty[:, names], *merge_streams(self._lookup_runs(state.level0, keys, names), run_schema)]
         )
         frames = [self._empty[:, list(columns)]]
         split = zip(state.split(keys, run_schema.group), state.split(newest, run_schema.group), strict=True)
@@ -106,7 +106,11 @@ class Dataset:
         return pl.concat(frames)
 
     def rows_with_prefixes(self, prefixes: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of a sum dataset whose keys start with one of some sorted distinct prefixes, in key order."""
+        """Return the rows of a sum dataset whose first key columns equal a row of `prefixes`, in key order.
+
+        Args:
+            prefixes: Values of the first key columns, sorted and distinct.
+        """
         run_schema, state = self.run_schema, self.state
         looked_up = replace(run_schema, group_columns=prefixes.width)
 
@@ -118,11 +122,11 @@ class Dataset:
                 if shard_keys.height
             ]
 
-        newest = pl.concat([self._empty, *merged(matches(state.level0, prefixes), run_schema)])
+        newest = pl.concat([self._empty, *merge_streams(matches(state.level0, prefixes), run_schema)])
         frames = [self._empty]
         split = zip(state.shards, state.ranges(), state.split(newest, run_schema.group), strict=True)
         for shard, key_range, newer in split:
-            # Keys that share a splitter's prefix may lie on both sides of the splitter.
+            # Keys that share the prefix of a splitter may lie on both sides of the splitter.
             shard_keys, begin = prefixes, looked_up.group
             if key_range.after is not None:
                 shard_keys = shard_keys.filter(~begin.before(key_range.after))
@@ -132,8 +136,9 @@ class Dataset:
         return pl.concat(frames)
 
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
-        """Return the keys that may have more than `limit` rows, sorted: those that fill row groups of half as many
-        rows.
+        """Return the keys that may have more than `limit` rows, sorted.
+
+        These are the keys that fill row groups with more than half of that number of rows.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
@@ -150,7 +155,7 @@ class Dataset:
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """Return the rows of sorted keys in each run, the newest run first. Nothing is read if there are no keys."""
+        """Return the rows of some sorted keys in each run, the newest run first. Without keys, nothing is read."""
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 
@@ -166,7 +171,7 @@ class Dataset:
                 yield from self._merged([read_run(self.storage, run, self.run_schema, common) for run in runs])
 
     def _merged(self, streams: Sequence[Stream]) -> Iterator[pl.DataFrame]:
-        for frame in merged(streams, self.run_schema):
+        for frame in merge_streams(streams, self.run_schema):
             alive = frame
             if not self.run_schema.amounts:
                 alive = frame.filter(~pl.col(TOMBSTONE)) if frame[TOMBSTONE].any() else frame
@@ -175,22 +180,27 @@ class Dataset:
                 yield alive
 
 
-def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Merge runs (newest first) into the newest rows of each unit, tombstones included, or into the sums that are not
-    zero.
+def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
+    """Yield the current rows of several runs, sorted: of each unit those of the newest run, tombstones included.
+
+    Rows of sums are added up instead, and rows whose sums are all zero are left out.
+
+    Args:
+        streams: The rows of each run, the newest run first.
+        run_schema: Columns and order of the runs.
     """
     # The keys of one run of sums are distinct, so no two frames share a key.
     if run_schema.amounts and len(streams) == 1:
         yield from (frame for frame in streams[0].frames if frame.height)
         return
-    for frames in aligned(streams, run_schema.unit):
-        frame = summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
+    for frames in align_streams(streams, run_schema.unit):
+        frame = sum_rows(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
         if frame.height:
             yield frame
 
 
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return the rows of each unit from the first frame that has the unit."""
+    """Return the rows of each unit from the first frame that has rows of the unit."""
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
@@ -202,11 +212,11 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
     return ordered.filter(pl.Series(runs == newest))[frames[0].columns]
 
 
-def summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return one row per key, sorted, with the sums of its amounts; drop keys whose sums are all zero.
+def sum_rows(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
+    """Return one row per key, sorted, with the sums of its amounts, without keys whose sums are all zero.
 
-    Sums wrap around. The sum over all runs is a total, which fits in 64 bits. The sum over some runs is a difference of
-    two totals and may wrap; it is right again, and not zero before that, once the other runs are added.
+    Sums wrap around. The sum over all runs is a total, which fits in 64 bits. The sum over some runs may wrap, but it
+    becomes right once the other runs are added, and is not zero before that.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
@@ -224,7 +234,9 @@ def _last_of(name: str) -> str:
 
 
 def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
-    """Return the intersection of two ranges, of which the first is open; None if it is certainly empty."""
+    """Return the intersection of two key ranges; None if it is certainly empty. The first range does not include
+    `after`.
+    """
     group = run_schema.group
     after, closed = shard_keys.after, False
     if other.after is not None and (after is None or after.filter(group.before(other.after)).height):

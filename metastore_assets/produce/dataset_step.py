@@ -1,4 +1,4 @@
-"""Apply instructions to one dataset of a stage: from one version to the next, with its update."""
+"""One dataset of a node in one step: from its previous state to its new state and its update."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from metastore_assets.produce.apply_instructions import Applied, apply, count_no
 from metastore_assets.produce.cogroup import ApplyTask
 from metastore_assets.produce.compaction import Work, assemble_state, compact_dataset, write_pieces
 from metastore_assets.produce.dataset import Dataset, DatasetState
-from metastore_assets.produce.environment import Environment
+from metastore_assets.produce.environment import Environment, Spool
 from metastore_assets.produce.inputs import even_ranges
-from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
+from metastore_assets.produce.parts import Part, Sink, part_bounds, part_rows, scan_part
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
 from metastore_assets.produce.stages import Preserve
@@ -25,17 +25,17 @@ from metastore_assets.tasks.runner import TaskRunner
 
 @dataclass(frozen=True)
 class DatasetResult:
-    """The new state of a dataset."""
+    """The new state of a dataset, with the files of the update that led to it."""
 
     state: DatasetState
     update: tuple[Run, ...] = ()
     novel: int = 0
-    """Number of numbers assigned to new keys."""
+    """Number of new target keys that were assigned a number."""
 
 
 @dataclass(frozen=True)
 class DatasetStep:
-    """Instructions that wait to be applied to one dataset."""
+    """The application of instructions to one dataset. `run` executes it."""
 
     env: Environment
     spool: Spool
@@ -48,7 +48,7 @@ class DatasetStep:
     is_followed: bool = True
 
     def run(self, parts: list[Part]) -> DatasetResult:
-        """Apply the instructions, then run the merges that are due."""
+        """Apply instructions to the dataset, then run the merges that the credit pays for."""
         rows = part_rows(parts)
         if not rows:
             return DatasetResult(self.dataset.state)
@@ -66,11 +66,11 @@ class DatasetStep:
             self.env.replaced[self.stage] = done[0].previous
         update = self._written(done)
         new = self._rewritten(tasks, done) if bulk else self._extended(done)
-        return DatasetResult(self._compact_affordable(new, runner), update, sum(one.novel for one in done))
+        return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Apply a small sum in a few operations; merging it piece by piece would take hundreds."""
-        run_schema, env = self.dataset.run_schema, self.env
+        """Apply instructions to a small sum dataset in a few operations. A merge piece by piece takes hundreds."""
+        run_schema = self.dataset.run_schema
         names = run_schema.schema.names
         changes = frames[0][names]
         if len(frames) > 1:
@@ -81,12 +81,12 @@ class DatasetStep:
             return DatasetResult(self.dataset.state)
         self.env.contents[self.stage] = step.content
         content = [step.content] if step.content.height else []
-        pieces = write_pieces(env.storage, env.folder, run_schema, env.settings, step.content.height, content)
+        pieces = write_pieces(self.spool, run_schema, step.content.height, content)
         update = self._written([Applied([step.update], [], pieces, 0, None)])
         return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
-        """Return one task per range. Each task knows how many numbers the tasks before it assign."""
+        """Return one task per key range. Each counter is the last number that the tasks before it assign."""
         tasks = [
             ApplyTask(
                 stage=self.stage,
@@ -110,19 +110,21 @@ class DatasetStep:
 
     def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> DatasetState:
         """Return the state after rewriting all ranges."""
-        pieces = [(one.pieces, task.key_range) for task, one in zip(tasks, done, strict=True)]
+        pieces = [(applied.pieces, task.key_range) for task, applied in zip(tasks, done, strict=True)]
         return assemble_state(self.dataset.state, pieces)
 
     def _extended(self, done: Sequence[Applied]) -> DatasetState:
-        """Return the state with one more run at level 0."""
+        """Return the state with one more run at level 0, and with more credit for merges."""
         state = self.dataset.state
-        level0 = self._level0([one.content for one in done])
+        level0 = self._level0([applied.content for applied in done])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
     def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
-        """Return the state after the merges that the credit allows. Files that no state references become scratch."""
-        work = Work(runner, self.env.folder, self.env.settings)
+        """Return the state after the merges that the credit pays for. Files that the new state does not reference
+        become scratch.
+        """
+        work = Work(runner, self.spool)
         compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)
         written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
         self.env.scratch.extend(written - {run.path for run in compacted_state.runs()})
@@ -140,13 +142,13 @@ class DatasetStep:
         return even_ranges(sample, run_schema.group, count)
 
     def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
-        """Return the files of the update; empty if no stage needs it.
+        """Return the files of the update; none if no stage or reader needs it.
 
-        An update in memory is written to one file, and also put into `env.updates`.
+        An update in memory is written to one file, and is also put into `env.updates`.
         """
         if self.rows is None or not self.is_followed:
             return ()
-        parts = flat([one.update for one in done])
+        parts = flat([applied.update for applied in done])
         if all(isinstance(part, Run) for part in parts):
             return tuple(part for part in parts if isinstance(part, Run))
         update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])
@@ -157,7 +159,9 @@ class DatasetStep:
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
-        """Return one run over all shards; its row groups end at shard boundaries."""
+        """Write the rows of all tasks as one run of level 0, whose row groups end at shard boundaries. No rows give no
+        run.
+        """
         run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):
             return []
@@ -167,14 +171,14 @@ class DatasetStep:
                 if isinstance(part, Run):
                     self.env.scratch.append(part.path)
                 for frame in scan_part(storage, run_schema, part).frames:
-                    for number, key_range in enumerate(self.dataset.state.split(frame, run_schema.group)):
-                        if key_range.height:
+                    for number, shard_rows in enumerate(self.dataset.state.split(frame, run_schema.group)):
+                        if shard_rows.height:
                             if number != shard:
                                 writer.end_group()
-                            writer.write(key_range)
+                            writer.write(shard_rows)
                             shard = number
         return [writer.run(0)]
 
 
 def flat(parts: Sequence[Sequence[Part]]) -> list[Part]:
-    return [part for key_range in parts for part in key_range]
+    return [part for task_parts in parts for part in task_parts]

@@ -1,22 +1,86 @@
-"""The context of a dataflow step."""
+"""What all parts of a dataflow step share: the settings, the destination of sorted rows, and the environment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from metastore_assets.produce.parts import Part, Spool
-from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
+if TYPE_CHECKING:
+    from metastore_assets.produce.parts import Part
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Tuning parameters. The defaults suit millions of rows on one machine; no setting changes any result."""
+
+    target_rows: int = 4_000_000
+    """Target number of rows per shard. A shard of twice this size is split, neighbours below a quarter are merged."""
+    row_group_rows: int = 100_000
+    """Rows per row group of a run, which are read together."""
+    batch_rows: int = 100_000
+    """Input rows per call of a batch Produce function. Groups are not split, so a call has at least one."""
+    buffer_rows: int = 2_000_000
+    """Instructions that a task sorts in memory; more are spilled to sorted files and merged."""
+    task_rows: int = 500_000
+    """Update rows per task."""
+    small_rows: int = 200_000
+    """Up to this number of update rows, a stage runs in the calling process, whatever the runner."""
+    bulk_share: float = 0.2
+    """Share of a dataset's rows above which an update rewrites the dataset; below it the update adds a run.
+
+    At one fifth, rewriting takes 1.1 to 1.3 times as long. It saves that time in the next few full reads, or in the
+    first compaction (measured by `benchmarks/produce_share.py`).
+    """
+    single_run_rows: int = 20_000
+    """A dataset of at most this size is one run, a plain file for any tool. Every step that changes it rewrites it."""
+    fan_in: int = 8
+    """Number of runs of one level that are merged into one run of the next level."""
+    base_share: float = 0.5
+    """A shard is merged completely when the rows added since the last full merge exceed this share of it."""
+    max_runs: int = 24
+    """Maximum number of runs that a reader of a shard must merge. More are merged at any cost."""
+    inline_budget: int = 4
+    """Rows that compaction may write per update row within `advance`. The unused rest is saved as credit."""
+
+    def __post_init__(self) -> None:
+        least = {
+            "fan_in": 2,
+            "single_run_rows": 0,
+            "max_runs": 2,
+            "small_rows": 0,
+            "bulk_share": 0,
+            "base_share": 0,
+            "inline_budget": 0,
+        }
+        for setting in fields(self):
+            name, value = setting.name, getattr(self, setting.name)
+            if value < least.get(name, 1):
+                raise ValueError(f"{name} is {value!r}; it has to be at least {least.get(name, 1)}")
+
+
+@dataclass(frozen=True)
+class Spool:
+    """Where and how tasks write sorted rows: in memory, or as files in a folder, with the sizes in `settings`."""
+
+    storage: ObjectStore
+    folder: str
+    settings: Settings
+    in_memory: bool
+    """Whether rows that need not be spilled are passed on in memory instead of in a file."""
+
 
 @dataclass(frozen=True)
 class Environment:
-    """The context that every part of a dataflow step needs."""
+    """What every part of one dataflow step needs: storage, runner and settings, and the data that nodes pass on in
+    memory.
+    """
 
     storage: ObjectStore
     folder: str
@@ -29,22 +93,22 @@ class Environment:
     updates: dict[str, Part] = field(default_factory=dict)
     """Updates in memory, by node."""
     replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """All previous rows of the keys of a node's update, by node, if they are few and were read."""
+    """By node, all previous rows of the keys in the node's update, if they were read and are few."""
     contents: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """All current rows of a sum stage, by node, if they are few and have changed."""
+    """By sum stage, all of its current rows, if they have changed and are few."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
-    """Added and removed rows, by delta root."""
+    """By delta root, its added and removed rows."""
     written: list[str] = field(default_factory=list)
-    """Files of loaded content."""
+    """Files of loaded content, which are deleted if loading fails."""
 
-    def again(self) -> Environment:
-        """Return the context for another attempt: it shares the scratch files but no data in memory."""
+    def new_attempt(self) -> Environment:
+        """Return an environment for another attempt. It shares the scratch files, but no data in memory."""
         return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:
-        """Return the spool for instructions that result from so many rows."""
+        """Return the spool for the instructions that result from a number of input rows."""
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:
-        """Return the runner for so many rows: a job for few rows costs more than processing them here."""
+        """Return the runner for a number of rows. Few rows are processed here, because starting a job takes longer."""
         return InProcessRunner() if rows <= self.settings.small_rows else self.runner

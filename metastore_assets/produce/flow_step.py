@@ -1,4 +1,4 @@
-"""Step a dataflow from one state to the next: every node once, in graph order. Nothing is published here."""
+"""Stepping a dataflow from one state to the next: each node once, in graph order. Nothing is published."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import polars as pl
 from metastore_assets.errors import StageChangedError
 from metastore_assets.produce.compaction import Work, compact_dataset, rewrite_dataset
 from metastore_assets.produce.dataset import Dataset, DatasetState
-from metastore_assets.produce.environment import Environment
+from metastore_assets.produce.environment import Environment, Spool
 from metastore_assets.produce.graph import Typed
-from metastore_assets.produce.node_step import empty_state, step_root, step_stage
+from metastore_assets.produce.node_step import StepStates, empty_state, step_root, step_stage
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.rows import CHANGE
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import RunWriter
 from metastore_assets.produce.stages import Delta, DeltaRoot, Root
 from metastore_assets.produce.state import FlowState, StageState
-from metastore_assets.produce.updates import DELETE, External, checked
+from metastore_assets.produce.updates import DELETE, External, validate_update
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """The external input of one step."""
+    """What one step adds to a dataflow from outside."""
 
     updates: Mapping[str, Part] = field(default_factory=dict)
     """Validated updates of roots, as instructions."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
     """Added and removed rows of delta roots."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """The version of its source that a root reaches, if the source has versions."""
+    """By root, the version of its source that the root reaches with this step, if the source has versions."""
     loaded: Mapping[str, DatasetState] = field(default_factory=dict)
-    """Content that replaces a node's content."""
+    """By node, content that replaces all of the node's content."""
 
-    def beyond(self, applied: Mapping[str, int]) -> StepInput:
+    def newer_than(self, applied: Mapping[str, int]) -> StepInput:
         """Return the part of the input that is newer than the `applied` source versions."""
 
         def is_new(name: str) -> bool:
@@ -51,50 +51,58 @@ class StepInput:
         )
 
     @property
-    def is_nothing(self) -> bool:
-        """Whether there is nothing to apply or record."""
+    def is_empty(self) -> bool:
+        """Whether there is no input to apply or record."""
         return not (self.updates or self.deltas or self.sources or self.loaded)
 
 
 def step_flow(
     env: Environment, graph: Mapping[str, Typed], base: FlowState, step_input: StepInput, rebuilt: AbstractSet[str]
 ) -> FlowState:
-    """Return the state that follows `base`. After an error, the finished files become scratch."""
+    """Return the state after one step from `base`. After an error, the finished files become scratch.
+
+    Args:
+        env: The environment of the step.
+        graph: The nodes, each after its feeders.
+        base: The state to start from.
+        step_input: The input from outside.
+        rebuilt: Names of the stages to build from the complete content of their feeders.
+    """
     check_declared(graph, base, rebuilt | step_input.loaded.keys(), env.storage.uri())
     env = replace(env, deltas=step_input.deltas)
     previous = {name: base.stages.get(name, empty_state(typed)) for name, typed in graph.items()}
     for name in rebuilt:
         # Numbers continue, so that a published id never gets another meaning.
         previous[name] = replace(empty_state(graph[name]), counter=previous[name].counter)
-    now: dict[str, StageState] = {}
+    new: dict[str, StageState] = {}
+    states = StepStates(graph, previous, new)
     try:
         for name, typed in graph.items():
             rebuild = name in rebuilt or (bool(base.stages) and name not in base.stages)
             if name in step_input.loaded:
-                fresh = empty_state(typed)
-                now[name] = replace(fresh, content=step_input.loaded[name], reset=True, loaded=True)
+                empty = empty_state(typed)
+                new[name] = replace(empty, content=step_input.loaded[name], reset=True, loaded=True)
             elif isinstance(typed.node, Root | DeltaRoot):
-                now[name] = replace(previous[name], update=(), reset=rebuild, loaded=False)
+                new[name] = replace(previous[name], update=(), reset=rebuild, loaded=False)
                 if name in step_input.updates:
-                    now[name] = step_root(env, typed, now[name], step_input.updates[name])
+                    new[name] = step_root(env, typed, new[name], step_input.updates[name])
             else:
                 if rebuild:
                     _check_stored(graph, typed, base, rebuilt)
-                before = replace(previous[name], loaded=False)
-                now[name] = step_stage(env, typed, graph, before, previous, now, is_full=rebuild)
+                new[name] = step_stage(env, typed, states, is_full=rebuild)
     except BaseException:
         loaded_runs = {run.path for state in step_input.loaded.values() for run in state.runs()}
-        env.scratch.extend({path for state in now.values() for path in state.paths()} - base.paths() - loaded_runs)
+        env.scratch.extend({path for state in new.values() for path in state.paths()} - base.paths() - loaded_runs)
         raise
-    # A root that is no longer in the graph is forgotten completely: its source's rows are not stored any more.
+    # A root that is no longer declared loses its source version, because its rows are not stored any more.
     retained_sources = {
         name: version for name, version in base.sources.items() if name in graph and name not in rebuilt
     }
-    return FlowState(now, {**retained_sources, **step_input.sources})
+    return FlowState(new, {**retained_sources, **step_input.sources})
 
 
 def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
-    """Return some nodes and all nodes that they feed."""
+    """Return the names of some nodes and of all nodes that they feed, directly or indirectly."""
     fed = set(names)
     for name, typed in graph.items():
         if fed & set(typed.feeders):
@@ -103,10 +111,10 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 
 
 def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
-    """Return a validated update of a root as instructions: in memory, or as a file if they are many."""
+    """Return the update of a root as validated instructions: a frame, or a temporary file if there are many rows."""
     frames = (
         frame.with_columns((pl.col(CHANGE) == DELETE).alias(TOMBSTONE))[:, typed.content.file_schema.names]
-        for frame in checked(typed.name, typed.rows, update, sort=sort)
+        for frame in validate_update(typed.name, typed.rows, update, sort=sort)
     )
     first = [typed.content.empty]
     rows = 0
@@ -127,7 +135,7 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
 def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
     """Return a state with the same rows after all due merges; `full` leaves one run per shard."""
     check_declared(graph, base, frozenset(), env.storage.uri())
-    work = Work(env.runner, env.folder, env.settings)
+    work = Work(env.runner, Spool(env.storage, env.folder, env.settings, in_memory=False))
 
     def merged(run_schema: RunSchema, state: DatasetState) -> DatasetState:
         dataset = Dataset(env.storage, run_schema, state)
@@ -151,13 +159,13 @@ def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: Abstrac
         typed = graph.get(name)
         if typed is not None and name not in rebuilt and typed.fingerprint != state.fingerprint:
             raise StageChangedError(
-                f"stage {name!r} is declared otherwise than when its state in {uri} was built; "
-                f"`rebuild({name!r})` builds it, and what it feeds, anew"
+                f"the declaration of stage {name!r} has changed since its state in {uri} was built; "
+                f"`rebuild({name!r})` rebuilds it and all stages that it feeds"
             )
 
 
 def _check_stored(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
-    """Raise StageChangedError if the input that a stage must be rebuilt from was never stored."""
+    """Raise StageChangedError if a stage must be rebuilt from a delta root, whose rows were never stored."""
     lost: Sequence[str] = [
         name
         for name in stage.feeders
@@ -165,6 +173,6 @@ def _check_stored(graph: Mapping[str, Typed], stage: Typed, base: FlowState, reb
     ]
     if lost:
         raise StageChangedError(
-            f"stage {stage.name!r} cannot be built anew from {lost[0]!r}, of which nothing is kept: load it, or "
-            f"`rebuild({lost[0]!r})`, which empties all that it feeds, and give all of it again"
+            f"stage {stage.name!r} cannot be rebuilt from {lost[0]!r}, whose rows are not stored: load the stage, or "
+            f"`rebuild({lost[0]!r})`, which empties all stages that it feeds, and pass all of its rows again"
         )

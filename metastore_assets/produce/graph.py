@@ -1,4 +1,4 @@
-"""A validated graph of stages, with derived types, in execution order."""
+"""The graph of a dataflow: validated nodes with derived types, in execution order."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from metastore_assets.produce.stages import DeltaRoot, Node, Preserve, Root, Sta
 
 @dataclass(frozen=True)
 class Typed:
-    """A node with everything that follows from its position in the graph."""
+    """A declared node with the types and schemas that follow from its position in the graph."""
 
     node: Node
     rows: Rows
     """Types of target keys and values."""
     source: pa.Schema
-    """Types of source keys; for a root those of its keys."""
+    """Types of source keys; of a root, the types of its keys."""
     input: Rows | None
     """Types of the first port's rows; None for a root."""
     content: RunSchema
     mappings: RunSchema | None
     fingerprint: str
-    """Digest of everything that the stored state depends on, except for the declarations of the feeders."""
+    """Digest of everything that determines the stored state, except the declarations of the feeders."""
     form: str
     """Digest of the file layout: columns, types and order."""
 
@@ -50,14 +50,14 @@ class Typed:
 
 
 def ports(node: Node) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the feeders of each port."""
+    """Return the names of the feeders of each port of a node."""
     if isinstance(node, Stage):
         return node.ports
     return (node.feeders,) if isinstance(node, SumStage) else ()
 
 
 def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
-    """Return the nodes by name, each after its feeders. Raises GraphError."""
+    """Validate declared nodes and return them by name, each after its feeders. Raises GraphError."""
     by_name = {node.name: node for node in nodes}
     if len(by_name) < len(nodes):
         names = [node.name for node in nodes]
@@ -69,7 +69,7 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
                     raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, which is not declared")
                 followed = by_name[feeder]
                 if isinstance(followed, SumStage) and not followed.is_followed:
-                    raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, whose updates are not kept")
+                    raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, whose updates are not stored")
             if len(set(port)) < len(port):
                 raise GraphError(f"stage {node.name!r} has the same feeder twice on one port: {', '.join(port)}")
     try:
@@ -90,8 +90,8 @@ def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
         for name in (name for port in node.ports for name in port):
             if isinstance(typed_nodes[name].node, DeltaRoot):
                 raise GraphError(
-                    f"stage {node.name!r} is fed by {name!r}, of which nothing is kept: it can feed sum stages only; "
-                    "sum it up first, or declare it as a Root"
+                    f"stage {node.name!r} is fed by {name!r}, a DeltaRoot, whose rows are not stored: it can only "
+                    "feed sum stages; put a sum stage in between, or declare it as a Root"
                 )
     inputs = [_port_rows(node, port, typed_nodes) for port in ports(node)]
     rows = node.target(inputs[0]) if isinstance(node, SumStage) else node.rows
@@ -100,7 +100,7 @@ def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
         node.preserve.check(node.name, rows)
     source = inputs[0].key
     if not all(rows_type.key.equals(source) for rows_type in inputs):
-        raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
+        raise GraphError(f"stage {node.name!r}: its ports have different keys; all ports of a stage have the same key")
     digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
         return Typed(node, rows, source, inputs[0], sum_schema(rows, node.unsigned), None, *digests)
@@ -117,7 +117,7 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed])
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Return the fingerprint and the form digest of a node."""
+    """Return the fingerprint of a node and the digest of its file layout."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [
@@ -135,28 +135,28 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Return names and types as text. Metadata are left out: they differ between two reads of one table."""
+    """Return the names and types of columns as text, without metadata, which differ between two reads of one table."""
     return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 
 def _hook(hook: Preserve | None) -> Any:
-    """Return the declared parts of a hook: its name, or the name of its type, and its plain values.
+    """Return the parts of a Preserve hook for the fingerprint: its name, or the name of its type, and its plain values.
 
-    The code of the hook is not part of it: as with a Produce function, `revision` records changes of code.
+    Code is left out: as for a Produce function, `revision` records changes of code.
     """
     if hook is None:
         return False
     if isinstance(hook, partial):
         arguments = {**{str(number): value for number, value in enumerate(hook.args)}, **hook.keywords}
-        return [*_hook(hook.func), _held(arguments)]
-    held = getattr(hook, "__dict__", {})
+        return [*_hook(hook.func), _plain_arguments(arguments)]
+    attributes = getattr(hook, "__dict__", {})
     if is_dataclass(hook):
-        held = {field.name: getattr(hook, field.name) for field in fields(hook)}
-    return [getattr(hook, "__name__", type(hook).__name__), _held(held)]
+        attributes = {field.name: getattr(hook, field.name) for field in fields(hook)}
+    return [getattr(hook, "__name__", type(hook).__name__), _plain_arguments(attributes)]
 
 
-def _held(values: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return the values whose `repr` is the same in every process."""
+def _plain_arguments(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return names and `repr` of the values whose `repr` is the same in every process."""
     return [(name, repr(value)) for name, value in sorted(values.items()) if _is_plain(value)]
 
 

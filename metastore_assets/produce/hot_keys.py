@@ -1,4 +1,4 @@
-"""Hot target keys: keys with more rows than fit in memory, processed a few source keys at a time."""
+"""Hot keys: target keys with more rows than fit in memory, which are processed a few source keys at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from metastore_assets.produce.cogroup import ApplyTask, cogroup_hot_key
-from metastore_assets.produce.parts import joined
+from metastore_assets.produce.parts import merge_parts
 from metastore_assets.produce.preserve import apply_preserve
 from metastore_assets.produce.rows import CHANGE, with_nulls
 from metastore_assets.produce.run_schema import TOMBSTONE
@@ -17,11 +17,10 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 
 class HotKey:
-    """A target key with more rows than fit in memory, processed a few source keys at a time.
+    """The application of instructions to one hot key, a few source keys at a time.
 
-    The first rows of the update depend on all rows of the key. So these facts are computed first, in a pass of their
-    own: whether the key had rows, whether it will have rows, and, if unchanged groups are suppressed, whether any row
-    differs.
+    The first rows of the update depend on all rows of the key. So a first pass computes whether the key had rows,
+    whether it will have rows, and, if unchanged keys are suppressed, whether any row differs.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
@@ -29,32 +28,32 @@ class HotKey:
         self.key = key
         dataset = task.dataset
         alone = KeyRange(key, key, closed=True)
-        instructions_of_key = joined(dataset.storage, dataset.run_schema, task.parts, alone)
+        instructions_of_key = merge_parts(dataset.storage, dataset.run_schema, task.parts, alone)
         self._touched = any(frame.height for frame in instructions_of_key)
         self._rows_reported = False
         self._example = _example(task, dataset.scan(alone).frames)
-        self._was = self._example.height > 0
-        self._will_be, self._suppressed = self._foreseen()
+        self._existed = self._example.height > 0
+        self._will_exist, self._suppressed = self._compute_outcome()
 
     @property
     def is_novel(self) -> bool:
         """Whether the key is new and needs a number."""
-        return self._will_be and not self._was
+        return self._will_exist and not self._existed
 
     def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-        """Process the next source keys."""
+        """Apply the instructions of the next few source keys, given their previous rows."""
         task = self._task
         assert task.rows is not None
         run, content, self._example, novel = self._next(instructions, previous, self._example)
         columns = [CHANGE, *task.rows.schema.names]
         if not self._touched or self._suppressed:
             update = content[:0].with_columns(pl.lit(None, pl.String).alias(CHANGE))
-        elif self._will_be:
-            first = (pl.int_range(pl.len()) == 0) & pl.lit(not self._was and not self._rows_reported)
+        elif self._will_exist:
+            first = (pl.int_range(pl.len()) == 0) & pl.lit(not self._existed and not self._rows_reported)
             update = content.with_columns(pl.when(first).then(pl.lit(ADD)).otherwise(pl.lit(UPDATE)).alias(CHANGE))
             self._rows_reported = self._rows_reported or content.height > 0
         else:
-            deleted = self.key if self._was and not self._rows_reported else self.key.clear()
+            deleted = self.key if self._existed and not self._rows_reported else self.key.clear()
             update = with_nulls(deleted, content.clear()).with_columns(pl.lit(DELETE).alias(CHANGE))
             self._rows_reported = True
         return Step(previous, run, content, update.select(columns), novel)
@@ -62,17 +61,17 @@ class HotKey:
     def _next(
         self, instructions: pl.DataFrame, previous: pl.DataFrame, example: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
-        """Return the run, the content, the example row for later steps, and how many numbers were assigned."""
+        """Return the rows of the run, the content, the example row for later steps, and the count of new numbers."""
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))
         novel = 0
         if task.preserve is not None and task.rows is not None and written.height:
-            written, novel = apply_preserve(task.preserve, task.stage, task.rows, written, example, task.counter)
+            written, novel = apply_preserve(task, written, example)
             example = example if example.height else written[:1]
         return *apply_to_units(task, instructions, written, previous), example, novel
 
-    def _foreseen(self) -> tuple[bool, bool]:
-        """Return whether the key will have rows, and whether its update is suppressed."""
+    def _compute_outcome(self) -> tuple[bool, bool]:
+        """Return whether the key will have rows, and whether its update is suppressed because nothing differs."""
         same = _Comparison(self._task) if self._task.suppress else None
         will_be, example = False, self._example
         for instructions, previous in cogroup_hot_key(self._task, self.key):
@@ -86,7 +85,7 @@ class HotKey:
 
 
 class _Comparison:
-    """An incremental comparison of the values of two lists of rows."""
+    """A comparison of two lists of rows that arrive in pieces."""
 
     def __init__(self, task: ApplyTask) -> None:
         assert task.rows is not None
@@ -96,7 +95,7 @@ class _Comparison:
 
     @property
     def is_even(self) -> bool:
-        """Whether both lists have the same length."""
+        """Whether both lists have had the same number of rows so far."""
         return not any(frame.height for frame in self._rest)
 
     def add(self, *frames: pl.DataFrame) -> None:
@@ -118,7 +117,14 @@ def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def apply_to_units(
     task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, previous: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of the run and the new content of some units. `written` holds the final new rows."""
+    """Return the rows that a run records for some units, and the new content of these units.
+
+    Args:
+        task: The task, with the schema of the dataset.
+        instructions: All instructions for the units.
+        written: The new rows in their final form.
+        previous: The rows of the units so far.
+    """
     run_schema = task.dataset.run_schema
     tombstones = instructions.filter(pl.col(TOMBSTONE))
     if task.rows is not None:

@@ -1,4 +1,4 @@
-"""The input of a stage: the changed keys of its feeders, and all current values of those keys."""
+"""The input of a stage: the changed keys of its feeders, and the current values of these keys."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import pairwise
 import polars as pl
 
 from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.environment import Settings
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.parts import Part, find_in_part, part_bounds, part_rows, scan_part
 from metastore_assets.produce.rows import CHANGE, Rows
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange
-from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.updates import DELETE, update_schema
 
 _FIRST_KEYS = 16_384
@@ -23,18 +23,18 @@ _FIRST_KEYS = 16_384
 
 @dataclass(frozen=True)
 class Feeder:
-    """One feeder in one step: its previous content and its update."""
+    """One feeder of a stage in one step: its content before the step, and its update."""
 
     name: str
     rows: Rows
     content: Dataset
     update: tuple[Part, ...]
-    """Its update, in key order; empty if nothing changed."""
+    """The feeder's update, in key order; empty if nothing changed."""
     sums: bool
     replaced: pl.DataFrame | None = None
-    """All previous rows of the updated keys, if they were read before."""
+    """All rows that the updated keys had before, if the feeder's step has read them."""
     is_full: bool = False
-    """Whether the whole content counts as new, because the stage is rebuilt from the current content."""
+    """Whether all content counts as new, because the stage is rebuilt."""
 
     @property
     def update_rows(self) -> int:
@@ -47,45 +47,45 @@ class Feeder:
         return update_schema(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
-        """Return frames with the updated keys within a range of an order. A key may occur twice."""
+        """Yield frames with the updated keys in a range of an order. A key may occur twice."""
         names = self.rows.key.names
         if self.is_full:
-            frames: Iterator[pl.DataFrame] = iter(self.content.scan(self._own_range(key_range, order)).frames)
+            frames: Iterator[pl.DataFrame] = iter(self.content.scan(self._range_in_order(key_range, order)).frames)
         else:
             frames = (
                 frame
                 for part in self.update
                 for frame in scan_part(
-                    self.content.storage, self.run_schema, part, self._own_range(key_range, order), names
+                    self.content.storage, self.run_schema, part, self._range_in_order(key_range, order), names
                 ).frames
             )
         for frame in frames:
             yield key_range.filter(frame[:, names].filter(self.rows.order.changes()), order)
 
     def values(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return key and value columns of some keys after the update, in group order within a key."""
+        """Return key and value columns of some keys after the update, the rows of a key in their stored order."""
         names = self.rows.schema.names
         if self.is_full:
             return self.previous(keys)
-        new = self.news(keys)
+        new = self.changed_rows(keys)
         untouched = self.rows.order.anti(keys, new)
         upserts = new.filter(pl.col(CHANGE) != DELETE)[:, names]
         return pl.concat([upserts, self.previous(untouched)]) if untouched.height else upserts
 
-    def news(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the update's rows of some keys."""
-        wanted = self.rows.order.sort(keys)
+    def changed_rows(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of the update that belong to some keys."""
+        keys = self.rows.order.sort(keys)
         storage, run_schema = self.content.storage, self.run_schema
-        matches = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, wanted).frames]
+        matches = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, keys).frames]
         return pl.concat([run_schema.empty, *matches])
 
     def previous(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return key and value columns of some keys in the content, in group order within a key."""
+        """Return key and value columns of some keys before the update, the rows of a key in their stored order."""
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
-    def outdated(self, news: pl.DataFrame) -> pl.DataFrame:
-        """Return key and value columns of updated keys before the update, in group order within a key."""
-        keys = self.rows.order.distinct(news)
+    def previous_rows(self, changed_rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that the keys of some update rows had before the update, as key and value columns."""
+        keys = self.rows.order.distinct(changed_rows)
         if self.replaced is None:
             return self.previous(keys)
         return self.rows.order.semi(self.replaced, keys)[:, self.rows.schema.names]
@@ -95,8 +95,8 @@ class Feeder:
         parts = tuple(self.content.state.runs()) if self.is_full else self.update
         return part_bounds(self.content.storage, self.content.run_schema, parts)
 
-    def _own_range(self, key_range: KeyRange, order: Order) -> KeyRange:
-        """Return the range if it is also a range of the feeder's order, else the range of everything."""
+    def _range_in_order(self, key_range: KeyRange, order: Order) -> KeyRange:
+        """Return the range if it is one of the feeder's order, else the range of all keys."""
         return key_range if order == self.rows.order else EVERYTHING
 
 
@@ -106,7 +106,7 @@ def distinct_feeders(ports: Sequence[Sequence[Feeder]]) -> list[Feeder]:
 
 
 def source_order(feeder: Feeder) -> Order:
-    """Return the ascending order of the source keys, whatever the feeder's own order is."""
+    """Return the order of a feeder's keys as source keys: ascending in all columns."""
     return Order.of(feeder.rows.key.names)
 
 
@@ -118,7 +118,7 @@ def task_ranges(feeders: Sequence[Feeder], settings: Settings) -> list[KeyRange]
 
 
 def even_ranges(sample: pl.DataFrame, order: Order, count: int) -> list[KeyRange]:
-    """Return at most `count` ranges, each with about the same number of sampled keys."""
+    """Return at most `count` key ranges that cover all keys, with about as many sampled keys each."""
     ordered = order.sort(sample.select(order.columns))
     cuts = sorted({ordered.height * number // count for number in range(1, count)} - {0}) if ordered.height else []
     splitters = order.distinct(ordered[cuts]) if cuts else ordered.clear()
@@ -137,7 +137,7 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 
 
 class KeyChunks:
-    """An iterator over chunks of keys. It adapts the chunk size to the rows per key in earlier chunks."""
+    """An iterator over chunks of keys. The chunk size adapts to the number of rows per key in the chunks before."""
 
     def __init__(self, keys: pl.DataFrame, rows: int) -> None:
         self._keys = keys
@@ -153,6 +153,6 @@ class KeyChunks:
             start += size
 
     def record(self, keys: int, rows: int) -> None:
-        """Record how many rows a chunk had."""
+        """Record how many rows the keys of a chunk had."""
         self._seen_keys += keys
         self._seen_rows += rows

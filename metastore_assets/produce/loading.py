@@ -1,6 +1,6 @@
-"""Load complete content: sorted rows are written as runs directly, without instructions.
+"""Loading complete content: sorted rows are written as runs directly, without instructions.
 
-Any process may write runs of one key range each. The process that loads them assembles the dataset.
+Each process may write the runs of one key range. The process that loads them combines all runs into one dataset.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from metastore_assets.errors import CorruptionError, GraphError, UpdateError
-from metastore_assets.produce.compaction import BASE_LEVEL, goes_on
-from metastore_assets.produce.dataset import DatasetState, Shard, merged
+from metastore_assets.produce.compaction import BASE_LEVEL, continues_key
+from metastore_assets.produce.dataset import DatasetState, Shard, merge_streams
+from metastore_assets.produce.environment import Settings
 from metastore_assets.produce.graph import Typed
-from metastore_assets.produce.order import canonical
+from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import Run, RunWriter, footer_of, read_run
-from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Root, SumStage
 from metastore_assets.produce.updates import External, key_text, typed_tables
 from metastore_assets.store.objects import ObjectStore
@@ -36,8 +36,8 @@ class Loader:
 
     @classmethod
     def of(cls, typed: Typed, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
-        """Return the loader of a node. Raises GraphError for a stage with a Produce function, since its key-mappings
-        are unknown.
+        """Return the loader of a node. Raises GraphError for a stage with a Produce function: its key-mappings are
+        unknown.
         """
         if not isinstance(typed.node, Root | SumStage):
             raise GraphError(
@@ -55,19 +55,19 @@ class Loader:
         frames = self._checked(rows)
         frame, size = next(frames, None), self.settings.target_rows
         while frame is not None:
-            # A run ends at the end of a key.
+            # A run contains all rows of its last key.
             with RunWriter(self.storage, self.folder, self.run_schema, self.settings.row_group_rows) as writer:
                 last = frame
-                while frame is not None and (writer.rows < size or goes_on(last, frame, self.run_schema)):
+                while frame is not None and (writer.rows < size or continues_key(last, frame, self.run_schema)):
                     writer.write(frame)
                     last, frame = frame, next(frames, None)
             runs.append(writer.run(BASE_LEVEL))
         return runs
 
     def adopt(self, path: str) -> Run:
-        """Return a file that `write` wrote as a run, from its footer, without reading rows.
+        """Return a file that `write` wrote as a run. Only its footer is read.
 
-        Raises CorruptionError if the file is of another kind or stage.
+        Raises CorruptionError if the file has another schema, or unsorted row groups.
         """
         footer = footer_of(self.storage, path)
         uri, schema = self.storage.uri(path), footer.metadata.schema.to_arrow_schema()
@@ -83,23 +83,23 @@ class Loader:
         )
         if not self.run_schema.group.is_sorted(ends.sort("position").drop("position")):
             raise CorruptionError(f"{uri}: the keys of its row groups do not ascend; write it again")
-        sums = tuple(sum(one) for one in zip(*footer.sums, strict=True))
+        sums = tuple(sum(group_sums) for group_sums in zip(*footer.sums, strict=True))
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
-        """Sort runs of disjoint key ranges."""
+        """Return runs of disjoint key ranges, sorted by key."""
         firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
         numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
-    def merged(self, runs: Sequence[Run]) -> list[Run]:
-        """Merge runs of a sum with overlapping keys into new runs with disjoint key ranges, piece by piece."""
+    def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
+        """Merge runs of a sum whose keys overlap into new runs with disjoint key ranges. Return the new runs."""
         streams = [read_run(self.storage, run, self.run_schema) for run in runs]
-        rows = (table_of(frame, self.run_schema.schema) for frame in merged(streams, self.run_schema))
+        rows = (table_of(frame, self.run_schema.schema) for frame in merge_streams(streams, self.run_schema))
         return self.write(batch for table in rows for batch in table.to_batches())
 
     def state(self, runs: Sequence[Run]) -> DatasetState:
-        """Return the dataset state of runs in key order. Raises UpdateError if they are not in order."""
+        """Return the state of a dataset that consists of runs in key order. Raises UpdateError for another order."""
         group = self.run_schema.group
         splitters = self.run_schema.empty_keys
         last: pl.DataFrame | None = None
@@ -121,7 +121,7 @@ class Loader:
         names = self.run_schema.group.columns
         last: pl.DataFrame | None = None
         for table in typed_tables(self.name, self.run_schema.schema, rows):
-            frame = canonical(frame_of(table), names)
+            frame = normalize_zeros(frame_of(table), names)
             if frame.height:
                 self._check(frame, frame if last is None else pl.concat([last, frame]))
                 yield frame

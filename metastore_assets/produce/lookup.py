@@ -1,4 +1,4 @@
-"""Look up keys in a run: prefetch and search its row groups, and collect few rows of each."""
+"""Looking up keys in a run: few row groups are read ahead and searched."""
 
 from __future__ import annotations
 
@@ -17,21 +17,28 @@ import pyarrow as pa
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import RunSchema
-from metastore_assets.produce.runs import Footer, Run, completed, footer_of, stored_columns
+from metastore_assets.produce.runs import Footer, Run, add_tombstone_column, footer_of, stored_columns
 from metastore_assets.produce.streams import Stream
 from metastore_assets.store.objects import ObjectStore
 
-_TOGETHER = 1 << 16
-"""Maximum number of rows in small row groups that are read together; more would only need more memory."""
-_FEW = 4
-"""Search the rows for each key if there is less than one key per so many rows; otherwise search the keys for each row.
-"""
+_MAX_ROWS_TOGETHER = 1 << 16
+"""Most rows in small row groups that are read at once. More would only need more memory."""
+_ROWS_PER_KEY = 4
+"""With less than one key per this many rows, the keys are searched in the rows; otherwise each row in the keys."""
 
 
 def find_in_run(
     storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, columns: Iterable[str]
 ) -> Stream:
-    """Return the rows of a run whose key is one of some sorted keys. `columns` must include the key columns."""
+    """Return a stream of a run's rows with one of some sorted keys.
+
+    Args:
+        storage: The storage of the run.
+        run: The run.
+        run_schema: Columns and order of the run.
+        keys: The keys, sorted.
+        columns: Columns to return, including the key columns.
+    """
     names = list(columns)
     return Stream(_read_candidates(storage, run, run_schema, keys, names), run_schema.empty[:, names])
 
@@ -49,17 +56,19 @@ def _read_candidates(
     # Combine the few rows of many row groups, because every frame has a fixed cost for its reader.
     waiting: list[pa.Table] = []
     rows = 0
-    for table in _candidates(storage, run, run_schema, numbers, stored_columns(run, names), search):
+    stored_names = stored_columns(run, names)
+    batches = list(_batches(footer, run_schema, numbers, stored_names))
+    for table in _candidates(storage, run, batches, stored_names, search):
         if waiting and rows + table.num_rows > largest:
-            yield completed(search.exact(frame_of(pa.concat_tables(waiting))), names)
+            yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(waiting))), names)
             waiting, rows = [], 0
         waiting.append(table)
         rows += table.num_rows
-    yield completed(search.exact(frame_of(pa.concat_tables(waiting))), names)
+    yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(waiting))), names)
 
 
 class _Search:
-    """A search for sorted keys in sorted tables."""
+    """A search for some sorted keys in sorted tables."""
 
     def __init__(self, order: Order, keys: pl.DataFrame) -> None:
         self._order = order
@@ -76,24 +85,24 @@ class _Search:
             lead: The value of the first key column in all rows, if the table lacks that column.
         """
         order = self._order if lead is None else self._rest
-        positions = _near(order, table.column(order.columns[0]), self._wanted(lead))
+        positions = _near_positions(order, table.column(order.columns[0]), self._lead_numbers(lead))
         if positions is None:
-            with_lead = table if lead is None else self._led(table, lead)
+            with_lead = table if lead is None else self._add_lead(table, lead)
             positions = self._order.positions(frame_of(with_lead.select(self._order.columns)), self._keys)
         elif len(order.columns) > 1:
             self._is_exact = False
         matches = table.take(pa.array(positions))
-        return matches if lead is None else self._led(matches, lead)
+        return matches if lead is None else self._add_lead(matches, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
         """Return the rows whose key is one of the keys."""
         return candidates if self._is_exact else self._order.semi(candidates, self._keys)
 
-    def _led(self, table: pa.Table, lead: str) -> pa.Table:
+    def _add_lead(self, table: pa.Table, lead: str) -> pa.Table:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
-    def _wanted(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the first key column (after `lead`) of the keys as numbers, or None if it has no numbers."""
+    def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
+        """Return the first key column after `lead` of the keys as numbers, or None if that column cannot be numbers."""
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
             self._numbers[lead] = _numbers(self._rest, lead_keys)
@@ -105,19 +114,21 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
     return numbers if numbers is None or len(order.columns) == 1 else np.unique(numbers)
 
 
-def _near(order: Order, column: pa.ChunkedArray, wanted: npt.NDArray[Any] | None) -> npt.NDArray[np.int64] | None:
-    """Return the positions of rows whose first key column has one of the numbers; None if the column has no numbers."""
-    if wanted is None or column.null_count:
+def _near_positions(
+    order: Order, column: pa.ChunkedArray, numbers: npt.NDArray[Any] | None
+) -> npt.NDArray[np.int64] | None:
+    """Return the positions of rows whose first key column is one of some sorted numbers; None without numbers."""
+    if numbers is None or column.null_count:
         return None
     rows = order.numbers(pl.Series(column))
     if rows is None or not len(rows):
         return None
-    wanted = wanted[np.searchsorted(wanted, rows[0]) : np.searchsorted(wanted, rows[-1], "right")]
-    if len(wanted) * _FEW > len(rows):
-        nearest = wanted[np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)]
+    numbers = numbers[np.searchsorted(numbers, rows[0]) : np.searchsorted(numbers, rows[-1], "right")]
+    if len(numbers) * _ROWS_PER_KEY > len(rows):
+        nearest = numbers[np.minimum(np.searchsorted(numbers, rows), len(numbers) - 1)]
         return np.flatnonzero(nearest == rows)
-    start = np.searchsorted(rows, wanted)
-    counts = np.searchsorted(rows, wanted, "right") - start
+    start = np.searchsorted(rows, numbers)
+    counts = np.searchsorted(rows, numbers, "right") - start
     ends = counts.cumsum()
     return np.repeat(start - ends + counts, counts) + np.arange(counts.sum())
 
@@ -134,11 +145,10 @@ class _Batch:
 
 
 def _candidates(
-    storage: ObjectStore, run: Run, run_schema: RunSchema, numbers: Sequence[int], names: list[str], search: _Search
+    storage: ObjectStore, run: Run, batches: Sequence[_Batch], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """Yield the candidates of some row groups in order; the next row groups are read during the search."""
+    """Yield the candidate rows of batches of row groups, in order. The next batch is read during the search."""
     footer = footer_of(storage, run.path)
-    batches = list(_batches(footer, run_schema, numbers, names))
     with ExitStack() as stack:
         file = stack.enter_context(storage.open_parquet(run.path, footer.metadata))
 
@@ -165,20 +175,20 @@ def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], name
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():
         ends = zip(footer.first[first].to_list(), footer.last[first].to_list(), strict=True)
-        leads = [lead_keys if lead_keys == last else None for lead_keys, last in ends]
-    for lead, some in groupby(numbers, leads.__getitem__):
-        lead_keys = names if lead is None else [name for name in names if name != first]
-        is_small = all(_is_small(run_schema.file_schema.field(name).type) for name in lead_keys)
+        leads = [first_value if first_value == last_value else None for first_value, last_value in ends]
+    for lead, group in groupby(numbers, leads.__getitem__):
+        batch_names = names if lead is None else [name for name in names if name != first]
+        is_small = all(_is_small(run_schema.file_schema.field(name).type) for name in batch_names)
         waiting: list[int] = []
         rows = 0
-        for number in some:
-            more = footer.metadata.row_group(number).num_rows
-            if waiting and (not is_small or rows + more > _TOGETHER):
-                yield _Batch(waiting, lead_keys, lead)
+        for number in group:
+            group_rows = footer.metadata.row_group(number).num_rows
+            if waiting and (not is_small or rows + group_rows > _MAX_ROWS_TOGETHER):
+                yield _Batch(waiting, batch_names, lead)
                 waiting, rows = [], 0
             waiting.append(number)
-            rows += more
-        yield _Batch(waiting, lead_keys, lead)
+            rows += group_rows
+        yield _Batch(waiting, batch_names, lead)
 
 
 def _is_small(type_: pa.DataType) -> bool:

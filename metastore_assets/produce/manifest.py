@@ -1,10 +1,10 @@
-"""Version manifests: each is written once, as the last file, and names all files of its version.
+"""Manifests of the versions of a dataflow. Each is written once, after all files of its version.
 
     <storage>/versions/<document>.json     names all files of a version
     <storage>/data/<unique>.parquet        runs and updates; a file exists only once a version references it
 
 A compaction replaces runs by equivalent ones, so it writes another document of the same version. Document numbers are
-consecutive, and their version numbers never decrease.
+consecutive. Version numbers never decrease.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from metastore_assets.store.expire import ExpiryCounts, exclude, expire
 from metastore_assets.store.objects import ObjectStore
 
 DATA = "data"
-"""The folder of all files that a dataflow writes."""
+"""The folder of all data files of a dataflow."""
 
 
 @dataclass(frozen=True)
 class FlowManifest:
-    """One version, as published or as compacted later."""
+    """One version of a dataflow, as it was published or compacted."""
 
     number: int
     document: int
@@ -42,7 +42,7 @@ NOTHING = FlowManifest(0, 0, FlowState())
 
 
 class Manifests:
-    """The manifests in a storage."""
+    """The manifests of all versions in a storage."""
 
     def __init__(self, storage: ObjectStore, folder: str = DATA) -> None:
         self._storage = storage
@@ -55,14 +55,15 @@ class Manifests:
         return self._documents.load(document, _decode_manifest) if document else NOTHING
 
     def read(self, number: int) -> FlowManifest:
-        """Return a version as it was compacted last. Raises VersionNotFoundError."""
+        """Return a version as it was last compacted. Raises VersionNotFoundError."""
         if number == 0:
             return NOTHING
         manifest = self._last_of(number, self.latest())
         if manifest is None:
-            numbers = [one.number for one in map(self._read_if_present, self._documents.numbers()) if one is not None]
-            existing = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
-            raise VersionNotFoundError(f"{self._storage.uri()} has no version {number}; there are: {existing}")
+            manifests = map(self._read_if_present, self._documents.numbers())
+            numbers = [existing.number for existing in manifests if existing is not None]
+            available = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            raise VersionNotFoundError(f"{self._storage.uri()} has no version {number}; there are: {available}")
         return manifest
 
     def publish(self, manifest: FlowManifest) -> None:
@@ -71,10 +72,10 @@ class Manifests:
         self._documents.publish(manifest.document, fields)
 
     def expire(self, keep: int, grace: timedelta) -> ExpiryCounts:
-        """Delete all but the newest `keep` versions, then files that no remaining manifest names.
+        """Delete all but the newest `keep` versions, then the files that no remaining manifest references.
 
-        Nothing younger than `grace` is deleted. Files of a manifest that was the newest within the last `grace` are
-        retained, because a running publisher may have started from it. So `grace` must be longer than the longest run.
+        Nothing younger than `grace` is deleted. A manifest that was the newest within the last `grace` keeps its files,
+        because a running publisher may have started from it. So `grace` must be longer than the longest run.
         """
         if keep < 1:
             raise ValueError(f"keep = {keep}: at least one version stays")
@@ -87,19 +88,19 @@ class Manifests:
             oldest_retained = self._last_of(latest.number - keep + 1, latest)
             return oldest_retained.document if oldest_retained else documents[0]
 
-        def unnamed(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
+        def unreferenced(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
             paths = paths.filter(pc.starts_with(paths, f"{self._folder}/"))
-            # A manifest that a concurrent `expire` has just deleted names no files.
+            # A manifest that a concurrent `expire` has just deleted references no files.
             remaining = [manifest for manifest in map(self._read_if_present, documents) if manifest is not None]
             oldest.extend(manifest.number for manifest in remaining[:1])
             named = {path for manifest in remaining for path in manifest.state.paths()}
             return exclude(paths, pa.array(sorted(named), pa.string()))
 
-        removed = expire(self._documents, first, unnamed, grace)
+        removed = expire(self._documents, first, unreferenced, grace)
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
 
     def _last_of(self, number: int, latest: FlowManifest) -> FlowManifest | None:
-        """Find the last document of a version by binary search; None if it has expired."""
+        """Return the last document of a version by binary search; None if the version has expired."""
         if not 0 < number <= latest.number:
             return None
         low, high = number, latest.document - (latest.number - number)

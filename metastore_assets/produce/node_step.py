@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.dataset_step import DatasetStep, flat
-from metastore_assets.produce.environment import Environment
+from metastore_assets.produce.environment import Environment, Spool
 from metastore_assets.produce.graph import Typed, ports
 from metastore_assets.produce.inputs import Feeder, distinct_feeders, task_ranges
-from metastore_assets.produce.parts import Part, Spool, part_rows
+from metastore_assets.produce.parts import Part, part_rows
 from metastore_assets.produce.run_produce import Instructions, ProduceTask, produce
-from metastore_assets.produce.runs import EVERYTHING, Run
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run
 from metastore_assets.produce.stages import Delta, DeltaRoot, Stage, SumStage
 from metastore_assets.produce.state import StageState
 from metastore_assets.produce.sums import (
@@ -34,87 +34,46 @@ def empty_state(typed: Typed) -> StageState:
     return StageState(typed.fingerprint, typed.form, content, mappings, ())
 
 
+@dataclass(frozen=True)
+class StepStates:
+    """The graph of a dataflow, and the states of its nodes before and after one step."""
+
+    graph: Mapping[str, Typed]
+    previous: Mapping[str, StageState]
+    """States of all nodes in the last version."""
+    new: Mapping[str, StageState]
+    """States of the nodes that were stepped already, in the next version."""
+
+
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
-    """Return a root's state after an update, which was validated and converted to instructions."""
-    return _apply(env, root, before, Instructions([incoming], []), env.spool(part_rows([incoming])))
+    """Return a root's state after an update, which is validated and consists of instructions."""
+    step = _NodeStep(env, root, before, env.spool(part_rows([incoming])))
+    return step.apply(Instructions([incoming], []))
 
 
-def step_stage(
-    env: Environment,
-    stage: Typed,
-    graph: Mapping[str, Typed],
-    before: StageState,
-    previous: Mapping[str, StageState],
-    now: Mapping[str, StageState],
-    *,
-    is_full: bool,
-) -> StageState:
+def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: bool) -> StageState:
     """Return a stage's state after its feeders have reached the next version.
 
     Args:
-        before: The stage's previous state; it must be empty if `is_full`.
-        previous: States of all nodes in the last version.
-        now: States of the nodes that precede the stage, in the next version.
-        whole: Whether to build the stage from the complete current content of its feeders.
+        env: The environment of the step.
+        stage: The stage.
+        states: The states of all nodes before the step, and the new states of the stage's feeders.
+        is_full: Whether to build the stage from the complete new content of its feeders. Its previous state is empty.
     """
+    before = replace(states.previous[stage.name], loaded=False)
     deltas = [delta for name in stage.feeders for delta in env.deltas.get(name, ())]
     rows = sum(delta.row_count for delta in deltas)
-    rows += sum(now[name].content.rows if is_full else part_rows(now[name].update) for name in stage.feeders)
+    for name in stage.feeders:
+        rows += states.new[name].content.rows if is_full else part_rows(states.new[name].update)
     if not rows:
         return replace(before, update=(), reset=is_full)
     if (amounts := _few_amounts(env, stage)) is not None:
         emptied = replace(before, content=DatasetState(stage.content.empty_keys))
-        return replace(
-            _apply(env, stage, emptied, Instructions([amounts], []), env.spool(amounts.height)), reset=is_full
-        )
-    spool = env.spool(rows)
-    content = now if is_full else previous
-    feeders = {
-        name: _feeder(
-            env, graph[name], content[name].content, () if is_full else now[name].update, spool, is_full=is_full
-        )
-        for name in stage.feeders
-        if not isinstance(graph[name].node, DeltaRoot)
-    }
-    fed = tuple(tuple(feeders[name] for name in port if name in feeders) for port in ports(stage.node))
-    instructions = _instructions(env, stage, before, fed, deltas, spool)
-    return replace(_apply(env, stage, before, instructions, spool), reset=is_full)
-
-
-def _feeder(
-    env: Environment, feeder: Typed, content: DatasetState, files: tuple[Part, ...], spool: Spool, *, is_full: bool
-) -> Feeder:
-    """Return a feeder with the files of its update, or with the parts of the update that are in memory."""
-    update, replaced = files, None
-    if spool.in_memory and files:
-        # Tasks in other processes read the files, so that tasks stay small.
-        update = (env.updates[feeder.name],) if feeder.name in env.updates else files
-        replaced = env.replaced.get(feeder.name)
-    dataset = Dataset(env.storage, feeder.content, content)
-    return Feeder(feeder.name, feeder.rows, dataset, update, isinstance(feeder.node, SumStage), replaced, is_full)
-
-
-def _instructions(
-    env: Environment,
-    stage: Typed,
-    before: StageState,
-    fed: tuple[tuple[Feeder, ...], ...],
-    deltas: Sequence[Delta],
-    spool: Spool,
-) -> Instructions:
-    """Return the instructions for the content and the key-mappings of a stage."""
-    feeders = distinct_feeders(fed)
-    if isinstance(stage.node, SumStage):
-        return Instructions([*_delta_amounts(env, stage, deltas, spool), *_amounts(env, stage, feeders, spool)], [])
-    ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
-    runner = env.runner_for(sum(feeder.update_rows for feeder in feeders))
-    assert stage.mappings is not None
-    assert before.mappings is not None
-    mappings = Dataset(env.storage, stage.mappings, before.mappings)
-    produced = runner.map(
-        produce, [ProduceTask(stage, fed, mappings, declared, spool, env.check) for declared in ranges]
-    )
-    return Instructions(flat([one.content for one in produced]), flat([one.mappings for one in produced]))
+        step = _NodeStep(env, stage, emptied, env.spool(amounts.height))
+        return replace(step.apply(Instructions([amounts], [])), reset=is_full)
+    step = _NodeStep(env, stage, before, env.spool(rows))
+    instructions = step.instructions(step.ports(states, is_full=is_full), deltas)
+    return replace(step.apply(instructions), reset=is_full)
 
 
 def _few_amounts(env: Environment, stage: Typed) -> pl.DataFrame | None:
@@ -124,56 +83,111 @@ def _few_amounts(env: Environment, stage: Typed) -> pl.DataFrame | None:
     """
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None
-    held = [env.contents[name] for name in stage.feeders if name in env.contents]
-    few = sum(declared.height for declared in held) <= env.settings.single_run_rows
-    return all_amounts(stage, held) if few and len(held) == len(stage.feeders) else None
+    contents = [env.contents[name] for name in stage.feeders if name in env.contents]
+    is_small = sum(content.height for content in contents) <= env.settings.single_run_rows
+    return all_amounts(stage, contents) if is_small and len(contents) == len(stage.feeders) else None
 
 
-def _amounts(env: Environment, stage: Typed, feeders: Sequence[Feeder], spool: Spool) -> list[Part]:
-    """Return the amounts that the updates of feeders add to the totals of a stage."""
-    rows = sum(feeder.update_rows for feeder in feeders)
-    if not rows:
-        return []
-    updates = [part for feeder in feeders for part in feeder.update if isinstance(part, pl.DataFrame)]
-    if (
-        spool.in_memory
-        and len(updates) == len(feeders)
-        and all(declared.sums and not declared.is_full for declared in feeders)
-    ):
-        return [updated_amounts(stage, feeders, updates)]
-    ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
-    tasks = [SumTask(stage, tuple(feeders), declared, spool) for declared in ranges]
-    return flat(env.runner_for(rows).map(changed_amounts, tasks))
+@dataclass(frozen=True)
+class _NodeStep:
+    """One node in one step: from its previous state to its new state."""
 
+    env: Environment
+    node: Typed
+    before: StageState
+    spool: Spool
+    """Destination of the node's instructions."""
 
-def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spool: Spool) -> list[Part]:
-    """Return the amounts that added and removed rows contribute to the totals of a stage."""
-    rows = sum(delta.row_count for delta in deltas)
-    tasks: list[DeltaTask] = []
-    taken: list[Delta] = []
-    for delta in deltas:
-        taken.append(delta)
-        if not spool.in_memory and sum(one.row_count for one in taken) >= env.settings.task_rows:
-            tasks.append(DeltaTask(stage, tuple(taken), spool))
-            taken = []
-    tasks += [DeltaTask(stage, tuple(taken), spool)] if taken else []
-    return flat(env.runner_for(rows).map(delta_amounts, tasks)) if tasks else []
+    def ports(self, states: StepStates, *, is_full: bool) -> tuple[tuple[Feeder, ...], ...]:
+        """Return the feeders of each port. Delta roots are left out, because they have no content."""
+        graph = states.graph
+        feeders = {
+            name: self._feeder(graph[name], states, is_full=is_full)
+            for name in self.node.feeders
+            if not isinstance(graph[name].node, DeltaRoot)
+        }
+        return tuple(tuple(feeders[name] for name in port if name in feeders) for port in ports(self.node.node))
 
+    def _feeder(self, feeder: Typed, states: StepStates, *, is_full: bool) -> Feeder:
+        """Return a feeder with the files of its update, or with the frames of an update that is in memory."""
+        content = (states.new if is_full else states.previous)[feeder.name].content
+        files = () if is_full else states.new[feeder.name].update
+        update: tuple[Part, ...] = files
+        replaced = None
+        if self.spool.in_memory and files:
+            # Tasks in other processes read the files, so that tasks stay small.
+            update = (self.env.updates[feeder.name],) if feeder.name in self.env.updates else files
+            replaced = self.env.replaced.get(feeder.name)
+        dataset = Dataset(self.env.storage, feeder.content, content)
+        return Feeder(feeder.name, feeder.rows, dataset, update, isinstance(feeder.node, SumStage), replaced, is_full)
 
-def _apply(env: Environment, node: Typed, before: StageState, produced: Instructions, spool: Spool) -> StageState:
-    """Return the node's state after applying instructions to its content and key-mappings."""
-    env.scratch.extend(part.path for part in (*produced.content, *produced.mappings) if isinstance(part, Run))
-    declared = node.node
-    suppress, preserve = (
-        (declared.suppress_unchanged, declared.preserve) if isinstance(declared, Stage) else (False, None)
-    )
-    dataset = Dataset(env.storage, node.content, before.content)
-    followed = not isinstance(declared, SumStage) or declared.is_followed
-    job = DatasetStep(env, spool, node.name, node.rows, dataset, suppress, preserve, before.counter, followed)
-    content = job.run(produced.content)
-    mappings = before.mappings
-    if node.mappings is not None and mappings is not None:
-        pairs = Dataset(env.storage, node.mappings, mappings)
-        mappings = DatasetStep(env, spool, node.name, None, pairs).run(produced.mappings).state
-    counter = before.counter + content.novel
-    return replace(before, content=content.state, mappings=mappings, update=content.update, counter=counter)
+    def instructions(self, fed: tuple[tuple[Feeder, ...], ...], deltas: Sequence[Delta]) -> Instructions:
+        """Return the instructions for the node's content and key-mappings.
+
+        Args:
+            fed: The feeders of each port.
+            deltas: Added and removed rows of the delta roots that feed the node.
+        """
+        env, stage = self.env, self.node
+        feeders = distinct_feeders(fed)
+        if isinstance(stage.node, SumStage):
+            return Instructions([*self._delta_amounts(deltas), *self._amounts(feeders)], [])
+        runner = env.runner_for(sum(feeder.update_rows for feeder in feeders))
+        assert stage.mappings is not None
+        assert self.before.mappings is not None
+        mappings = Dataset(env.storage, stage.mappings, self.before.mappings)
+        tasks = [
+            ProduceTask(stage, fed, mappings, key_range, self.spool, env.check) for key_range in self._ranges(feeders)
+        ]
+        produced = runner.map(produce, tasks)
+        return Instructions(flat([task.content for task in produced]), flat([task.mappings for task in produced]))
+
+    def _ranges(self, feeders: Sequence[Feeder]) -> list[KeyRange]:
+        return [EVERYTHING] if self.spool.in_memory else task_ranges(feeders, self.env.settings)
+
+    def _amounts(self, feeders: Sequence[Feeder]) -> list[Part]:
+        """Return the amounts that the updates of feeders add to the totals of a sum stage."""
+        rows = sum(feeder.update_rows for feeder in feeders)
+        if not rows:
+            return []
+        updates = [part for feeder in feeders for part in feeder.update if isinstance(part, pl.DataFrame)]
+        are_sums = all(feeder.sums and not feeder.is_full for feeder in feeders)
+        if self.spool.in_memory and len(updates) == len(feeders) and are_sums:
+            return [updated_amounts(self.node, feeders, updates)]
+        tasks = [SumTask(self.node, tuple(feeders), key_range, self.spool) for key_range in self._ranges(feeders)]
+        return flat(self.env.runner_for(rows).map(changed_amounts, tasks))
+
+    def _delta_amounts(self, deltas: Sequence[Delta]) -> list[Part]:
+        """Return the amounts that added and removed rows contribute to the totals of a sum stage."""
+        rows = sum(delta.row_count for delta in deltas)
+        tasks: list[DeltaTask] = []
+        task_deltas: list[Delta] = []
+        for delta in deltas:
+            task_deltas.append(delta)
+            task_rows = sum(task_delta.row_count for task_delta in task_deltas)
+            if not self.spool.in_memory and task_rows >= self.env.settings.task_rows:
+                tasks.append(DeltaTask(self.node, tuple(task_deltas), self.spool))
+                task_deltas = []
+        tasks += [DeltaTask(self.node, tuple(task_deltas), self.spool)] if task_deltas else []
+        return flat(self.env.runner_for(rows).map(delta_amounts, tasks)) if tasks else []
+
+    def apply(self, instructions: Instructions) -> StageState:
+        """Return the node's state after applying instructions to its content and key-mappings."""
+        env, node, before = self.env, self.node, self.before
+        parts = (*instructions.content, *instructions.mappings)
+        env.scratch.extend(part.path for part in parts if isinstance(part, Run))
+        declared = node.node
+        suppress, preserve = (
+            (declared.suppress_unchanged, declared.preserve) if isinstance(declared, Stage) else (False, None)
+        )
+        dataset = Dataset(env.storage, node.content, before.content)
+        is_followed = not isinstance(declared, SumStage) or declared.is_followed
+        content = DatasetStep(
+            env, self.spool, node.name, node.rows, dataset, suppress, preserve, before.counter, is_followed
+        ).run(instructions.content)
+        mappings = before.mappings
+        if node.mappings is not None and mappings is not None:
+            pairs = Dataset(env.storage, node.mappings, mappings)
+            mappings = DatasetStep(env, self.spool, node.name, None, pairs).run(instructions.mappings).state
+        counter = before.counter + content.novel
+        return replace(before, content=content.state, mappings=mappings, update=content.update, counter=counter)

@@ -1,7 +1,7 @@
-"""The total order of keys, applied to whole frames: sort, compare with a bound, find groups, look up.
+"""The total order of keys as operations on frames: sort, compare with a bound, find groups, look up.
 
-Null comes first, NaN equals itself and is greatest, −0.0 equals 0.0, texts compare by their UTF-8 bytes. A descending
-column reverses all of that. Order and equality are those of Polars.
+Null comes first. NaN equals itself and is the greatest. −0.0 equals 0.0. Texts compare by their UTF-8 bytes. A
+descending column reverses all of that. Order and equality are those of Polars.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import polars as pl
 
 @dataclass(frozen=True)
 class Order:
-    """An order by columns, the most significant first."""
+    """An order of rows by columns, the most significant column first."""
 
     columns: tuple[str, ...]
     descending: tuple[bool, ...]
 
     @classmethod
     def of(cls, columns: Sequence[str], descending: Sequence[str] = ()) -> Order:
-        """Return the order by these columns, ascending except for those named in `descending`."""
+        """Return the order by some columns, ascending except for those in `descending`."""
         return cls(tuple(columns), tuple(name in descending for name in columns))
 
     def first(self, count: int) -> Order:
-        """Return the order by the first columns only."""
+        """Return the order by the first `count` columns."""
         return Order(self.columns[:count], self.descending[:count])
 
     def __add__(self, other: Order) -> Order:
@@ -43,7 +43,12 @@ class Order:
         )
 
     def before(self, bound: pl.DataFrame, *, inclusive: bool = False) -> pl.Expr:
-        """Return an expression: whether a row comes before the key in a one-row frame, or equals it if `inclusive`."""
+        """Return an expression that is true for rows before a key, or equal to it if `inclusive`.
+
+        Args:
+            bound: The key, as a frame with one row.
+            inclusive: Whether rows with the key itself match.
+        """
         # The bound is a frame, not a tuple: Python has no timestamps with nanoseconds.
         result = pl.lit(inclusive)
         for column, descending in reversed(list(zip(self.columns, self.descending, strict=True))):
@@ -56,12 +61,13 @@ class Order:
         return result
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the least of some keys as a one-row frame."""
+        """Return the least of some keys as a frame with one row."""
         return self.sort(keys[:, list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
-        """Return an expression: whether a row of a sorted frame has another key than the row before it. True for the
-        first row.
+        """Return an expression that is true for rows of a sorted frame whose key differs from that of the row before.
+
+        It is true for the first row.
         """
         index = pl.int_range(pl.len()) == 0
         for column in self.columns:
@@ -78,7 +84,7 @@ class Order:
         return bool(self.sort(keys)["_row"].is_sorted())
 
     def semi(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows whose key is in `keys`, in their order."""
+        """Return the rows of `frame` whose key is in `keys`, in the order of `frame`."""
         return self._join(frame, keys[:, list(self.columns)], "semi")
 
     def positions(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
@@ -87,17 +93,23 @@ class Order:
         return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows whose key is not in `keys`, in their order."""
+        """Return the rows of `frame` whose key is not in `keys`, in the order of `frame`."""
         return self._join(frame, keys[:, list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of `frame`, in their order, joined with the other columns of the rows of `other` with the
-        same key.
+        """Return the rows of `frame` with the other columns of the rows of `other` that have the same key (a left
+        join).
         """
         return self._join(frame, other, "left")
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
-        """Count the sorted keys in each range, from a row of `first` to the same row of `last`, both inclusive."""
+        """Return how many sorted keys lie in each range.
+
+        Args:
+            keys: The keys, sorted.
+            first: The first key of each range, inclusive.
+            last: The last key of each range, inclusive.
+        """
         wanted, least, greatest = (self.numbers(frame[self.columns[0]]) for frame in (keys, first, last))
         if len(self.columns) == 1 and wanted is not None and least is not None and greatest is not None:
             return list(np.searchsorted(wanted, greatest, "right") - np.searchsorted(wanted, least))
@@ -111,7 +123,7 @@ class Order:
         return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
-        """Return the first column as integers; None unless it is ascending, stored as integers, and without nulls."""
+        """Return a column as integers in the order of its values; None for a descending one, nulls or other types."""
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None
         return (column if column.dtype.is_integer() else column.to_physical()).to_numpy()
@@ -126,8 +138,8 @@ class Order:
         return frame.with_columns(one).join(other.with_columns(one), on=[*on, "_one"], **options).drop("_one")
 
 
-def canonical(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Return the frame with one representation of each key: −0.0 becomes 0.0."""
+def normalize_zeros(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return the frame with 0.0 in place of −0.0 in the given columns, so that equal keys have equal bytes."""
     floats = [name for name in columns if frame.schema[name].is_float()]
     if not floats:
         return frame

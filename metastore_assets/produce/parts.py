@@ -1,45 +1,34 @@
-"""Buffers of sorted instructions between the tasks that produce them and those that apply them."""
+"""Parts: buffers of sorted instructions, from the tasks that produce them to those that apply them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
+from metastore_assets.produce.environment import Spool
 from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, run_bounds
-from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.streams import Stream, aligned
+from metastore_assets.produce.streams import Stream, align_streams
 from metastore_assets.store.objects import ObjectStore
 
 Part = pl.DataFrame | Run
-"""Sorted rows: a frame if they are few, else a temporary file."""
-
-
-@dataclass(frozen=True)
-class Spool:
-    """The destination of sorted rows."""
-
-    storage: ObjectStore
-    folder: str
-    settings: Settings
-    in_memory: bool
-    """Whether rows that need not be spilled are passed on in memory, rather than in a file."""
+"""Sorted rows: a frame if they are few, otherwise a temporary file."""
 
 
 _PART_SHARE = 8
-"""Row groups of instructions are smaller than those of runs by this factor."""
+"""The divisor of the row group size in temporary files: hundreds are merged at once."""
 _PART_ROWS = 12_500
-"""Minimum row group size of large buffers: instructions need no lookups, and small row groups are slow to merge."""
+"""Least number of rows in a row group of a large temporary file. Smaller row groups are slow to merge."""
 
 
 class Sink:
     """A context manager that collects sorted frames into one part.
 
-    The rows stay in memory while they are at most `Settings.buffer_rows`.
+    The rows stay in memory while they are at most `Settings.buffer_rows` and the spool allows it.
     """
 
     def __init__(self, spool: Spool, run_schema: RunSchema, row_group_rows: int | None = None) -> None:
@@ -56,7 +45,7 @@ class Sink:
         return self
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Append sorted rows."""
+        """Append rows. All frames together must be sorted."""
         if not frame.height:
             return
         self._frames.append(frame)
@@ -80,7 +69,7 @@ class Sink:
 
 
 class Sorter:
-    """A buffer that sorts rows into parts and spills when it is full."""
+    """A buffer that sorts rows into parts, and writes a part to a file whenever it is full."""
 
     def __init__(self, spool: Spool, run_schema: RunSchema) -> None:
         self._spool = spool
@@ -90,13 +79,13 @@ class Sorter:
         self._parts: list[Part] = []
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Add rows in any order. All rows of a unit must come in one call."""
+        """Add rows in any order. One call must have all rows of a unit."""
         if not frame.height:
             return
         self._waiting.append(frame[:, self._run_schema.file_schema.names])
         self._rows += frame.height
         if self._rows >= self._spool.settings.buffer_rows:
-            self._flush(self._spool if not self._spool.in_memory else _spilling(self._spool))
+            self._flush(replace(self._spool, in_memory=False))
 
     def parts(self) -> list[Part]:
         """Return all rows as sorted parts."""
@@ -114,17 +103,13 @@ class Sorter:
         self._waiting, self._rows = [], 0
 
 
-def _spilling(spool: Spool) -> Spool:
-    return Spool(spool.storage, spool.folder, spool.settings, in_memory=False)
-
-
 def part_rows(parts: Sequence[Part]) -> int:
-    """Return the number of rows."""
+    """Return the number of rows in some parts."""
     return sum(part.rows if isinstance(part, Run) else part.height for part in parts)
 
 
 def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
-    """Return a sample of keys, spread evenly over the rows of the parts."""
+    """Return a sample of the keys in some parts, spread evenly over their rows."""
     step = 1000
     samples = [
         run_bounds(storage, part) if isinstance(part, Run) else part.select(run_schema.group.columns).gather_every(step)
@@ -133,12 +118,12 @@ def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Par
     return pl.concat([run_schema.empty_keys, *samples])
 
 
-def joined(
+def merge_parts(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """Merge the rows of all parts within a key range, sorted. No unit is split between two frames."""
+    """Yield the rows of all parts in a key range, merged and sorted. No unit is split between two frames."""
     streams = [scan_part(storage, run_schema, part, key_range) for part in parts]
-    for frames in aligned(streams, run_schema.unit):
+    for frames in align_streams(streams, run_schema.unit):
         present = [frame for frame in frames if frame.height]
         if present:
             yield present[0] if len(present) == 1 else run_schema.order.sort(pl.concat(present))
@@ -151,7 +136,7 @@ def scan_part(
     key_range: KeyRange = EVERYTHING,
     columns: Sequence[str] | None = None,
 ) -> Stream:
-    """Return the rows of a part within a key range."""
+    """Return a stream of the rows of a part in a key range: all columns, or some."""
     if isinstance(part, Run):
         return read_run(storage, part, run_schema, key_range, columns)
     names = part.columns if columns is None else list(columns)
@@ -159,7 +144,7 @@ def scan_part(
 
 
 def find_in_part(storage: ObjectStore, run_schema: RunSchema, part: Part, keys: pl.DataFrame) -> Stream:
-    """Return the rows of a part whose key is one of some sorted keys."""
+    """Return a stream of the rows of a part whose key is one of some sorted keys."""
     if isinstance(part, Run):
         return find_in_run(storage, part, run_schema, keys, run_schema.file_schema.names)
     return Stream([run_schema.group.semi(part, keys)], part.clear())

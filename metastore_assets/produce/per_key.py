@@ -1,4 +1,4 @@
-"""Produce functions that are called key by key, adapted to the interface that is called batch by batch."""
+"""Adapters that let a Produce function be called key by key, although stages call it batch by batch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PIECE = 1024
 class Port(Sequence[Any]):
     """The values of one port for one key, feeder by feeder in declaration order.
 
-    A sequence that can be read repeatedly; `next` removes its first value. Values are converted to Python when they are
-    read, a piece at a time.
+    A sequence that can be read repeatedly; `next` removes its first value. Values become Python objects a piece at a
+    time, when they are read.
     """
 
     def __init__(self, values: pa.Table, start: int, stop: int) -> None:
@@ -102,7 +102,7 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
-        """Return the index of the first output that does not have the declared types, or 0."""
+        """Return the index of the first output without the declared types; 0 if there is none."""
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
                 _columns([target], self.rows.key)
@@ -113,7 +113,7 @@ class _PerKeyAdapter:
 
 
 class KeyFailure(Exception):
-    """Raised with the source key for which a Produce function failed."""
+    """Raised if a Produce function fails for a source key, which is the argument."""
 
     def __init__(self, key: Any) -> None:
         super().__init__(key)
@@ -121,17 +121,18 @@ class KeyFailure(Exception):
 
 
 def _plain_rows(table: pa.Table) -> list[Any]:
-    """Return a plain value per row of a one-column table, else a tuple per row. Raises ValueError as `_plain_values`
-    does.
+    """Return the rows of a table as Python values: a value per row of a one-column table, else a tuple.
+
+    Raises ValueError for dates and times that Python cannot represent.
     """
     columns = [_plain_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
-    """Convert a column to Python values.
+    """Return the values of a column as Python values.
 
-    Raises ValueError for dates and times beyond Python's range (microseconds, year 9999).
+    Raises ValueError for dates and times that Python cannot represent (nanoseconds, years beyond 9999).
     """
     plain = _plain_type(column.type)
     try:
@@ -144,7 +145,9 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Replace nanoseconds by microseconds at every depth; Arrow would convert nanoseconds to pandas values."""
+    """Return a type with microseconds in place of nanoseconds, at every depth. Arrow converts nanoseconds to pandas
+    values.
+    """
     if pa.types.is_time64(type_):
         return pa.time64("us")
     if pa.types.is_timestamp(type_) and type_.unit == "ns":

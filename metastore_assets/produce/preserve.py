@@ -1,4 +1,4 @@
-"""Call the Preserve hook of a stage, and number its new target keys."""
+"""The Preserve hook of a stage: it is called with previous rows of the same target keys, and numbers for new keys."""
 
 from __future__ import annotations
 
@@ -6,48 +6,57 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.errors import ProduceError
+from metastore_assets.produce.cogroup import ApplyTask
 from metastore_assets.produce.rows import Rows, frame_of, table_of
-from metastore_assets.produce.stages import Preserve
 
 _KNOWN = "_known"
 _NOVEL = "_novel"
 
 
 def novel_keys(rows: Rows, written: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the target keys of sorted written rows that had no rows in the last version, sorted."""
+    """Return the target keys of sorted written rows that have no previous rows, sorted."""
     return rows.order.distinct(rows.order.anti(written, previous))
 
 
-def apply_preserve(
-    hook: Preserve, stage: str, rows: Rows, written: pl.DataFrame, previous: pl.DataFrame, counter: int
-) -> tuple[pl.DataFrame, int]:
-    """Return the sorted written rows after the hook, and the number of new target keys.
+def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return the written rows after the hook, sorted, and the number of new target keys.
 
     Args:
-        previous: All rows of the target keys in the last version, including rows that are being replaced.
-        counter: The last assigned number; new target keys are numbered in key order after it.
+        task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.
+        written: The new rows, sorted.
+        previous: All rows of these target keys in the last version, including rows that are being replaced.
     """
+    assert task.rows is not None
+    rows = task.rows
     if not written.height:
         return written, 0
     group, names = rows.order, rows.schema.names
     novel = novel_keys(rows, written, previous).with_row_index(_NOVEL)
-    novel = novel.with_columns(pl.col(_NOVEL).cast(pl.Int64) + counter + 1)
-    # The first row of a new key serves as the previous row of its other rows.
+    novel = novel.with_columns(pl.col(_NOVEL).cast(pl.Int64) + task.counter + 1)
+    # The hook gets the first row of a new key as the previous row of the key's other rows.
     later = group.beside(written.select(group.columns), novel)[_NOVEL].is_not_null()
     later &= ~written.select(group.changes()).to_series()
     examples = previous.select(names).filter(group.changes())
-    result = _called(hook, stage, rows, written.filter(~later), examples, novel)
+    result = _call_hook(task, written.filter(~later), examples, novel)
     if later.any():
         firsts = group.semi(result, novel).select(names)
-        others = _called(hook, stage, rows, written.filter(later), firsts, novel.clear())
+        others = _call_hook(task, written.filter(later), firsts, novel.clear())
         result = group.sort(pl.concat([result, others]))
     return result, novel.height
 
 
-def _called(
-    hook: Preserve, stage: str, rows: Rows, written: pl.DataFrame, examples: pl.DataFrame, novel: pl.DataFrame
-) -> pl.DataFrame:
-    """Call the hook with one previous row for each target key that has one, and numbers for the others."""
+def _call_hook(task: ApplyTask, written: pl.DataFrame, examples: pl.DataFrame, novel: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows after one call of the hook.
+
+    Args:
+        task: The task, with the hook.
+        written: The new rows, sorted.
+        examples: One previous row for each target key that has one.
+        novel: The new target keys, with their numbers.
+    """
+    hook, stage, rows = task.preserve, task.stage, task.rows
+    assert hook is not None
+    assert rows is not None
     joined = written.select(rows.order.columns)
     for frame in (examples.with_columns(pl.lit(True).alias(_KNOWN)), novel):
         joined = rows.order.beside(joined, frame)

@@ -1,8 +1,8 @@
-"""The sum of the rows before a key in several runs of sums.
+"""An index for the sum of all rows before a key, over several runs of sums.
 
-It is the sum of whole row groups, plus the rows of row groups that contain the key. The first and last keys of all row
-groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so row groups are chosen by
-edge number.
+The sum consists of the sums of complete row groups, plus some rows of the row groups that contain the key. The first
+and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
+the number of the edge before a key selects the row groups.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ import polars as pl
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import RunSchema
-from metastore_assets.produce.runs import Run, footer_of, wrapped
+from metastore_assets.produce.runs import Run, footer_of, wrap_int64
 from metastore_assets.store.objects import ObjectStore
 
 _BLOCK_BYTES = 32 << 20
-"""Size of the cache of row groups."""
+"""Maximum size in bytes of the cached row groups."""
 
 
 class Blocks:
-    """A reader of row groups with a least-recently-used cache."""
+    """A reader of the row groups of runs, with a cache of those that were used last."""
 
     def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
         self.storage = storage
         self.run_schema = run_schema
-        self._kept: OrderedDict[tuple[str, int], pl.DataFrame] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, int], pl.DataFrame] = OrderedDict()
         self._bytes = 0
 
     def read(self, run: Run, number: int) -> pl.DataFrame:
         """Return the rows of one row group."""
         name = run.path, number
-        if name not in self._kept:
+        if name not in self._cached:
             with self.storage.open_parquet(run.path, footer_of(self.storage, run.path).metadata) as file:
-                self._kept[name] = frame_of(file.read_row_group(number, columns=self.run_schema.schema.names))
-            self._bytes += int(self._kept[name].estimated_size())
-            while self._bytes > _BLOCK_BYTES and len(self._kept) > 1:
-                _, previous = self._kept.popitem(last=False)
+                self._cached[name] = frame_of(file.read_row_group(number, columns=self.run_schema.schema.names))
+            self._bytes += int(self._cached[name].estimated_size())
+            while self._bytes > _BLOCK_BYTES and len(self._cached) > 1:
+                _, previous = self._cached.popitem(last=False)
                 self._bytes -= int(previous.estimated_size())
-        self._kept.move_to_end(name)
-        return self._kept[name]
+        self._cached.move_to_end(name)
+        return self._cached[name]
 
 
 class RankIndex:
@@ -70,27 +70,33 @@ class RankIndex:
         ended = np.zeros(self.edges.height + 1, np.int64)
         np.add.at(ended, self._last + 1, sums)
         self._cumulative: npt.NDArray[np.int64] = np.cumsum(ended)
-        """By number of edges: the sum of the row groups that end within so many edges."""
+        """By a number n of edges, the sum of the row groups that end within the first n edges."""
 
     def about(self, edges: slice) -> npt.NDArray[np.int64]:
-        """Return a lower estimate of the sum before each of some edges: the row groups that end before it."""
+        """Return an estimate of the sum before each of some edges: the sum of the row groups that end before it."""
         return self._cumulative[edges]
 
     def count_edges(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Count the edges before a one-row bound in an order, including an equal edge if `inclusive`."""
+        """Return the number of edges before a key.
+
+        Args:
+            bound: The key, as a frame with one row.
+            order: The order in which edges and key are compared.
+            inclusive: Whether an edge that equals the key counts.
+        """
         return int(self.edges.select(order.before(bound, inclusive=inclusive).sum()).item())
 
     def before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Return the sum of all rows before a bound (or equal to it if `inclusive`), modulo 2**64."""
+        """Return the sum of all rows before a key, or up to it if `inclusive`, modulo 2**64."""
         edge_count = self.count_edges(bound, order, inclusive=inclusive)
         return self._sum(edge_count, bound, order, inclusive)
 
     def before_edge(self, number: int) -> int:
-        """Return the sum of all rows before an edge, modulo 2**64."""
+        """Return the sum of all rows before a numbered edge, modulo 2**64."""
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return the row groups with rows between an edge and the next one; −1 means before the first edge."""
+        """Return the row groups with rows between a numbered edge and the next one; −1 means before the first edge."""
         return self._read((self._first <= number) & (self._last >= number))
 
     def _sum(self, edge_count: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:
@@ -99,7 +105,7 @@ class RankIndex:
         if frames:
             rows = pl.concat(frames, rechunk=False)
             total += int(rows.filter(order.before(bound, inclusive=inclusive))[self._amount].sum())
-        return wrapped(total)
+        return wrap_int64(total)
 
     def _read(self, chosen: npt.NDArray[np.bool_]) -> list[pl.DataFrame]:
         return [self._blocks.read(*self._groups[at]) for at in np.flatnonzero(chosen)]

@@ -1,7 +1,7 @@
-"""Ranks in a sum stage: the sum before a key, and the key at a rank.
+"""Ranks in a sum stage: the sum of the amounts before a key, and the key at a rank.
 
-Rows of runs are added up, so the sum before a key is the sum over all runs. In each run it consists of whole row
-groups, whose sums are in the file's footer, and one row group that must be read.
+The sum before a key is the sum over all runs. In each run it consists of complete row groups, whose sums are in the
+file's footer, and of one row group that must be read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.errors import GraphError
-from metastore_assets.produce.dataset import Dataset, summed
-from metastore_assets.produce.order import Order, canonical
+from metastore_assets.produce.dataset import Dataset, sum_rows
+from metastore_assets.produce.order import Order, normalize_zeros
 from metastore_assets.produce.rank_index import Blocks, RankIndex
 from metastore_assets.produce.rows import frame_of, table_of
-from metastore_assets.produce.runs import Run, wrapped
+from metastore_assets.produce.runs import Run, wrap_int64
 
 RANK = "rank"
 _INDICES = 16
@@ -34,7 +34,7 @@ class Ranks:
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:
-        """Raise GraphError if `amount` is not an integer total that is never negative."""
+        """Prepare ranks by an integer total that is never negative. Raises GraphError for another amount."""
         run_schema = dataset.run_schema
         if amount not in run_schema.counted or amount not in run_schema.unsigned:
             raise GraphError(
@@ -43,43 +43,51 @@ class Ranks:
             )
         self._dataset = dataset
         self._amount = amount
-        self._place = run_schema.counted.index(amount)
+        self._amount_index = run_schema.counted.index(amount)
         self._order = run_schema.group
         self._prefix = run_schema.group.first(len(run_schema.group.columns) - 1)
         self._blocks = Blocks(dataset.storage, run_schema)
         self._indices: OrderedDict[int, RankIndex] = OrderedDict()
 
     def total(self, prefix: pa.Table | None = None) -> int:
-        """Return the sum of the amounts of a prefix, given as a one-row table; without a prefix, of all keys."""
-        start, stop = self._bounds(self._one(prefix, self._prefix))
+        """Return the sum of the amounts of all keys with a prefix (a table with one row); by default of all keys."""
+        start, stop = self._bounds(self._one_row(prefix, self._prefix))
         return stop - start
 
     def rank(self, keys: pa.Table) -> list[int]:
-        """Return the rank of each row's key (all key columns) within its prefix. The key need not exist."""
+        """Return the rank of the key in each row of a table, within the key's prefix. The keys need not exist."""
         frame = self._frame(keys, self._order)
         rows = (frame[row] for row in range(frame.height))
         return [self._before(row, self._order) - self._bounds(row)[0] for row in rows]
 
     def count_between(self, low: pa.Table, high: pa.Table) -> int:
-        """Return the sum of the amounts from the key `low` to the key `high`, both inclusive one-row tables of one
-        prefix.
+        """Return the sum of the amounts of the keys from `low` to `high`, both inclusive.
+
+        Args:
+            low: The first key, as a table with one row.
+            high: The last key, with the same prefix.
         """
-        first, last = self._one(low, self._order), self._one(high, self._order)
+        first, last = self._one_row(low, self._order), self._one_row(high, self._order)
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))
 
     def at_rank(self, prefix: pa.Table | None, rank: int) -> pa.Table:
-        """Return the row at a rank of a prefix: its key, its totals, and `rank`, the first rank of the row.
+        """Return the row at a rank within a prefix: its key, its totals, and `rank`, the first rank of the row.
 
-        Raises IndexError unless 0 <= rank < total.
+        Args:
+            prefix: The prefix, as a table with one row; None if the key has one column.
+            rank: The rank, from 0.
+
+        Raises:
+            IndexError: The rank is negative, or not less than the total.
         """
-        start, stop = self._bounds(self._one(prefix, self._prefix))
+        start, stop = self._bounds(self._one_row(prefix, self._prefix))
         if not 0 <= rank < stop - start:
             raise IndexError(f"there is no rank {rank}: ranks go from 0 up to {stop - start}, and not with it")
         rows = self._row_at(start + rank).with_columns(pl.col(RANK) - start)
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, wanted: int) -> pl.DataFrame:
-        """Return the row at an absolute rank."""
+        """Return the row at a rank over all prefixes, with the first rank of the row."""
         shard = self._shard_of(wanted)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
         # The edges in the shard, preceded by the one where the shard starts.
@@ -90,10 +98,10 @@ class Ranks:
             else index.count_edges(shard_range.until, self._order, inclusive=True)
         )
         start = self._sum_of_shards(shard)
-        # Negative amounts of single runs can make the partial sums decrease.
+        # Single runs have negative amounts, so the partial sums may decrease.
         about = np.maximum.accumulate(index.about(slice(first, stop)))
         edge = _last_that(
-            lambda at: at < first or wrapped(start + index.before_edge(at)) <= wanted,
+            lambda at: at < first or wrap_int64(start + index.before_edge(at)) <= wanted,
             (first - 1, stop - 1),
             first - 1 + int(np.searchsorted(about, wanted - start, "right")),
         )
@@ -106,13 +114,13 @@ class Ranks:
             frames = [rows.filter(~self._order.before(after, inclusive=edge < first)) for rows in frames]
         if until is not None:
             frames = [rows.filter(self._order.before(until, inclusive=edge + 1 == stop)) for rows in frames]
-        frame = summed(frames, self._dataset.run_schema)
+        frame = sum_rows(frames, self._dataset.run_schema)
         ends = frame[self._amount].cum_sum() + so_far
         row = int((ends <= wanted).sum())  # The row exists, because the rank is below the total.
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, wanted: int) -> int:
-        """Return the number of the shard at an absolute rank."""
+        """Return the number of the shard that contains a rank over all prefixes."""
         splitters = self._dataset.state.splitters
         about = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_that(
@@ -126,22 +134,22 @@ class Ranks:
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 
     def _before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Return the sum over all keys before a bound in an order, including an equal key if `inclusive`."""
+        """Return the sum over all keys before a bound, or up to it if `inclusive`."""
         state = self._dataset.state
         if not order.columns:
-            return wrapped(sum(self._sum(run) for run in state.runs())) if inclusive else 0
+            return wrap_int64(sum(self._sum(run) for run in state.runs())) if inclusive else 0
         shard = int(state.splitters.select(order.before(bound, inclusive=inclusive).sum()).item())
-        return wrapped(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
+        return wrap_int64(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
 
     def _sum_of_shards(self, stop: int) -> int:
         """Return the sum of all rows in the shards before `stop`, without the runs of level 0."""
         return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
     def _sum(self, run: Run) -> int:
-        return run.sums[self._place] if run.rows else 0
+        return run.sums[self._amount_index] if run.rows else 0
 
     def _index(self, shard: int) -> RankIndex:
-        """Return the index of the runs that have keys of a shard."""
+        """Return the index over the runs that have keys of a shard. It is cached."""
         if shard not in self._indices:
             state = self._dataset.state
             runs = (*state.level0, *(state.shards[shard].runs if state.shards else ()))
@@ -151,7 +159,7 @@ class Ranks:
         self._indices.move_to_end(shard)
         return self._indices[shard]
 
-    def _one(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
+    def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
         if not order.columns:
             return pl.DataFrame()
         frame = self._frame(pa.table({}) if key is None else key, order)
@@ -164,14 +172,16 @@ class Ranks:
         if missing:
             raise ValueError(f"the key column {missing[0]!r} is missing; give {', '.join(order.columns)}")
         schema = pa.schema([self._dataset.run_schema.schema.field(name) for name in order.columns])
-        return canonical(frame_of(keys.select(schema.names).cast(schema)), schema.names)
+        return normalize_zeros(frame_of(keys.select(schema.names).cast(schema)), schema.names)
 
 
 def _last_that(holds: Callable[[int], bool], ends: tuple[int, int], guess: int) -> int:
-    """Return the last number within `ends` (both inclusive) for which a condition holds.
+    """Return the last number for which a condition holds.
 
-    The condition must hold for the first number, and must not hold again after it failed once. A close guess saves
-    evaluations.
+    Args:
+        holds: The condition. It holds for the first number, and does not hold again after it failed once.
+        ends: The first and the last number, both inclusive.
+        guess: A number near the result; a close one saves evaluations.
     """
     low, high = ends
     step = 1

@@ -15,23 +15,23 @@ from metastore_assets.errors import GraphError
 from metastore_assets.produce.order import Order
 
 SOURCE = "_source"
-"""Column with the number of the source key within a batch. In content, `_source_<name>` is a source key column."""
+"""Column with the number of a source key in its batch. In content, `_source_<name>` is a source key column."""
 CHANGE = "_change"
 """Column of an update: `add`, `update` or `delete`."""
 
 
 FEW_VALUES = {b"metastore.values": b"few"}
-"""Field metadata of a key column with few distinct values under any prefix; the column is stored with a dictionary."""
+"""Field metadata of a key column with few distinct values, which is stored with a dictionary."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Arrow schemas of keys and values. Column names are distinct and do not begin with `_`."""
+    """The types of rows: Arrow schemas of keys and values. Column names are distinct and do not begin with `_`."""
 
     key: pa.Schema
     value: pa.Schema
     descending: tuple[str, ...] = ()
-    """Key columns sorted in descending order, nulls last."""
+    """Key columns with descending order, in which nulls come last."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -44,7 +44,11 @@ class Rows:
         return Order.of(self.key.names, self.descending)
 
     def check(self, name: str) -> None:
-        """Raise GraphError when columns clash, or are of a type that cannot be a key or a value."""
+        """Raise GraphError if column names clash, or if a type cannot be that of a key or a value.
+
+        Args:
+            name: Name of the node, for the message.
+        """
         names = self.schema.names
         if not self.key.names or not self.value.names:
             raise GraphError(f"{name!r} needs at least one key column and one value column")
@@ -74,7 +78,7 @@ class Rows:
 
 
 def source_columns(names: list[str]) -> list[str]:
-    """Return the names of source key columns where they stand beside target key and value columns."""
+    """Return the names that source key columns have in the content of a stage."""
     return [f"{SOURCE}_{name}" for name in names]
 
 

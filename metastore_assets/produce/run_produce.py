@@ -1,7 +1,7 @@
-"""Call a stage's Produce function on changed source keys, and turn its output into instructions.
+"""Calling a stage's Produce function on changed source keys, and turning its output into instructions.
 
-The function is called for every source key in any feeder's update, with all current values of the key. Its output
-replaces the rows that this source key contributed before, per target key.
+The function is called for every source key in an update of a feeder, with all current values of the key. Its output
+replaces the rows that the source key contributed before.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from metastore_assets.errors import ProduceError
 from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.environment import Spool
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys, distinct_feeders
-from metastore_assets.produce.order import canonical
-from metastore_assets.produce.parts import Part, Sorter, Spool
+from metastore_assets.produce.order import normalize_zeros
+from metastore_assets.produce.parts import Part, Sorter
 from metastore_assets.produce.per_key import KeyFailure, batches_of
 from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of, with_nulls
 from metastore_assets.produce.run_schema import TOMBSTONE
@@ -30,7 +31,7 @@ _PORT = "_feeder"
 
 @dataclass(frozen=True)
 class ProduceTask:
-    """A task that produces from one range of source keys of one stage."""
+    """A task that calls the Produce function of a stage for one range of source keys."""
 
     stage: Typed
     ports: tuple[tuple[Feeder, ...], ...]
@@ -43,8 +44,8 @@ class ProduceTask:
 
 @dataclass(frozen=True)
 class Instructions:
-    """Sorted parts: for content, per (target key, source key), its rows or a tombstone; for mappings, per source key,
-    its set of target keys.
+    """Sorted instructions for a stage. Content gets, for a target key and a source key, the new rows or a tombstone.
+    Key-mappings get, for a source key, its new set of target keys.
     """
 
     content: list[Part]
@@ -52,7 +53,7 @@ class Instructions:
 
 
 def produce(task: ProduceTask) -> Instructions:
-    """Run a stage on the changed source keys of a range."""
+    """Call the Produce function on the changed source keys of a range. Return the instructions that follow."""
     assert isinstance(task.stage.node, Stage)
     assert task.stage.mappings is not None
     content = Sorter(task.spool, task.stage.content)
@@ -73,7 +74,7 @@ def produce(task: ProduceTask) -> Instructions:
 
 
 def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
-    """Return `_source` and the value columns of one port, sorted by `_source`, feeder after feeder."""
+    """Return `_source` and the value columns of one port, sorted by `_source`, then by feeder."""
     rows = port[0].rows
     numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
     frames = [feeder.values(keys).with_columns(pl.lit(number).alias(_PORT)) for number, feeder in enumerate(port)]
@@ -82,50 +83,55 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return source key, target key and value columns of all output, in emission order per source key."""
+    """Return all output of the Produce function: source key, target key and values, per source key in the order of
+    emission.
+    """
     used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
-    # A key without values on every port has no output; Produce is not called.
+    # Produce is not called for a source key without a value on any port, because such a key has no output.
     present = keys[used]
     renumbered = [
         port.with_columns(used.search_sorted(port[SOURCE]).cast(pl.Int64).alias(SOURCE)) if port.height else port
         for port in ports
     ]
-    outputs = _called(task, function, present, renumbered)
+    outputs = _call_checked(task, function, present, renumbered)
     sources = present.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
     sources = sources.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
-    outputs = canonical(outputs, task.stage.rows.key.names)
+    outputs = normalize_zeros(outputs, task.stage.rows.key.names)
     return outputs.join(sources, on=SOURCE, how="left", maintain_order="left").drop(SOURCE)
 
 
-def _called(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    if not keys.height:
-        return _empty_outputs(task)
-    outputs = _call(task, function, keys, ports, 0, keys.height)
-    if task.check:
-        # Call it on two halves, which also detects a dependence on other keys of the batch.
+def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
+    outputs = _call(task, function, keys, ports)
+    if task.check and keys.height:
+        # Call Produce on two halves, which also detects that the output depends on other keys of the batch.
         middle = keys.height // 2
-        halves = [_call(task, function, keys, ports, *half) for half in ((0, middle), (middle, keys.height))]
+        halves = [
+            _call(task, function, keys[start:stop], _select_sources(ports, start, stop))
+            for start, stop in ((0, middle), (middle, keys.height))
+        ]
         again = pl.concat([halves[0], halves[1].with_columns(pl.col(SOURCE) + middle)])
         _compare(task, keys, outputs.sort(SOURCE, maintain_order=True), again.sort(SOURCE, maintain_order=True))
     return outputs
 
 
-def _call(
-    task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame], start: int, stop: int
-) -> pl.DataFrame:
-    """Call the function on the source keys from `start` to `stop` (exclusive)."""
-    if start == stop:
-        return _empty_outputs(task)
-    batch_ports = [
+def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl.DataFrame]:
+    """Return the values of the source keys from `start` to `stop` (exclusive), numbered from 0."""
+    return [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
     ]
+
+
+def _call(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the output of a Produce function for source keys and their values."""
+    if not keys.height:
+        return _empty_outputs(task)
     batch = Batch(
-        table_of(keys[start:stop], task.stage.source),
-        tuple(table_of(port, _port_schema(feeders)) for port, feeders in zip(batch_ports, task.ports, strict=True)),
+        table_of(keys, task.stage.source),
+        tuple(table_of(port, _port_schema(feeders)) for port, feeders in zip(ports, task.ports, strict=True)),
     )
     name = task.stage.name
     try:
-        return _typed(task, function(batch), stop - start)
+        return _typed(task, function(batch), keys.height)
     except KeyFailure as failure:
         cause = failure.__cause__
         raise ProduceError(
@@ -136,7 +142,7 @@ def _call(
     except ProduceError:
         raise
     except Exception as error:
-        first, last = (key_text(keys[row]) for row in (start, stop - 1))
+        first, last = (key_text(keys[row]) for row in (0, keys.height - 1))
         raise ProduceError(
             f"stage {name!r}: Produce raised {type(error).__name__} in the batch of source keys {first} to {last}: "
             f"{error}",

@@ -12,15 +12,15 @@ from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import FEW_VALUES, Rows, empty_frame, source_columns
 
 TOMBSTONE = "_gone"
-"""Column of a run that marks a tombstone: the unit has no rows any more. Its value columns are null."""
+"""Column of a run that is true for a tombstone, a row that removes all rows of its unit. Its value columns are null."""
 
 
 @dataclass(frozen=True)
 class RunSchema:
-    """How the rows of a dataset are stored in sorted runs.
+    """The columns of a dataset's runs, and how newer rows change older ones.
 
-    The newest run that contains a unit provides all rows of that unit. If there are `amounts`, each run has one row per
-    unit instead, and the amounts of all runs are added up.
+    A unit is a group of rows that are replaced together. The newest run with rows of a unit provides all of its rows.
+    With `amounts`, each run has one row per unit instead, and the amounts of all runs are added up.
     """
 
     schema: pa.Schema
@@ -28,9 +28,9 @@ class RunSchema:
     order: Order
     """Order of the rows in files. Equal rows stay in the order in which they were produced."""
     group_columns: int
-    """Number of columns of the order that form the lookup key. A group is never split."""
+    """Number of leading columns of the order that form the key of lookups. No frame or file ends within a key."""
     unit_columns: int
-    """Number of columns of the order that form a unit."""
+    """Number of leading columns of the order that form a unit."""
     amounts: tuple[str, ...] = ()
     unsigned: tuple[str, ...] = ()
     """Amounts whose totals are never negative."""
@@ -49,7 +49,7 @@ class RunSchema:
 
     @cached_property
     def file_schema(self) -> pa.Schema:
-        """The columns of the files."""
+        """The columns of the files: those of the dataset, and the tombstone column if newer rows replace older ones."""
         return self.schema.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
 
     @property
@@ -59,15 +59,15 @@ class RunSchema:
 
     @cached_property
     def counted(self) -> tuple[str, ...]:
-        """The int64 amounts: their sums over whole row groups are stored in the file's footer."""
+        """The int64 amounts, whose sums per row group are stored in the file's footer."""
         return tuple(name for name in self.amounts if self.schema.field(name).type == pa.int64())
 
     @cached_property
     def encodings(self) -> dict[str, str]:
-        """Parquet encodings of key columns that are small and fast because rows are sorted by these columns.
+        """Parquet encodings of key columns that suit sorted rows: small, and fast to read.
 
         Adjacent rows rarely share a value of the last column with many values, so it needs no dictionary. Adjacent
-        texts share prefixes, and adjacent floats their first bytes.
+        texts share prefixes, and adjacent floats share their first bytes.
         """
         types = {name: self.schema.field(name).type for name in self.order.columns}
         encodings = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
@@ -80,22 +80,22 @@ class RunSchema:
 
     @cached_property
     def empty(self) -> pl.DataFrame:
-        """A file's columns without rows."""
+        """A frame with the columns of a file and no rows."""
         return empty_frame(self.file_schema)
 
     @cached_property
     def empty_keys(self) -> pl.DataFrame:
-        """The key columns without rows."""
+        """A frame with the key columns and no rows."""
         return self.empty[:, list(self.group.columns)]
 
 
 def root_schema(rows: Rows) -> RunSchema:
-    """Return the schema of a root's content. Its key is both source and target key."""
+    """Return the schema of a root's content, which is sorted by its key."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key))
 
 
 def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of a stage's content (target key, source key, value), sorted by the two keys."""
+    """Return the schema of a stage's content: target key, source key and value, sorted by the two keys."""
     fields = source_fields(source)
     order = rows.order + Order.of([field.name for field in fields])
     schema = pa.schema([*rows.key, *fields, *rows.value])
@@ -103,25 +103,25 @@ def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
 
 
 def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of key-mappings (source key, target key). A unit is all target keys of a source key."""
+    """Return the schema of key-mappings: source key and target key. A unit is all target keys of a source key."""
     fields = source_fields(source)
     order = Order.of([field.name for field in fields]) + rows.order
     return RunSchema(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
 
 
 def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
-    """Return the schema of totals by key. The `unsigned` totals are never negative."""
+    """Return the schema of totals by key. Those named in `unsigned` are never negative."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:
-    """Return the source key fields under their names beside target keys."""
+    """Return the source key fields, with the names that they have in the content of a stage."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    """Return whether Parquet stores a type as byte arrays."""
+    """Return True if Parquet stores a type as byte arrays."""
     types = pa.types
     return any(
         matches(type_) for matches in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
@@ -129,7 +129,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _is_integral(type_: pa.DataType) -> bool:
-    """Return whether Parquet stores a type as integers."""
+    """Return True if Parquet stores a type as integers."""
     return (
         pa.types.is_integer(type_) or pa.types.is_date(type_) or pa.types.is_time(type_) or pa.types.is_timestamp(type_)
     )

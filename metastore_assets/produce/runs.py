@@ -1,4 +1,4 @@
-"""Runs: sorted, immutable Parquet files with an index of their row groups' keys, which allows partial reads."""
+"""Runs: sorted, immutable Parquet files with an index of the keys of their row groups, which allows partial reads."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 
 _KEYS = "metastore.keys"
-"""File metadata: the first keys of the row groups, followed by the last keys."""
+"""File metadata: the first key of each row group, followed by the last key of each."""
 _SUMS = "metastore.sums"
 """File metadata: per row group, the sum of each int64 amount, modulo 2**64."""
 _READ_ROWS = 50_000
-"""Small row groups are read together up to this number of rows."""
+"""Number of rows up to which small row groups are read at once."""
 _FOOTERS = 256
 """Size of the process-wide cache of footers, which take up to about 50 kB each."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One file of a dataset, as a manifest names it."""
+    """One file of a dataset, as a flow manifest records it."""
 
     path: str
     level: int
-    """0 for a run that a step wrote; a merged run is one level above the highest of its inputs."""
+    """0 for a run that a step wrote. A merged run has a level above all of its inputs."""
     rows: int
     tombstones: int
     """Number of tombstone rows."""
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys after `after` and up to `until` (inclusive). Bounds are one-row frames; None means no bound."""
+    """The keys after `after` and up to `until` (inclusive). Bounds are frames with one row; None means no bound."""
 
     after: pl.DataFrame | None = None
     until: pl.DataFrame | None = None
@@ -126,12 +126,12 @@ class RunWriter:
             self._flush()
 
     def end_group(self) -> None:
-        """Start a new row group with the next row."""
+        """End the row group, so that the next row starts another one."""
         self._flush()
 
     def run(self, level: int) -> Run:
-        """Return the manifest entry of the file, after it was closed."""
-        sums = tuple(wrapped(sum(one)) for one in zip(*self._sums, strict=True))
+        """Return the written file as a run. Call it after the block."""
+        sums = tuple(wrap_int64(sum(group_sums)) for group_sums in zip(*self._sums, strict=True))
         return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))
 
     def _flush(self) -> None:
@@ -155,7 +155,7 @@ def read_run(
     key_range: KeyRange = EVERYTHING,
     columns: Iterable[str] | None = None,
 ) -> Stream:
-    """Return the rows of a run within a key range, row group by row group."""
+    """Return a stream of the rows of a run in a key range, by row groups."""
     names = run_schema.file_schema.names if columns is None else list(columns)
     return Stream(_read(storage, run, run_schema, key_range, names), run_schema.empty[:, names])
 
@@ -163,53 +163,55 @@ def read_run(
 def _read(
     storage: ObjectStore, run: Run, run_schema: RunSchema, key_range: KeyRange, names: list[str]
 ) -> Iterator[pl.DataFrame]:
-    wanted, metadata = None, None
+    groups, metadata = None, None
     if not key_range.is_everything:
         footer = footer_of(storage, run.path)
-        wanted, metadata = _row_groups(footer, run_schema, key_range), footer.metadata
-        if not wanted:
+        groups, metadata = _row_groups(footer, run_schema, key_range), footer.metadata
+        if not groups:
             return
     # A full read needs no index, so the file is opened only once.
     with storage.open_parquet(run.path, metadata) as file:
-        wanted = [(number, True) for number in range(file.num_row_groups)] if wanted is None else wanted
-        for some in _portions(wanted, file.metadata):
-            numbers = [number for number, _ in some]
-            frame = completed(frame_of(file.read_row_groups(numbers, columns=stored_columns(run, names))), names)
-            yield frame if all(inside for _, inside in some) else key_range.filter(frame, run_schema.group)
+        groups = [(number, True) for number in range(file.num_row_groups)] if groups is None else groups
+        for portion in _portions(groups, file.metadata):
+            numbers = [number for number, _ in portion]
+            frame = add_tombstone_column(
+                frame_of(file.read_row_groups(numbers, columns=stored_columns(run, names))), names
+            )
+            yield frame if all(inside for _, inside in portion) else key_range.filter(frame, run_schema.group)
 
 
-def _portions(wanted: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Yield the row groups to read at once: one first, for readers of the first rows, then increasingly many."""
+def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
+    """Yield the row groups to read at once: first one, for readers of few rows, then more and more."""
     start, size = 0, 1
-    while start < len(wanted):
+    while start < len(groups):
         stop = start + 1
-        rows = metadata.row_group(wanted[start][0]).num_rows
-        while stop < min(len(wanted), start + size) and rows < _READ_ROWS:
-            rows += metadata.row_group(wanted[stop][0]).num_rows
+        rows = metadata.row_group(groups[start][0]).num_rows
+        while stop < min(len(groups), start + size) and rows < _READ_ROWS:
+            rows += metadata.row_group(groups[stop][0]).num_rows
             stop += 1
-        yield wanted[start:stop]
+        yield groups[start:stop]
         size = size if not start else 2 * size
         start = stop
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
-    """Return the columns to read: a run without tombstones needs no tombstone column."""
+    """Return the columns to read from a run. A run without tombstones has no need for the tombstone column."""
     return names if run.tombstones else [name for name in names if name != TOMBSTONE]
 
 
-def completed(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Add the tombstone column if it was not read."""
+def add_tombstone_column(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """Return the frame with the tombstone column, which is false for all rows if it was not read."""
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
 
 
 def run_bounds(storage: ObjectStore, run: Run) -> pl.DataFrame:
-    """Return the first and last keys of all row groups of a run, in no particular order."""
+    """Return the first and last keys of all row groups of a run, as a sample of its keys."""
     return footer_of(storage, run.path).ends
 
 
 @dataclass(frozen=True)
 class Footer:
-    """The metadata of a run's file."""
+    """The footer of a run's file, with its index of keys and sums."""
 
     metadata: pq.FileMetaData
 
@@ -240,7 +242,7 @@ class Footer:
 
 @lru_cache(maxsize=_FOOTERS)
 def footer_of(storage: ObjectStore, path: str) -> Footer:
-    """Return the footer of a run's file. It is cached, because files are immutable."""
+    """Return the footer of a run's file, cached because files are immutable."""
     with storage.open_parquet(path) as file:
         metadata = file.metadata
     if not {_KEYS.encode(), _SUMS.encode()} <= (metadata.metadata or {}).keys():
@@ -248,13 +250,15 @@ def footer_of(storage: ObjectStore, path: str) -> Footer:
     return Footer(metadata)
 
 
-def wrapped(number: int) -> int:
+def wrap_int64(number: int) -> int:
     """Return the signed 64-bit integer that equals a number modulo 2**64."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> list[tuple[int, bool]]:
-    """Return the row groups that may overlap a range, and whether all of their rows lie inside it."""
+    """Return the numbers of the row groups that may overlap a range, each with whether all of its rows lie in the
+    range.
+    """
     group = run_schema.group
     ends = footer.ends
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
@@ -262,8 +266,8 @@ def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> l
         ends, None if key_range.after is None else group.before(key_range.after, inclusive=not key_range.closed)
     )
     count = footer.metadata.num_row_groups
-    wanted = [number for number in range(count) if not late[number] and not early[count + number]]
-    return [(number, not early[number] and not late[count + number]) for number in wanted]
+    groups = [number for number in range(count) if not late[number] and not early[count + number]]
+    return [(number, not early[number] and not late[count + number]) for number in groups]
 
 
 def _flags(frame: pl.DataFrame, condition: pl.Expr | None) -> list[bool]:
@@ -278,7 +282,8 @@ def keys_text(keys: pl.DataFrame) -> str:
 
 
 def keys_of(text: str) -> pl.DataFrame:
-    """Decode `keys_text`. Raises ValueError for corrupt text. Arrow reads it, because Polars may panic on corrupt
-    input.
+    """Decode the keys in a text of `keys_text`. Raises ValueError for corrupt text.
+
+    Arrow decodes it, because Polars may panic on corrupt input.
     """
     return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())

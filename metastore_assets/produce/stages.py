@@ -1,4 +1,4 @@
-"""The declaration of a dataflow graph: roots, stages with a Produce function, and sum stages."""
+"""The declarations of a dataflow graph: roots, stages with a Produce function, and sum stages."""
 
 from __future__ import annotations
 
@@ -33,21 +33,23 @@ class Batch:
 
 
 PerBatch = Callable[[Batch], pa.Table]
-"""A function from a batch to a table with the columns `_source`, target key and value. Rows of one source keep their
-order."""
+"""A function from a batch to a table with the columns `_source`, target key and value. The rows of one source key stay
+in their order."""
 
 
 class Preserve(Protocol):
-    """A hook that carries values over from previous rows of the same target key, such as a surrogate key."""
+    """A hook that takes values over from previous rows of the same target key, such as a surrogate key."""
 
     def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
-        """Return the rows of target key and value columns with the preserved columns filled in.
+        """Return the new rows with the preserved columns filled in.
 
         Args:
-            rows: New rows: target key and value columns.
-            previous: A table aligned with `rows`. Where `has_previous` is true, it holds another row of the same target
-                key. That is a row of the last version, even if that row is being deleted. For the second and later rows
-                of a new target key it is the first row, as this hook returned it.
+            rows: The new rows: target key and value columns.
+            previous: A table aligned with `rows`. Where `has_previous` is true, it has another row of the same target
+                key: a
+                row of the last version, even if it is being deleted. For the later rows of a new target key it is the
+                    key's
+                first row, as this hook returned it.
             has_previous: Boolean array: whether `previous` has a row.
             novel: Int64 array: an unused number for the first row of each new target key.
         """
@@ -55,15 +57,15 @@ class Preserve(Protocol):
 
 @dataclass(frozen=True)
 class SurrogateKey:
-    """A hook that fills an integer column: an existing target key retains its id, a new one gets the next unused id.
+    """A Preserve hook for an integer column: an existing target key retains its id, a new one gets the next unused id.
 
-    It replaces whatever the Produce function emits for the column.
+    The hook replaces what the Produce function returns for the column.
     """
 
     column: str
 
     def check(self, stage: str, rows: Rows) -> None:
-        """Raise GraphError when the stage has no column that can hold the ids."""
+        """Raise GraphError if the stage has no value column that can hold the ids."""
         name = self.column
         if name in rows.key.names:
             raise GraphError(
@@ -111,13 +113,13 @@ class Delta:
     """Added or removed rows of a `DeltaRoot`, in any order. A key may have several rows."""
 
     rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
-    """Key and value columns, or a function that returns them. Each stage that the root feeds calls the function in its
-    tasks. The function must return the same rows every time, and must be picklable if the runner uses other
-    processes."""
+    """Key and value columns, or a function that returns batches of them. Each stage that the root feeds calls the
+    function, in its tasks. The function must return the same rows every time. It must be picklable if the runner uses
+    other processes."""
     removed: bool = False
     """Whether the rows are removed."""
     count: int | None = None
-    """Approximate number of rows that the function returns; it decides how work is divided. Not needed for a table."""
+    """Approximate number of rows that the function returns, by which work is divided. Not needed for a table."""
 
     def __post_init__(self) -> None:
         if self.count is None and not isinstance(self.rows, pa.Table):
@@ -129,7 +131,7 @@ class Delta:
         return self.rows.num_rows if isinstance(self.rows, pa.Table) else self.count or 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:
-        """Iterate over the rows in batches."""
+        """Return the rows in batches."""
         return self.rows.to_batches() if isinstance(self.rows, pa.Table) else self.rows()
 
 
@@ -142,17 +144,18 @@ class Stage:
 
     name: str
     ports: tuple[tuple[str, ...], ...]
-    """Per port the names of its feeders. Feeders of one port have the same key and value types; all ports have the same
-    keys."""
+    """The names of the feeders of each port. Feeders of one port have the same key and value types. All ports have the
+    same keys."""
     rows: Rows
     """Types of target keys and values."""
     produce: PerKey | None = None
     produce_batch: PerBatch | None = None
     suppress_unchanged: bool = False
-    """Leave target keys whose values did not change out of the update."""
+    """Whether target keys whose values did not change are left out of the update."""
     preserve: Preserve | None = None
     revision: str = "1"
-    """Change it whenever the functions change, `preserve` included. The stage must then be rebuilt."""
+    """A version of the functions, `preserve` included. Change it whenever they change; the stage must then be rebuilt.
+    """
 
     def __post_init__(self) -> None:
         if (self.produce is None) == (self.produce_batch is None):
@@ -165,10 +168,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class SumStage:
-    """A stage that adds up amounts by key. Keys whose totals are all zero are removed.
+    """A stage that adds up amounts by key. A key whose totals are all zero is removed.
 
     `key` and `amounts` name key or value columns of the feeders. Integer totals are int64, decimal totals are
-    decimal128(38, scale). `count` names an additional total, the number of rows; with it, a key exists as long as it
+    decimal128(38, scale). `count` names an additional total, the number of rows. With it, a key exists as long as it
     has rows.
     """
 
@@ -185,7 +188,8 @@ class SumStage:
     """Whether totals may be negative, as balances are. Otherwise a negative total is a corruption; a negative count
     always is."""
     is_followed: bool = True
-    """Whether updates are stored, for stages that this one feeds and for other readers. It may change at any time."""
+    """Whether updates are stored, for stages that this one feeds and for other readers. It may change without a
+    rebuild."""
 
     @property
     def unsigned(self) -> tuple[str, ...]:
@@ -198,7 +202,7 @@ class SumStage:
             raise GraphError(f"stage {self.name!r} needs a feeder, a key column, and something to add up or count")
 
     def target(self, feeder: Rows) -> Rows:
-        """Return the keys and totals of the stage for the given rows of its feeders. Raises GraphError."""
+        """Return the types of the stage's keys and totals, given those of its feeders. Raises GraphError."""
         fields = {field.name: field for field in feeder.schema}
         named = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
         missing = [name for name in named if name not in fields]

@@ -1,7 +1,7 @@
-"""The state of a dataflow at one moment: the files of all stages and a few numbers, as an immutable value.
+"""The state of a dataflow: the files of all nodes and a few numbers, as an immutable value.
 
-A state does not depend on its publisher. It is a JSON object that the publisher can store in any document. A file
-exists only once a published document references it.
+A state is a JSON object that its publisher can store in any document. A file exists only once a published document
+references it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _TUPLES = ("sums", "changes")
 
 @dataclass(frozen=True)
 class StageState:
-    """The state of one node."""
+    """The state of one node of a dataflow."""
 
     fingerprint: str
     form: str
-    """Digest of the layout of its files."""
+    """Digest of the columns, types and order of its files."""
     content: DatasetState
     mappings: DatasetState | None
     update: tuple[Run, ...]
     """Files of the update that led to the state, in key order; empty if nothing changed."""
     reset: bool = False
-    """Whether the stage was rebuilt. Its update adds all rows, and a reader of updates must start over."""
+    """Whether the stage was rebuilt. Its update then adds all rows, and readers of updates must start over."""
     counter: int = 0
     """The last number that was assigned to a new target key."""
     loaded: bool = False
-    """Whether the content was loaded. The update adds all of it and has no files."""
+    """Whether the content was loaded. The update then adds all content, and has no files."""
 
     def paths(self) -> Iterator[str]:
-        """Iterate over the paths of all files."""
+        """Yield the paths of all files of the node."""
         states = [self.content, *([self.mappings] if self.mappings else [])]
         yield from (run.path for state in states for run in state.runs())
         yield from (run.path for run in self.update)
@@ -49,22 +49,20 @@ class FlowState:
 
     stages: Mapping[str, StageState] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
-    """The last version of its source that a root has applied, if the source has versions."""
+    """By root, the last version of its source that was applied, if the source has versions."""
 
     def paths(self) -> set[str]:
         """Return the paths of all files, relative to the dataflow's storage."""
         return {path for stage in self.stages.values() for path in stage.paths()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as a JSON object: about 200 bytes per file and 1 kB per stage. Equal states give equal
-        objects.
-        """
+        """Return the state as a JSON object: 200 bytes per file and 1 kB per node. Equal states give equal objects."""
         stages = {name: _stage_json(stage) for name, stage in self.stages.items()}
         return {"format": FORMAT, "sources": dict(self.sources), "stages": stages}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FlowState:
-        """Decode `to_json`. Raises CorruptionError, or StoreError if another release wrote it."""
+        """Return the state in the JSON object of `to_json`. Raises CorruptionError; StoreError for another format."""
         try:
             if fields["format"] > FORMAT:
                 raise StoreError(
@@ -74,7 +72,7 @@ class FlowState:
             if fields["format"] < FORMAT:
                 raise StoreError(
                     f"the state of a dataflow was written by an older release, in format {fields['format']}; this one "
-                    f"reads {FORMAT}: begin anew in another folder"
+                    f"reads {FORMAT}: start with an empty folder"
                 )
             return cls({name: _stage(stage) for name, stage in fields["stages"].items()}, dict(fields["sources"]))
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:

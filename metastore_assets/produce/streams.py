@@ -1,4 +1,4 @@
-"""Sorted streams of frames, aligned on common key boundaries so that several can be read together."""
+"""Sorted streams of frames, and how several are read together, key by key."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from metastore_assets.produce.order import Order
 
 @dataclass(frozen=True)
 class Stream:
-    """Consecutive sorted frames, to be read once."""
+    """Consecutive sorted frames, which can be read once."""
 
     frames: Iterable[pl.DataFrame]
     empty: pl.DataFrame
     """A frame with the same columns and no rows."""
 
 
-def aligned(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
-    """Read streams together: each step has one frame of each stream, with all rows of a key range.
+def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
+    """Read sorted streams together. Each step yields one frame per stream, with all of its rows in a range of keys.
 
     The ranges are consecutive, and a key is never split between two steps. One frame of each stream is in memory, or
     all rows of one key if that is more.
@@ -47,17 +47,20 @@ def aligned(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFra
 
 @dataclass(frozen=True)
 class Piece:
-    """Frames with all rows of some keys, or with a part of the rows of one large key."""
+    """One frame per stream, with all rows of some keys, or with a part of the rows of one key."""
 
     frames: list[pl.DataFrame]
     split: bool = False
-    """Whether the frames hold only a part of one key's rows. The other parts are in adjacent pieces."""
+    """Whether the frames have only a part of one key's rows. Adjacent pieces have the other parts."""
 
 
-def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Iterator[Piece]:
-    """Regroup aligned steps so that they end at key boundaries of a shorter order.
+def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
+    """Regroup the steps of `align_streams` so that they end at key boundaries of a shorter order.
 
-    Only a key with more than `limit` rows is split into several pieces, which contain no other key.
+    Args:
+        steps: One frame per stream in each step.
+        order: The order whose keys must not be split.
+        limit: A key with more rows than this is split into several pieces, which contain no other key.
     """
     following = iter(steps)
     frames = next(following, None)
@@ -78,7 +81,7 @@ def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Ite
             done, frames = _cut(frames, order, last)
             if _rows(done):
                 yield Piece(done)
-            if _rows(frames) > most:
+            if _rows(frames) > limit:
                 yield Piece(frames, split=True)
                 split = last
             else:
@@ -89,7 +92,7 @@ def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Ite
 def _cut(
     frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
-    """Split a frame into the rows before a bound (or equal to it if `inclusive`) and the others."""
+    """Split each frame into the rows before a bound, or up to it if `inclusive`, and the others."""
     counts = [frame.select(order.before(bound, inclusive=inclusive).sum()).item() for frame in frames]
     pairs = list(zip(frames, counts, strict=True))
     return [frame[:count] for frame, count in pairs], [frame[count:] for frame, count in pairs]
@@ -105,8 +108,8 @@ class _StreamCursor:
         self._order = order
         self.frame = stream.empty
         # Reading one frame ahead detects the end of the stream, which saves key comparisons for streams of few frames.
-        self._ahead = next(self._frames, None)
-        self.ended = self._ahead is None
+        self._next_frame = next(self._frames, None)
+        self.ended = self._next_frame is None
 
     @property
     def last(self) -> pl.DataFrame:
@@ -135,7 +138,7 @@ class _StreamCursor:
         return taken
 
     def _read(self) -> None:
-        assert self._ahead is not None
-        self.frame = pl.concat([self.frame, self._ahead]) if self.frame.height else self._ahead
-        self._ahead = next(self._frames, None)
-        self.ended = self._ahead is None
+        assert self._next_frame is not None
+        self.frame = pl.concat([self.frame, self._next_frame]) if self.frame.height else self._next_frame
+        self._next_frame = next(self._frames, None)
+        self.ended = self._next_frame is None

@@ -1,8 +1,8 @@
-"""Sum stages: the amounts that changed rows add or remove, and the resulting totals.
+"""Sum stages: the amounts that changed rows add or remove, and the totals that result.
 
-A total is a sum in a commutative group: the previous contribution of a source key is subtracted and its current
-contribution is added. Nothing else is read. A key whose totals are all zero does not exist. The negation of every
-amount and total must fit its type, so that everything that was added can be removed.
+The previous contribution of a source key is subtracted from a total, and its current contribution is added. Nothing
+else is read. A key whose totals are all zero does not exist. The negation of every amount and total must fit its type,
+so that everything that was added can be removed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, UpdateError
+from metastore_assets.produce.environment import Spool
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys
-from metastore_assets.produce.order import canonical
-from metastore_assets.produce.parts import Part, Sorter, Spool
+from metastore_assets.produce.order import normalize_zeros
+from metastore_assets.produce.parts import Part, Sorter
 from metastore_assets.produce.rows import CHANGE, frame_of
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import KeyRange
@@ -25,28 +26,28 @@ from metastore_assets.produce.stages import Delta, SumStage
 from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_text, typed_tables
 
 _ESTIMATE = "_estimate_"
-_MOST = 2**63 - 1
-_MOST_DIGITS = 10**38 - 1
+_MAX_TOTAL = 2**63 - 1
+_MAX_UNSCALED = 10**38 - 1
 """The greatest totals of integers, and of decimals as unscaled integers."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of applying instructions to some target keys."""
+    """What instructions change about some target keys."""
 
     previous: pl.DataFrame
     """The previous rows of the keys in `content`."""
     run: pl.DataFrame
-    """Effective instructions, as rows of a run."""
+    """The rows of the keys that a run records: the instructions that have an effect."""
     content: pl.DataFrame
-    """All current rows of these keys; in bulk, of the keys between them as well."""
+    """All current rows of these keys; in bulk, also those of the keys between them."""
     update: pl.DataFrame
     novel: int = 0
 
 
 @dataclass(frozen=True)
 class SumTask:
-    """A task for one range of source keys of a sum stage."""
+    """A task that computes the changes of totals for one range of source keys of a sum stage."""
 
     stage: Typed
     feeders: tuple[Feeder, ...]
@@ -55,7 +56,7 @@ class SumTask:
 
 
 def changed_amounts(task: SumTask) -> list[Part]:
-    """Return the amounts to add to the totals, by target key."""
+    """Return the amounts to add to the totals of a sum stage, by target key, for the changed source keys of a range."""
     run_schema = task.stage.content
     sorter = Sorter(task.spool, run_schema)
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
@@ -63,7 +64,7 @@ def changed_amounts(task: SumTask) -> list[Part]:
         rows = 0
         frames = [run_schema.empty]
         for feeder in task.feeders:
-            for values, sign in _signed(feeder, keys):
+            for values, sign in _signed_rows(feeder, keys):
                 rows += values.height
                 frames.append(_amounts(task.stage, values, sign))
         chunks.record(keys.height, rows)
@@ -72,15 +73,21 @@ def changed_amounts(task: SumTask) -> list[Part]:
 
 
 def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the amounts to add. The updates of feeders that are sums contain previous and current totals."""
+    """Return the amounts to add to the totals of a sum stage, from updates of feeders that are sums.
+
+    Args:
+        stage: The sum stage.
+        feeders: Its feeders.
+        updates: The update of each feeder, which has previous and current totals.
+    """
     frames = [stage.content.empty]
     for feeder, update in zip(feeders, updates, strict=True):
-        frames += [_amounts(stage, values, sign) for values, sign in _was_and_is(feeder, update)]
+        frames += [_amounts(stage, values, sign) for values, sign in _current_and_previous(feeder, update)]
     return sum_changes(stage.name, pl.concat(frames), stage.content)
 
 
 def all_amounts(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the totals of all rows of feeders."""
+    """Return the totals of a sum stage for all rows of its feeders, which are given as one frame each."""
     assert isinstance(stage.node, SumStage)
     assert stage.input is not None
     frames = [_amounts(stage, values, 1) for values in contents]
@@ -91,7 +98,7 @@ def all_amounts(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class DeltaTask:
-    """A task for some deltas of a sum stage."""
+    """A task that computes the changes of a sum stage's totals for some deltas."""
 
     stage: Typed
     deltas: tuple[Delta, ...]
@@ -116,7 +123,7 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
 
 
 def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
-    """Return the columns of a delta that the stage uses."""
+    """Yield frames with the columns of a delta that the stage uses."""
     node = stage.node
     assert isinstance(node, SumStage)
     assert stage.input is not None
@@ -126,21 +133,21 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
         yield frame_of(table)
 
 
-def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return a feeder's current rows of some keys with positive sign, and its previous rows with negative sign."""
+def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
+    """Return a feeder's rows of some keys with signs: current rows are added (1), previous ones subtracted (-1)."""
     if feeder.is_full:
         return [(feeder.values(keys), 1)]
-    news = feeder.news(keys)
+    changed_rows = feeder.changed_rows(keys)
     if feeder.sums:
-        return _was_and_is(feeder, news)
-    now = news.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
-    return [(now, 1), (feeder.outdated(news), -1)]
+        return _current_and_previous(feeder, changed_rows)
+    now = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
+    return [(now, 1), (feeder.previous_rows(changed_rows), -1)]
 
 
-def _was_and_is(feeder: Feeder, news: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return the current and the previous rows in the update of a sum."""
-    now = news.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
-    was = news.filter(pl.col(CHANGE) != ADD).with_columns(
+def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
+    """Return the current rows (sign 1) and the previous rows (sign -1) that the update rows of a sum contain."""
+    now = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
+    was = changed_rows.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
     )
     return [(now, 1), (was[:, feeder.rows.schema.names], -1)]
@@ -167,7 +174,7 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     if node.count is not None:
         amounts.append(pl.lit(sign, pl.Int64).alias(node.count))
     try:
-        keyed = canonical(values.select(*node.key, *amounts) if values.height else run_schema.empty, node.key)
+        keyed = normalize_zeros(values.select(*node.key, *amounts) if values.height else run_schema.empty, node.key)
     except pl.exceptions.InvalidOperationError as error:
         raise _too_wide(stage.name, run_schema) from error
     return _cast_amounts(stage.name, keyed, run_schema)
@@ -176,9 +183,17 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 def add_amounts(
     stage: str, run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame, *, is_followed: bool = True
 ) -> Step:
-    """Add changes to totals, with an update if `is_followed`.
+    """Return the totals of some keys after changes, with their update if `is_followed`.
 
-    Raises CorruptionError if an unsigned total becomes negative.
+    Args:
+        stage: Name of the stage, for messages.
+        run_schema: Columns of the totals.
+        changes: The amounts to add, one row per key.
+        previous: The totals of these keys before.
+        is_followed: Whether the update is needed.
+
+    Raises:
+        CorruptionError: An unsigned total would become negative.
     """
     content = sum_changes(stage, pl.concat([previous, changes]), run_schema) if previous.height else changes
     _check_totals(stage, run_schema, content)
@@ -200,7 +215,10 @@ def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> N
 
 
 def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return one row per key, sorted, with the exact sums of its amounts; keys whose sums are all zero are dropped."""
+    """Return one row per key, sorted, with the exact sums of its amounts. Keys whose sums are all zero are left out.
+
+    Raises UpdateError if a sum does not fit the type of its total.
+    """
     schema = run_schema.empty.schema
     amounts = [
         pl.col(name).cast(pl.Int128).sum() if schema[name].is_integer() else pl.col(name).sum()
@@ -223,16 +241,16 @@ def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
 
 
 def _cast_amounts(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Cast rows to the types of the totals. Raises UpdateError if an amount or its negation does not fit."""
+    """Return rows with the types of the totals. Raises UpdateError if an amount or its negation does not fit."""
     beyond = []
     for name in run_schema.amounts:
         dtype = frame.schema[name]
         if not isinstance(dtype, pl.Decimal):
             ends = (frame[name].min(), frame[name].max()) if frame.height else ()
-            if any(not -_MOST <= end <= _MOST for end in ends):  # type: ignore[operator]
+            if any(not -_MAX_TOTAL <= end <= _MAX_TOTAL for end in ends):  # type: ignore[operator]
                 raise _too_wide(stage, run_schema)
             continue
-        beyond.append(~pl.col(name).to_physical().is_between(-_MOST_DIGITS, _MOST_DIGITS))
+        beyond.append(~pl.col(name).to_physical().is_between(-_MAX_UNSCALED, _MAX_UNSCALED))
         if f"{_ESTIMATE}{name}" in frame.columns:
             # 128-bit sums wrap around: a wrapped sum differs from the true one by a multiple of 2**128, about 3.4e38.
             beyond.append(pl.col(f"{_ESTIMATE}{name}").abs() > 1.5 * 10.0 ** (38 - dtype.scale))

@@ -1,4 +1,4 @@
-"""Updates: changes by key, their rules, their validation, and their files."""
+"""Updates: changes by key. Their schema, the rules that they must obey, and the validation of these rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.errors import UpdateError
-from metastore_assets.produce.order import canonical
+from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.rows import CHANGE, Rows, frame_of
 from metastore_assets.produce.run_schema import RunSchema
 
@@ -18,26 +18,32 @@ BEFORE = "_before"
 """Prefix of a sum stage's update column `_before_<amount>`, the previous total; null if there was none."""
 
 External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
-"""An update as a source provides it: `_change`, key columns, value columns."""
+"""An update that a source provides: the column `_change`, key columns and value columns."""
 
 
 def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
-    """Return the schema of update files: sorted by key, the rows of a key in group order."""
+    """Return the schema of update files, which are sorted by key. The rows of a key are in their stored order."""
     before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
     schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])
     # Plain files of rows: no amounts to add up, and no tombstones.
     return RunSchema(schema, rows.order, len(rows.key), len(rows.key), plain=True)
 
 
-def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
-    """Yield an update as validated frames. Raises UpdateError if any row breaks the rules.
+def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
+    """Yield the frames of a root's update, after validation. Raises UpdateError if a row breaks the rules.
 
     Keys must not decrease, so the rows of a key are adjacent. A key has one `delete`, or any number of `add` and
-    `update` rows, which mean the same. With `sort`, an unsorted update is sorted in memory first.
+    `update` rows, which mean the same.
+
+    Args:
+        root: Name of the root, for messages.
+        rows: Types of its keys and values.
+        update: The update.
+        sort: Whether to sort the update in memory first.
     """
     schema = pa.schema([pa.field(CHANGE, pa.string()), *rows.schema])
     frames: Iterator[pl.DataFrame] = (
-        canonical(frame_of(table), rows.key.names) for table in typed_tables(root, schema, update)
+        normalize_zeros(frame_of(table), rows.key.names) for table in typed_tables(root, schema, update)
     )
     if sort:
         unsorted = list(frames)
@@ -53,7 +59,14 @@ def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[
 
 
 def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
-    """Yield the source's tables in the types of `schema`, whose columns they must have. Raises UpdateError."""
+    """Yield tables with the columns and types of a schema. Raises UpdateError if a column is missing or has other
+    values.
+
+    Args:
+        root: Name of the root, for messages.
+        schema: The columns to return.
+        update: The rows that the source provides.
+    """
     if isinstance(update, pa.RecordBatch):
         update = pa.Table.from_batches([update])
     if isinstance(update, pa.Table):
@@ -98,7 +111,7 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
 
 
 def key_text(key: pl.DataFrame) -> str:
-    """Format a key for messages."""
+    """Return a key, a frame with one row, as text for messages."""
     values: tuple[Any, ...]
     try:
         values = key.row(0)

@@ -1,4 +1,4 @@
-"""Read a version: content, key-mappings and updates of stages, as tables or in batches."""
+"""Reading a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from metastore_assets.errors import GraphError, ObjectNotFoundError, StageChange
 from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.manifest import FlowManifest, Manifests
-from metastore_assets.produce.order import canonical
+from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import CHANGE, frame_of, table_of, with_nulls
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import KeyRange, read_run
 from metastore_assets.produce.stages import DeltaRoot, SumStage
 from metastore_assets.produce.state import FlowState, StageState
-from metastore_assets.produce.streams import grouped
+from metastore_assets.produce.streams import regroup_steps
 from metastore_assets.produce.updates import ADD, CHANGES, update_schema
 from metastore_assets.store.objects import ObjectStore
 
-_TOGETHER = 1_000_000
-"""Maximum number of rows of one key that are returned in one batch."""
+_MAX_ROWS_TOGETHER = 1_000_000
+"""Most rows of one key that are returned in one batch."""
 
 
 class RunInfo(NamedTuple):
@@ -41,9 +41,10 @@ class RunInfo(NamedTuple):
 
 
 class View:
-    """One state or version. It stays readable until it expires, whatever is published in the meantime.
+    """A readable state or version of a dataflow. It stays readable until it expires, even if other versions are
+    published.
 
-    Reading an expired one raises VersionNotFoundError.
+    Reading an expired version raises VersionNotFoundError.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class View:
     def number(self) -> int:
         """The version number: 1, 2, 3, …, or 0 before the first version. Raises GraphError for an unpublished state."""
         if self._manifest is None:
-            raise GraphError("this is the view of a state, which has no number: whoever published it knows its version")
+            raise GraphError("this is the view of a state, which has no number: only its publisher knows the version")
         return self._manifest.number
 
     @property
@@ -68,7 +69,7 @@ class View:
         return self._state.sources
 
     def content(self, stage: str) -> pa.Table:
-        """Return all rows (target key, source key, value), by target key, source key and position."""
+        """Return all rows of a stage (target key, source key, value), sorted by target key and source key."""
         return _concat(self.content_batches(stage), self._typed(stage).content.schema)
 
     def content_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
@@ -80,9 +81,9 @@ class View:
         typed = self._typed(stage)
         names = typed.content.group.columns
         schema = pa.schema([typed.content.schema.field(name) for name in names])
-        after = canonical(frame_of(key.select(names).cast(schema)), names)
+        after = normalize_zeros(frame_of(key.select(names).cast(schema)), names)
         for dataset in self._dataset(stage, typed.content, "content"):
-            with self._there():
+            with self._expiry_errors():
                 for frame in dataset.scan(KeyRange(after, closed=True)).frames:
                     yield from table_of(frame, typed.content.schema).combine_chunks().to_batches()
 
@@ -94,10 +95,10 @@ class View:
         return _concat(self._batches(stage, run_schema, "mappings"), run_schema.schema)
 
     def update(self, stage: str) -> pa.Table:
-        """Return the changes since the version before: `_change`, key and value columns, by key.
+        """Return the changes of a stage since the version before: `_change`, key and value columns, by key.
 
-        `_change` is `add`, `update` or `delete`. An added or updated key comes with all its values. The first row of an
-        added key says `add`, all other rows say `update`.
+        `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
+        row of an added key says `add`, all other rows say `update`.
         """
         schema = self._update_schema(stage).schema
         return _concat(self.update_batches(stage), schema)
@@ -109,15 +110,15 @@ class View:
         state = self._state.stages.get(stage)
         if state is not None and state.loaded:
             for batch in self._batches(stage, self._typed(stage).content, "content"):
-                sum_changes = frame_of(pa.Table.from_batches([batch])).with_columns(pl.lit(ADD).alias(CHANGE))
-                yield from table_of(with_nulls(sum_changes, run_schema.empty), run_schema.schema).to_batches()
+                rows = frame_of(pa.Table.from_batches([batch])).with_columns(pl.lit(ADD).alias(CHANGE))
+                yield from table_of(with_nulls(rows, run_schema.empty), run_schema.schema).to_batches()
         for run in state.update if state else ():
-            with self._there():
+            with self._expiry_errors():
                 for frame in read_run(self._storage, run, run_schema).frames:
                     yield from table_of(frame, run_schema.schema).to_batches()
 
     def change_counts(self, stage: str) -> dict[str, int]:
-        """Count the `add`, `update` and `delete` rows of the update without reading a file."""
+        """Return the numbers of `add`, `update` and `delete` rows in the update, without reading a file."""
         self._update_schema(stage)
         self._check_followed(stage)
         state = self._state.stages.get(stage)
@@ -130,50 +131,52 @@ class View:
         return counts
 
     def is_reset(self, stage: str) -> bool:
-        """Return whether the stage was rebuilt in this version, so that its update adds all rows."""
+        """Return True if the stage was rebuilt in this version. Its update then adds all rows."""
         state = self._state.stages.get(stage)
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
-        """Return key and value columns by target key, for all keys or for some."""
+        """Return key and value columns of a stage, sorted by target key: for all keys, or for some."""
         typed = self._typed(stage)
         if keys is None:
             return self.content(stage).select(typed.rows.schema.names)
-        wanted = canonical(frame_of(keys.select(typed.rows.key.names).cast(typed.rows.key)), typed.rows.key.names)
-        wanted = typed.rows.order.distinct(typed.rows.order.sort(wanted))
-        with self._there():
-            frames = [dataset.lookup(wanted) for dataset in self._dataset(stage, typed.content, "content")]
+        sorted_keys = normalize_zeros(
+            frame_of(keys.select(typed.rows.key.names).cast(typed.rows.key)), typed.rows.key.names
+        )
+        sorted_keys = typed.rows.order.distinct(typed.rows.order.sort(sorted_keys))
+        with self._expiry_errors():
+            frames = [dataset.lookup(sorted_keys) for dataset in self._dataset(stage, typed.content, "content")]
         rows = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
         return table_of(rows, typed.rows.schema)
 
     def rows_with_prefixes(self, stage: str, prefixes: pa.Table) -> pa.Table:
-        """Return key and value columns of a sum stage's keys that start with one of some prefixes.
+        """Return key and value columns of a sum stage's keys whose first columns equal a row of `prefixes`.
 
         Args:
-            stage: A sum stage; GraphError otherwise.
-            prefixes: Rows of the first key columns.
+            stage: Name of a sum stage; GraphError for another.
+            prefixes: Values of the first key columns.
         """
         typed = self._typed(stage)
         order = typed.rows.order.first(prefixes.num_columns)
         if not isinstance(typed.node, SumStage) or list(order.columns) != prefixes.column_names:
             raise GraphError(f"{stage!r} is no sum by keys that begin with {', '.join(prefixes.column_names)}")
         schema = pa.schema([typed.rows.key.field(name) for name in order.columns])
-        wanted = order.distinct(order.sort(canonical(frame_of(prefixes.cast(schema)), schema.names)))
-        with self._there():
-            frames = [dataset.rows_with_prefixes(wanted) for dataset in self._dataset(stage, typed.content, "content")]
+        sorted_keys = order.distinct(order.sort(normalize_zeros(frame_of(prefixes.cast(schema)), schema.names)))
+        with self._expiry_errors():
+            frames = [
+                dataset.rows_with_prefixes(sorted_keys) for dataset in self._dataset(stage, typed.content, "content")
+            ]
         return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
 
     def ranks(self, stage: str, amount: str) -> Ranks:
-        """Return the ranks of a sum stage's keys by one of its totals. Raises GraphError if the stage has no such
-        total.
-        """
+        """Return the ranks of a sum stage's keys by one of its totals. Raises GraphError if there is no such total."""
         typed = self._typed(stage)
         datasets = self._dataset(stage, typed.content, "content")
-        nothing = Dataset(self._storage, typed.content, DatasetState(typed.content.empty_keys))
-        return Ranks(stage, datasets[0] if datasets else nothing, amount)
+        empty = Dataset(self._storage, typed.content, DatasetState(typed.content.empty_keys))
+        return Ranks(stage, datasets[0] if datasets else empty, amount)
 
     def runs(self, stage: str) -> list[RunInfo]:
-        """Return the files of content and key-mappings."""
+        """Return the files of a stage's content and key-mappings."""
         self._typed(stage)
         state = self._state.stages.get(stage)
         infos: list[RunInfo] = []
@@ -190,13 +193,13 @@ class View:
         if stage not in self._graph:
             raise GraphError(f"there is no stage {stage!r}; there are: {', '.join(self._graph)}")
         if isinstance(self._graph[stage].node, DeltaRoot):
-            raise GraphError(f"{stage!r} is a root of deltas: nothing of it is kept; read what it feeds")
+            raise GraphError(f"{stage!r} is a DeltaRoot, whose rows are not stored: read the stages that it feeds")
         return self._graph[stage]
 
     def _check_followed(self, stage: str) -> None:
         node = self._graph[stage].node
         if isinstance(node, SumStage) and not node.is_followed:
-            raise GraphError(f"{stage!r} is declared not to be followed: its updates are not kept")
+            raise GraphError(f"{stage!r} is declared with is_followed=False: its updates are not stored")
 
     def _update_schema(self, stage: str) -> RunSchema:
         typed = self._typed(stage)
@@ -204,7 +207,7 @@ class View:
         return update_schema(typed.rows, sums=isinstance(typed.node, SumStage))
 
     def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
-        """Return the dataset in a list, which is empty if the stage has no state yet."""
+        """Return the content or the key-mappings as a dataset in a list; no dataset if the stage has no state yet."""
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
         dataset_state: DatasetState | None = getattr(state, name) if state else None
@@ -220,13 +223,13 @@ class View:
 
     def _batches(self, stage: str, run_schema: RunSchema, name: str) -> Iterator[pa.RecordBatch]:
         for dataset in self._dataset(stage, run_schema, name):
-            with self._there():
+            with self._expiry_errors():
                 frames = dataset.scan().frames
                 if not run_schema.amounts:  # a sum has one row per key
-                    pieces = grouped(([frame] for frame in frames), run_schema.group, _TOGETHER)
+                    pieces = regroup_steps(([frame] for frame in frames), run_schema.group, _MAX_ROWS_TOGETHER)
                     frames = (frame for piece in pieces for frame in piece.frames)
                 for frame in frames:
-                    # Combine the frames into one batch, so that no target key is split.
+                    # Combine each frame into one batch, so that no target key is split.
                     yield from table_of(frame, run_schema.schema).combine_chunks().to_batches()
 
     def _text(self) -> str:
@@ -234,20 +237,20 @@ class View:
         return f"{which} of {self._storage.uri()}"
 
     @contextmanager
-    def _there(self) -> Iterator[None]:
-        """Distinguish an expired version from a missing file."""
+    def _expiry_errors(self) -> Iterator[None]:
+        """Raise VersionNotFoundError if a file is missing because the version has expired or was compacted."""
         try:
             yield
         except ObjectNotFoundError as error:
             if self._manifest is None:
-                raise VersionNotFoundError(f"{self._text()} has been expired: open a newer one ({error})") from error
+                raise VersionNotFoundError(f"{self._text()} has expired: open a newer one ({error})") from error
             # Raises if the whole version has expired.
             newest = Manifests(self._storage).read(self.number)
             if newest.document == self._manifest.document:
                 raise
             raise VersionNotFoundError(
                 f"{self._text()} has been compacted since it was opened, and its previous "
-                f"files have been expired: open it anew ({error})"
+                f"files have expired: open it again ({error})"
             ) from error
 
 

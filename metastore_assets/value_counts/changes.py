@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from metastore_assets.produce.order import canonical
+from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
@@ -100,7 +100,7 @@ def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
 def _read_column(store: ObjectStore, value_counts: TableValueCounts, column: str, type_class: str) -> pl.DataFrame:
     batches: Iterator[pa.RecordBatch] = ValueCountReader(store, value_counts).batches(column, type_class)
     table = pa.Table.from_batches(list(batches), schema=rows_of(type_class).schema)
-    return canonical(frame_of(table), ["column", "value"]).select("value", "frequency")
+    return normalize_zeros(frame_of(table), ["column", "value"]).select("value", "frequency")
 
 
 def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:

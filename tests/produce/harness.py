@@ -202,7 +202,7 @@ class Pair:
         state = self.verify_state(seen)
         for node in self.graph.nodes:
             if not self.graph.is_followed(node.name):
-                with pytest.raises(GraphError, match="not to be followed"):
+                with pytest.raises(GraphError, match="is_followed"):
                     seen.update(node.name)
                 continue
             update = seen.update(node.name)

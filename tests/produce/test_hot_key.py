@@ -17,7 +17,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.streams import grouped
+from metastore_assets.produce.streams import regroup_steps
 
 PROJECT = Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, mos
         steps.append([_frame(rows[place:stop], sides[place:stop], side) for side in (False, True)])
         place = stop
     found: list[list[tuple[int, int]]] = [[], []]
-    for piece in grouped(iter(steps), Order.of(["k"]), most):
+    for piece in regroup_steps(iter(steps), Order.of(["k"]), most):
         here = [frame.rows() for frame in piece.frames]
         own = {key for frame in here for key, _ in frame}
         assert own

@@ -36,7 +36,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-def grouped(store: ObjectStore, settings: Settings) -> Pair:
+def regroup_steps(store: ObjectStore, settings: Settings) -> Pair:
     """Keys that fall into groups, and the sizes of the groups."""
     key, value = columns(k="int64"), columns(x="int64")
     stage = StageNode("grouped", (("keys",),), key, value, lambda k, rows: ((k % GROUPS, row) for row in rows))
@@ -48,7 +48,7 @@ def grouped(store: ObjectStore, settings: Settings) -> Pair:
 
 @pytest.mark.parametrize("buffer_rows", [4, 60, 1_000_000])
 def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int], buffer_rows: int) -> None:
-    pair = grouped(store, replace(RUNS, buffer_rows=buffer_rows, batch_rows=buffer_rows))
+    pair = regroup_steps(store, replace(RUNS, buffer_rows=buffer_rows, batch_rows=buffer_rows))
     size = KEYS // GROUPS
     looked_up.clear()
     pair.flow.advance({"keys": pair.table("keys", [("update", k, -k) for k in range(GROUPS)])})
@@ -59,7 +59,7 @@ def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int]
 
 
 def test_former_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> None:
-    pair = grouped(store, RUNS)
+    pair = regroup_steps(store, RUNS)
     looked_up.clear()
     pair.advance({"keys": [U(1, 7), D(2)]})
     root, mappings, content, sizes = looked_up
@@ -93,7 +93,7 @@ def test_a_view_looks_up_few_keys_and_many(
 
 def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read ahead by another thread, its error comes out all the same."""
-    pair = grouped(store, RUNS)
+    pair = regroup_steps(store, RUNS)
     run = next(run for run in pair.flow.version().runs("grouped") if run.dataset == "content")
     path = store.uri(run.path)
     with open(path, "r+b") as file:

@@ -211,7 +211,7 @@ def test_what_was_not_kept_cannot_be_built_from(store: ObjectStore) -> None:
         flow.rebuild_state(state, "values")
     assert flow.view(flow.rebuild_state(state, "lists")).groups("facts").num_rows == 0
     assert flow.view(flow.rebuild_state(state, "facts")).groups("facts").equals(flow.view(state).groups("facts"))
-    with pytest.raises(GraphError, match="nothing of it is kept"):
+    with pytest.raises(GraphError, match="DeltaRoot"):
         flow.view(state).content("lists")
     with pytest.raises(UpdateError, match="`Delta`"):
         flow.step(state, {"lists": table("int64", [])})
@@ -220,7 +220,7 @@ def test_what_was_not_kept_cannot_be_built_from(store: ObjectStore) -> None:
     with pytest.raises(UpdateError, match="'value'"):
         flow.step(state, {"lists": [Delta(pa.table({"column": pa.array([1], pa.int32())}))]})
     rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
-    with pytest.raises(GraphError, match="it can feed sum stages only"):
+    with pytest.raises(GraphError, match="DeltaRoot"):
         Dataflow(store, [DeltaRoot("r", rows), Stage("s", (("r",),), rows, produce=lambda key, values: [])])
 
 

@@ -84,7 +84,7 @@ def build_value_counts(
         stage_name(kind, columns[field_id]) for kind in (FREQUENCIES, FREQUENCY_COUNTS) for field_id in range_counts
     }
     ordered = {
-        name: loader.merged(runs[name]) if name in overlapping else loader.in_order(runs[name])
+        name: loader.merge_overlapping(runs[name]) if name in overlapping else loader.in_order(runs[name])
         for name, loader in loaders.items()
     }
     store.delete(sorted(run.path for name in overlapping for run in runs[name]))
