@@ -19,7 +19,7 @@ from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.json import scalar_json, value_json
 from metastore_assets.values.leaf_columns import plain_array
-from metastore_assets.values.physical import normalize_zeros
+from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import classes_of
 from scripts.realtables.tables import RealTable
 
@@ -120,7 +120,7 @@ def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
             with fragment.source.open() as reader:
                 for chunk in reader.read(field):
                     chunk_values = plain_array(chunk)
-                    held = zip(keys(chunk_values), normalize_zeros(chunk_values, classes[0]), strict=True)
+                    held = zip(keys(chunk_values), canonical(chunk_values, classes[0]), strict=True)
                     values |= {key: value for key, value in held if key is not None and key == key}
         result = sorted(values, key=order)
         for key in result[:: max(1, len(result) // most)][:most]:
