@@ -24,7 +24,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert [table.uri for table in config.tables] == [str(tmp_path / "lake" / "a"), "s3://bucket/b"]
 
 
-def test_the_file_is_found_by_variable_and_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_comes_from_the_variable_or_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"--config FILE.*METASTORE_CONFIG"):
         load_config()
@@ -35,7 +35,7 @@ def test_the_file_is_found_by_variable_and_in_the_folder(tmp_path: Path, monkeyp
     assert load_config().root == str(tmp_path / "other" / "there")
 
 
-def test_states_partitions_and_moved_places_are_read_as_text(tmp_path: Path) -> None:
+def test_snapshots_partitions_and_path_mappings_are_read_as_text(tmp_path: Path) -> None:
     """What YAML takes for a number, a date or a truth value is the text that was written."""
     text = """
         root: r

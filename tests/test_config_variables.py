@@ -95,8 +95,8 @@ def test_objects_and_the_file_are_one_configuration(tmp_path: Path) -> None:
         ("root: ${", r"root: `\$\{`"),
     ],
 )
-def test_what_is_not_there_is_said_with_where(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_unset_variables_are_reported_with_their_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_config(written(tmp_path, text))
 
 
@@ -118,7 +118,7 @@ def test_a_value_is_taken_as_it_is(text: str, environment: dict[str, str]) -> No
             assert VariableResolver(environment).resolve(config).root == f"/{text}{value}"
 
 
-def test_secrets_are_not_told(tmp_path: Path) -> None:
+def test_messages_show_no_secrets(tmp_path: Path) -> None:
     """In no message, wherever it comes from, and in nothing that prints a configuration."""
     config = MetastoreConfig(
         root="s3://b/m", storage_options={"aws_secret_access_key": EnvVar("S")}, spark={"password": "${S}"}
@@ -210,9 +210,9 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
         ("root: r\ntables: [{name: a, uri: u, format: '${'}]", r"'a'.*: format: `\$\{`"),
     ],
 )
-def test_what_is_wrong_is_said_when_the_file_is_read(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_values_are_reported_when_the_file_is_read(tmp_path: Path, text: str, message: str) -> None:
     """Of keys whose values are checked then."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         read_config(written(tmp_path, text))
 
 

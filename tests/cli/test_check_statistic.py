@@ -23,11 +23,11 @@ def test_one_that_depends_on_the_order_of_rows() -> None:
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert not found["holds"]
-    assert found["counterexample"]["law"] == "merging is commutative"
+    assert found["counterexample"]["law"] == "merge() is commutative"
     assert found["counterexample"]["type_class"] == "int64"
     told = run("check-statistic", FIRST)
     assert told.exit_code == 1
-    assert "merging is commutative; this fails for int64" in told.stdout
+    assert "merge() is commutative; this fails for int64" in told.stdout
 
 
 def test_one_that_is_not_there() -> None:

@@ -150,7 +150,7 @@ def sql(node: tuple[Any, ...]) -> str:
     if kind in ("and", "or"):
         return f" {kind} ".join(f"({sql(child)})" for child in node[1])
     name = ".".join(f'"{part}"' for part in node[1].split("."))
-    write = [("null" if own is None else _literal(node[1], own)) for own in _operands(node)]
+    write = [("null" if operand is None else _literal(node[1], operand)) for operand in _operands(node)]
     if kind == "in":
         return f"{name} in ({', '.join(write)})"
     if kind == "between":
@@ -175,9 +175,9 @@ def holds(node: tuple[Any, ...], row: dict[str, Any]) -> bool | None:
         inner = holds(node[1], row)
         return None if inner is None else not inner
     if kind in ("and", "or"):
-        found = [holds(child, row) for child in node[1]]
+        result = [holds(child, row) for child in node[1]]
         decisive = kind == "or"
-        return decisive if decisive in found else None if None in found else not decisive
+        return decisive if decisive in result else None if None in result else not decisive
     value = _value(row, node[1])
     if kind == "null":
         return value is None
@@ -188,8 +188,8 @@ def holds(node: tuple[Any, ...], row: dict[str, Any]) -> bool | None:
     if kind == "like":
         return re.fullmatch(_regex(node[2]), value, re.DOTALL) is not None
     if kind == "in":
-        found = [_compare("=", value, own) for own in node[2]]
-        return True if True in found else None if None in found else False
+        result = [_compare("=", value, operand) for operand in node[2]]
+        return True if True in result else None if None in result else False
     if kind == "between":
         return holds(("and", [(">=", node[1], node[2]), ("<=", node[1], node[3])]), row)
     return _compare(kind, value, node[2])
@@ -197,8 +197,8 @@ def holds(node: tuple[Any, ...], row: dict[str, Any]) -> bool | None:
 
 def _value(row: dict[str, Any], name: str) -> Any:
     outer, _, inner = name.partition(".")
-    own = row[outer]
-    return own if not inner or own is None else own[inner]
+    value = row[outer]
+    return value if not inner or value is None else value[inner]
 
 
 def _compare(operator: str, value: Any, other: Any) -> bool | None:
@@ -227,16 +227,16 @@ def _key(value: Any) -> Any:
 
 
 def _regex(pattern: str) -> str:
-    found, at = "", 0
+    result, at = "", 0
     while at < len(pattern):
         character = pattern[at]
         if character == "\\":
             at += 1
-            found += re.escape(pattern[at])
+            result += re.escape(pattern[at])
         else:
-            found += {"%": ".*", "_": "."}.get(character) or re.escape(character)
+            result += {"%": ".*", "_": "."}.get(character) or re.escape(character)
         at += 1
-    return found
+    return result
 
 
 @st.composite
@@ -280,7 +280,7 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
     for field in schema():
         values = [row[field.name] for row in rows]
         if field.type == pa.uuid():
-            stored = pa.array([None if own is None else own.bytes for own in values], pa.binary(16))
+            stored = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
             arrays.append(pa.ExtensionArray.from_storage(field.type, stored))
         elif pa.types.is_dictionary(field.type):
             arrays.append(pa.array(values, pa.string()).dictionary_encode())

@@ -33,7 +33,7 @@ TYPES = {"single": (pa.float32(), np.float32), "double": (pa.float64(), np.float
 
 def array(values: list[float | None], name: str) -> pa.Array:
     type_, kind = TYPES[name]
-    return pa.array([None if own is None else kind(own) for own in values], type_)
+    return pa.array([None if value is None else kind(value) for value in values], type_)
 
 
 @st.composite
@@ -60,10 +60,10 @@ EXPRESSIONS = st.recursive(
 )
 
 
-def kept(table: pa.Table, expression: pc.Expression) -> list[int]:
-    leaves = [leaf for own in schema_leaves(table.schema) for leaf in own]
+def matching_numbers(table: pa.Table, expression: pc.Expression) -> list[int]:
+    leaves = [leaf for column_leaves in schema_leaves(table.schema) for leaf in column_leaves]
     mask = matching_rows(parse_predicate(expression, "t", leaves), table)
-    return [number for number, own in enumerate(mask) if own]
+    return [number for number, is_match in enumerate(mask) if is_match]
 
 
 @given(EXPRESSIONS, st.lists(st.tuples(*[st.sampled_from([*VALUES, None])] * 2), min_size=1, max_size=12))
@@ -73,7 +73,7 @@ def test_an_expression_keeps_the_rows_that_arrow_keeps(
     columns = {name: array([row[at] for row in rows], name) for at, name in enumerate(TYPES)}
     table = pa.table({"at": pa.array(range(len(rows))), **columns})
     wanted = ds.InMemoryDataset(table).scanner(filter=expression).to_table()["at"].to_pylist()
-    assert kept(table, expression) == wanted
+    assert matching_numbers(table, expression) == wanted
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -81,9 +81,9 @@ def test_zeros_are_equal_whatever_their_sign(name: str) -> None:
     """As in Arrow's comparisons. Its `is_in` alone tells them apart, by their bits (apache/arrow#46183)."""
     table = pa.table({name: array([0.0, -0.0, 1.0], name)})
     for zero in (0.0, -0.0):
-        assert kept(table, pc.field(name) == zero) == [0, 1]
-        assert kept(table, pc.field(name).isin(array([zero, 5.0], name))) == [0, 1]
-        assert kept(table, ~pc.field(name).isin(array([zero, 5.0], name))) == [2]
+        assert matching_numbers(table, pc.field(name) == zero) == [0, 1]
+        assert matching_numbers(table, pc.field(name).isin(array([zero, 5.0], name))) == [0, 1]
+        assert matching_numbers(table, ~pc.field(name).isin(array([zero, 5.0], name))) == [2]
 
 
 def test_members_are_rounded_to_the_column_and_literals_are_not() -> None:
@@ -97,6 +97,6 @@ def test_members_are_rounded_to_the_column_and_literals_are_not() -> None:
         pc.field("single") == pc.scalar(array([88.001144], "single")[0]),
     ):
         wanted = ds.InMemoryDataset(table).scanner(filter=expression).to_table()["at"].to_pylist()
-        assert kept(table, expression) == wanted, expression
-    assert kept(table, pc.field("single").isin([88.001144])) == [0]
-    assert kept(table, pc.field("single") == 88.001144) == []
+        assert matching_numbers(table, expression) == wanted, expression
+    assert matching_numbers(table, pc.field("single").isin([88.001144])) == [0]
+    assert matching_numbers(table, pc.field("single") == 88.001144) == []

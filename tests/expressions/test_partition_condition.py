@@ -47,7 +47,7 @@ def text_of(node: Node) -> str:
     if node[0] == "not":
         return f"not ({text_of(node[1])})"
     if node[0] in ("and", "or"):
-        return f" {node[0]} ".join(f"({text_of(own)})" for own in node[1])
+        return f" {node[0]} ".join(f"({text_of(child)})" for child in node[1])
     if node[0] == "null":
         return f"{node[1]} is null"
     return f"{node[1]} {node[0]} " + ("null" if node[2] is None else str(node[2]) if node[1] == "n" else f"'{node[2]}'")
@@ -59,38 +59,40 @@ def holds(node: Node, row: dict[str, Any]) -> bool | None:
         inner = holds(node[1], row)
         return None if inner is None else not inner
     if node[0] in ("and", "or"):
-        found = [holds(own, row) for own in node[1]]
+        result = [holds(child, row) for child in node[1]]
         decisive = node[0] == "or"
-        return decisive if decisive in found else None if None in found else not decisive
+        return decisive if decisive in result else None if None in result else not decisive
     value = row[node[1]]
     if node[0] == "null":
         return value is None
     if value is None or node[2] is None:
         return None
-    own, other = value, node[2]
+    operand, other = value, node[2]
     return {
-        "=": own == other,
-        "!=": own != other,
-        "<": own < other,
-        "<=": own <= other,
-        ">": own > other,
-        ">=": own >= other,
+        "=": operand == other,
+        "!=": operand != other,
+        "<": operand < other,
+        "<=": operand <= other,
+        ">": operand > other,
+        ">=": operand >= other,
     }[node[0]]
 
 
 @given(NODES, st.sets(st.sampled_from(list(VALUES))), st.data())
-def test_what_is_not_known_decides_nothing(node: Node, hidden: set[str], data: st.DataObject) -> None:
+def test_missing_values_decide_nothing(node: Node, hidden: set[str], data: st.DataObject) -> None:
     """With all values known it is as SQL has it; else nothing is ruled out that may yet be."""
     condition = parse_sql(text_of(node))
     bound = PartitionCondition(condition, "t", TYPES)
     row = {name: data.draw(st.sampled_from(values)) for name, values in VALUES.items()}
-    texts = {name: None if own is None else str(own) for name, own in row.items()}
+    texts = {name: None if value is None else str(value) for name, value in row.items()}
     assert bound.may_match(texts) == (holds(node, row) is True)
-    known = {name: own for name, own in texts.items() if name not in hidden}
+    known_values = {name: text for name, text in texts.items() if name not in hidden}
     unknown = sorted(hidden)
-    rows = [{**row, **dict(zip(unknown, own, strict=True))} for own in product(*(VALUES[name] for name in unknown))]
-    if any(holds(node, own) is True for own in rows):
-        assert bound.may_match(known)
+    rows = [
+        {**row, **dict(zip(unknown, values, strict=True))} for values in product(*(VALUES[name] for name in unknown))
+    ]
+    if any(holds(node, candidate) is True for candidate in rows):
+        assert bound.may_match(known_values)
     assert set(condition.column_names()) <= set(VALUES)
 
 
@@ -128,7 +130,7 @@ def test_what_is_not_known_decides_nothing(node: Node, hidden: set[str], data: s
         ("c != 'a'", pa.string(), None, False),
         ("c = '__HIVE_DEFAULT_PARTITION__'", pa.string(), "__HIVE_DEFAULT_PARTITION__", True),
         ("c = ''", pa.string(), "", True),
-        ("c = 5 and " + " and ".join(f"c{own} = 1" for own in range(60)), pa.int32(), "5", True),
+        ("c = 5 and " + " and ".join(f"c{number} = 1" for number in range(60)), pa.int32(), "5", True),
     ],
 )
 def test_a_value_compares_as_one_of_its_type(text: str, type_: pa.DataType, value: str | None, wanted: bool) -> None:
@@ -156,9 +158,9 @@ def test_what_is_no_value_of_the_column_is_refused(
 
 def test_names_match_without_case_where_one_alone_does() -> None:
     """An exact name is always that column."""
-    own = PartitionFilter.of("Day = 'a'")
-    assert own.unknown_columns(["day"]) == []
-    assert own.unknown_columns(["day", "DAY"]) == ["Day"]
+    partition_filter = PartitionFilter.of("Day = 'a'")
+    assert partition_filter.unknown_columns(["day"]) == []
+    assert partition_filter.unknown_columns(["day", "DAY"]) == ["Day"]
     assert PartitionFilter.of("DAY = 'a'").unknown_columns(["day", "DAY"]) == []
     types = {"day": pa.string(), "DAY": pa.string()}
     bound = PartitionFilter.of("DAY = 'a'").bind("t", types)
@@ -170,12 +172,12 @@ def test_names_match_without_case_where_one_alone_does() -> None:
 
 def _day(text: str, day: str) -> bool:
     """Whether a condition is true of a day, be it a date or a text; of both it is the same."""
-    found = {
-        PartitionCondition(parse_sql(text), "t", {"day": own}).may_match({"day": day})
-        for own in (pa.date32(), pa.string())
+    result = {
+        PartitionCondition(parse_sql(text), "t", {"day": type_}).may_match({"day": day})
+        for type_ in (pa.date32(), pa.string())
     }
-    assert len(found) == 1
-    return found.pop()
+    assert len(result) == 1
+    return result.pop()
 
 
 def test_today_is_a_literal() -> None:

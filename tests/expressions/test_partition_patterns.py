@@ -59,8 +59,8 @@ def test_a_pattern_is_the_configurations(rows: list[tuple[str | None, str | None
     """One column's pattern chooses what `partitions: {column: pattern}` keeps."""
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     pattern = data.draw(st.text(st.sampled_from("ab*?é2"), min_size=1, max_size=3))
-    kept = PartitionFilter.of({"y": (pattern,)}).bind("t", {})
-    expected = {encode_partition_key(row) for row in table if kept.may_match(row)}
+    bound = PartitionFilter.of({"y": (pattern,)}).bind("t", {})
+    expected = {encode_partition_key(row) for row in table if bound.may_match(row)}
     if expected:
         assert match_partitions("t", [f"y={pattern}"], keys(table)) == expected
     else:
@@ -72,14 +72,14 @@ def test_a_pattern_is_the_configurations(rows: list[tuple[str | None, str | None
 def test_every_form_of_a_key_means_it(rows: list[tuple[str | None, str | None]], data: st.DataObject) -> None:
     """The key always; a form without encoding, or with another one, among whatever else it may mean."""
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
-    own = data.draw(st.sampled_from(table))
-    key = encode_partition_key(own)
+    items = data.draw(st.sampled_from(table))
+    key = encode_partition_key(items)
     assert match_partitions("t", [key], keys(table)) == {key}
-    if all(value is not None for _, value in own):
-        assert key in match_partitions("t", ["/".join(f"{name}={value}" for name, value in own)], keys(table))
-        percent = "/".join(f"{name}={quote(value or '', safe='')}" for name, value in own)
+    if all(value is not None for _, value in items):
+        assert key in match_partitions("t", ["/".join(f"{name}={value}" for name, value in items)], keys(table))
+        percent = "/".join(f"{name}={quote(value or '', safe='')}" for name, value in items)
         assert key in match_partitions("t", [percent], keys(table))
-        escaped = "/".join(f"{name}={glob.escape(value or '').replace('%', '%25')}" for name, value in own)
+        escaped = "/".join(f"{name}={glob.escape(value or '').replace('%', '%25')}" for name, value in items)
         assert key in match_partitions("t", [escaped], keys(table))
 
 
@@ -116,7 +116,7 @@ def test_one_partition() -> None:
         ("", ["name a key, or a pattern such as `day=…`"]),
     ],
 )
-def test_what_is_near_is_told(text: str, said: list[str]) -> None:
+def test_messages_name_similar_keys(text: str, said: list[str]) -> None:
     days: list[Items] = [[("day", f"2024-01-{day:02}")] for day in range(1, 28)]
     table = keys([*days, [("day", "2023-12-31")], [("day", "2024-02-01")]])
     if "2025" in text:

@@ -27,8 +27,8 @@ RELAXED = settings(suppress_health_check=list(HealthCheck), deadline=None)
 
 def check_rows(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
-    found = matching_rows(predicate, table_of(rows)).tolist()
-    assert found == [holds(node, row) is True for row in plain(rows)], sql(node)
+    result = matching_rows(predicate, table_of(rows)).tolist()
+    assert result == [holds(node, row) is True for row in plain(rows)], sql(node)
     # The negation is true where it is false, and of no row where it is null.
     negated = parse_predicate(f"not ({sql(node)})", "t", LEAVES)
     assert matching_rows(negated, table_of(rows)).tolist() == [holds(node, row) is False for row in plain(rows)]
@@ -41,11 +41,11 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
         column.field_id: bounds_of(column.path, column.cls, sets, counts, blur)
         for column in referenced_columns(predicate)
     }
-    found = predicate.bound_rows(counts, columns)
+    result = predicate.bound_rows(counts, columns)
     true = [sum(holds(node, row) is True for row in plain(own)) for own in sets]
-    assert (found.least <= true).all(), (sql(node), found, true)
-    assert (found.most >= true).all(), (sql(node), found, true)
-    assert (found.most <= counts).all()
+    assert (result.least <= true).all(), (sql(node), result, true)
+    assert (result.most >= true).all(), (sql(node), result, true)
+    assert (result.most <= counts).all()
     assert len(eliminating_statistics(predicate, columns, counts, {})) == len(sets)
 
 
@@ -61,10 +61,10 @@ def bounds_of(
         values = [value for value in held if value is not None and not (isinstance(value, float) and math.isnan(value))]
         nulls.append(sum(value is None for value in held))
         nans.append(len(held) - len(values) - nulls[-1])
-        known = blur.draw(st.booleans()) or blur.draw(st.booleans())
+        is_exact = blur.draw(st.booleans()) or blur.draw(st.booleans())
         ordered = sorted(values, key=_key) if cls is not None else []
-        lows.append(ordered[0] if ordered and known else None)
-        highs.append(ordered[-1] if ordered and (known or blur.draw(st.booleans())) else None)
+        lows.append(ordered[0] if ordered and is_exact else None)
+        highs.append(ordered[-1] if ordered and (is_exact or blur.draw(st.booleans())) else None)
     arrow = pa.null() if cls is None else class_named(cls.name).arrow
     return ColumnBounds(
         counts,
@@ -78,9 +78,9 @@ def bounds_of(
 
 
 def _counts(exact: list[int], most: Any, blur: st.DataObject) -> RowBounds:
-    known = np.array([blur.draw(st.booleans()) or blur.draw(st.booleans()) for _ in exact], np.bool_)
+    is_exact = np.array([blur.draw(st.booleans()) or blur.draw(st.booleans()) for _ in exact], np.bool_)
     own = np.array(exact, np.int64)
-    return RowBounds(np.where(known, own, 0), np.where(known, own, most))
+    return RowBounds(np.where(is_exact, own, 0), np.where(is_exact, own, most))
 
 
 def _key(value: Any) -> Any:

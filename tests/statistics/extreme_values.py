@@ -40,11 +40,11 @@ def extremes(kind: Kind) -> list[Any]:
     if kind.type_class in ("string", "binary"):
         return _TEXTS if kind.type_class == "string" else _BYTES
     low, high = _range(type_)
-    found = {low, low + 1, (low + high) // 2, high - 1, high, -1001, -1, 0, 1, 999, 1001}
+    candidates = {low, low + 1, (low + high) // 2, high - 1, high, -1001, -1, 0, 1, 999, 1001}
     if kind.type_class.startswith(("date", "timestamp")):
         ticks_of_day = 86_400 * _TICKS[type_.unit] if pa.types.is_timestamp(type_) else 1
-        found |= {day * ticks_of_day + step for day in (_DAY_1, _DAY_10000) for step in (-1, 0)}
-    return sorted(value for value in found if low <= value <= high)
+        candidates |= {day * ticks_of_day + step for day in (_DAY_1, _DAY_10000) for step in (-1, 0)}
+    return sorted(value for value in candidates if low <= value <= high)
 
 
 def _range(type_: pa.DataType) -> tuple[int, int]:

@@ -34,7 +34,7 @@ def test_integers_are_counted_whatever_lies_between_them(data: st.DataObject, dt
     assert run.values.dtype == dtype
 
 
-def test_places_are_no_more_than_values_are_worth() -> None:
+def test_dense_counting_is_limited_by_the_number_of_values() -> None:
     """Memory follows the number of values, not the distance between them."""
     assert count_dense(pl.Series([0, 3])) is not None
     assert count_dense(pl.Series([0, 4])) is None
@@ -66,9 +66,9 @@ def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> No
     for array in arrays:
         counter.add(array)
     blocks = [run_to_frequencies(run, cls) for run in counter.blocks()]
-    found = [pair for own in blocks for pair in zip(own.values.to_pylist(), own.counts.to_pylist(), strict=True)]
+    pairs = [pair for block in blocks for pair in zip(block.values.to_pylist(), block.counts.to_pylist(), strict=True)]
     expected = Counter(value for array in arrays for value in array.to_pylist() if value is not None)
-    assert found == sorted(expected.items(), key=lambda pair: pair[0].encode())
+    assert pairs == sorted(expected.items(), key=lambda pair: pair[0].encode())
 
 
 @given(

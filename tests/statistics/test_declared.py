@@ -58,4 +58,4 @@ def test_a_statistic_has_a_name_for_people(name: str) -> None:
     """One that no other has, and that reads as words."""
     label = STATISTICS[name].label
     assert re.fullmatch(r"[A-Za-z][A-Za-z ]*", label)
-    assert [own.label for own in STATISTICS.values()].count(label) == 1
+    assert [statistic.label for statistic in STATISTICS.values()].count(label) == 1

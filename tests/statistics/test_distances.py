@@ -39,7 +39,7 @@ def pairs(draw: st.DrawFn, groups: int = 2) -> list[list[int]]:
 def in_duckdb(a: list[int], b: list[int]) -> tuple[float, float, float]:
     """The three distances, in SQL over shares as doubles; the index over shares of at least 0.0001."""
     rows = ", ".join(f"({at}, {p}::double, {q}::double)" for at, (p, q) in enumerate(zip(a, b, strict=True)))
-    [found] = duckdb.sql(f"""
+    [result] = duckdb.sql(f"""
         with shares as (select bin, a / sum(a) over () as p, b / sum(b) over () as q from (values {rows}) t(bin, a, b)),
         cumulated as (select abs(sum(p) over (order by bin) - sum(q) over (order by bin)) as difference from shares)
         select
@@ -49,7 +49,7 @@ def in_duckdb(a: list[int], b: list[int]) -> tuple[float, float, float]:
               coalesce(case when p > 0 then p * log2(2 * p / (p + q)) end, 0)
             + coalesce(case when q > 0 then q * log2(2 * q / (p + q)) end, 0)) / 2)) from shares)
     """).fetchall()
-    return found
+    return result
 
 
 @share(30)
@@ -89,13 +89,13 @@ def test_by_hand(a: list[int], b: list[int], expected: tuple[float, float, float
 def test_laws(distance: Distance, counts: list[list[int]], factor: int) -> None:
     """Symmetric, 0 of the same shares however many, within its range; two of them are metrics."""
     a, b, c = counts
-    found = distance(a, b)
-    assert found == pytest.approx(distance(b, a), rel=1e-9, abs=1e-12)
+    result = distance(a, b)
+    assert result == pytest.approx(distance(b, a), rel=1e-9, abs=1e-12)
     assert distance(a, [count * factor for count in a]) == pytest.approx(0, abs=1e-7)
-    assert found >= 0
+    assert result >= 0
     if distance is not population_stability_index:
-        assert found <= 1
-        assert distance(a, c) <= found + distance(b, c) + 1e-7
+        assert result <= 1
+        assert distance(a, c) <= result + distance(b, c) + 1e-7
 
 
 @share(40)

@@ -21,14 +21,14 @@ from tests.statistics.random_columns import BYTES, KINDS, merge_statistics, prof
 @pytest.mark.parametrize("name", KINDS)
 @share(20)
 @given(data=st.data())
-def test_fingerprints_tell_multisets_apart(name: str, data: st.DataObject) -> None:
+def test_multiset_hashes_distinguish_multisets(name: str, data: st.DataObject) -> None:
     """Equal multisets, in any order, have equal fingerprints; others have different ones."""
     kind = KINDS[name]
     first, second = data.draw(rows(kind, 6)), data.draw(rows(kind, 6))
     shuffled = data.draw(st.permutations(first))
-    prints = [profile_one(kind.array(values)).statistics for values in (first, shuffled, second)]
-    assert prints[0].multiset_hash == prints[1].multiset_hash
-    assert (prints[0].multiset_hash == prints[2].multiset_hash) == (_multiset(first) == _multiset(second))
+    profiled = [profile_one(kind.array(values)).statistics for values in (first, shuffled, second)]
+    assert profiled[0].multiset_hash == profiled[1].multiset_hash
+    assert (profiled[0].multiset_hash == profiled[2].multiset_hash) == (_multiset(first) == _multiset(second))
 
 
 def _multiset(values: list[Any]) -> Counter[Any]:
@@ -37,13 +37,13 @@ def _multiset(values: list[Any]) -> Counter[Any]:
 
 def test_fingerprints_subtract() -> None:
     """Modulo 2**64 per half, a part can be taken away again."""
-    whole, part, rest = (
+    total, part, remainder = (
         profile_one(pa.array(v)).statistics.multiset_hash for v in ([1, 2, 2, None], [2, None], [1, 2])
     )
-    assert whole is not None
+    assert total is not None
     assert part is not None
-    difference = (np.frombuffer(whole, "<u8") - np.frombuffer(part, "<u8")).tobytes()
-    assert difference == rest
+    difference = (np.frombuffer(total, "<u8") - np.frombuffer(part, "<u8")).tobytes()
+    assert difference == remainder
 
 
 def hash_by_definition(value: bytes) -> int:
@@ -67,8 +67,8 @@ def hash_by_definition(value: bytes) -> int:
 def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
     """Vectorised over unaligned words, also in a slice of a longer array; longer values hash by BLAKE2b."""
     array = pa.array(values, pa.large_binary()).slice(min(start, len(values) - 1))
-    found = hash_values(array, type_class(pa.binary()))[0].tolist()
-    short = [(hash, value) for hash, value in zip(found, array.to_pylist(), strict=True) if len(value) <= 128]
+    result = hash_values(array, type_class(pa.binary()))[0].tolist()
+    short = [(hash, value) for hash, value in zip(result, array.to_pylist(), strict=True) if len(value) <= 128]
     assert [hash for hash, _ in short] == [hash_by_definition(value) for _, value in short]
 
 
@@ -76,10 +76,10 @@ def test_bytes_hash_by_definition_in_any_number() -> None:
     """Blocks of values are hashed together, the longest first: each by itself all the same."""
     rng = np.random.default_rng(0)
     values = [rng.bytes(length) for length in rng.integers(0, 130, 40_000).tolist()]
-    found = hash_values(pa.array(values, pa.large_binary()), type_class(pa.binary()))[0].tolist()
+    result = hash_values(pa.array(values, pa.large_binary()), type_class(pa.binary()))[0].tolist()
     for at in range(0, len(values), 7):
         if len(values[at]) <= 128:
-            assert found[at] == hash_by_definition(values[at])
+            assert result[at] == hash_by_definition(values[at])
 
 
 @pytest.mark.parametrize(
@@ -97,22 +97,22 @@ def test_bytes_hash_by_definition_in_any_number() -> None:
 )
 def test_hashes_never_change(name: str, values: list[Any], expected: str) -> None:
     """Golden values: stored sketches and fingerprints would no longer compare if these moved."""
-    found = profile_one(KINDS[name].array(values)).frequencies
-    assert found is not None
-    first, second = hash_values(found.values, found.type_class)
+    result = profile_one(KINDS[name].array(values)).frequencies
+    assert result is not None
+    first, second = hash_values(result.values, result.type_class)
     assert f"{int((first ^ (second << np.uint64(1))).sum(dtype=np.uint64)):016x}" == expected
 
 
 def test_zeros_and_nans_are_one_value_each() -> None:
     """Whatever bits a zero or a NaN has, quiet or signaling, it is the same value."""
     words = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000, 0x7FF0000000000001], np.uint64)
-    found = []
+    result = []
     for zero, word in zip([0, 2**63, 0, 2**63], words.tolist(), strict=True):
         array = pa.array(np.array([zero, word, zero], np.uint64).view(np.float64))
-        found.append(profile_one(array).statistics)
-    assert {row.nan_count for row in found} == {1}
-    assert len({row.multiset_hash for row in found}) == 1
-    assert len({row.distinct_sketch for row in found}) == 1
+        result.append(profile_one(array).statistics)
+    assert {row.nan_count for row in result} == {1}
+    assert len({row.multiset_hash for row in result}) == 1
+    assert len({row.distinct_sketch for row in result}) == 1
     everything = pa.array(words.view(np.float64))
     assert profile_one(everything).statistics.distinct_count == 1
 
@@ -134,8 +134,8 @@ def test_estimates_beyond_all_tables(exponent: int) -> None:
     # The greatest of so many positions is at most k with probability (1 - 2**-k) ** share; 53 is the last there is.
     at_most = np.exp(share * np.log1p(-(2.0**-positions)))
     registers = (1 + np.searchsorted(at_most, rng.random(4096))).astype(np.uint8)
-    found = estimate_distinct(b"\x02" + registers.tobytes())
-    assert abs(found / 2**exponent - 1) < 0.065
+    result = estimate_distinct(b"\x02" + registers.tobytes())
+    assert abs(result / 2**exponent - 1) < 0.065
 
 
 def test_real_values_are_spread_as_well_as_random_ones() -> None:

@@ -48,13 +48,13 @@ NUMERIC = ("tiny", "key", "wide", "unsigned", "huge", "price", "rate", "small_fl
 
 @cache
 def connection() -> duckdb.DuckDBPyConnection:
-    made = duckdb.connect()
-    made.execute("set timezone = 'UTC'; set threads = 1").fetchall()
+    connection = duckdb.connect()
+    connection.execute("set timezone = 'UTC'; set threads = 1").fetchall()
     columns = ", ".join(f"{sql} as {name}" for name, sql in COLUMNS.items())
-    made.execute(
+    connection.execute(
         f"create table t as select {columns} from (select range as i, hash(range) as h from range({ROWS}))"
     ).fetchall()
-    return made
+    return connection
 
 
 def ask(sql: str) -> tuple[Any, ...]:
@@ -96,8 +96,8 @@ def as_text(scalars: list[pa.Scalar | None], column: str) -> str:
 def test_counts_bounds_and_percentiles(column: str) -> None:
     """count, null, distinct, duplicates, min, max, and quantile_disc."""
     row, _ = merged(column)
-    found = ask(f"select count({column}), count(*) - count({column}), count(distinct {column}) from t")
-    assert (row.value_count, row.null_count, row.distinct_count) == found
+    result = ask(f"select count({column}), count(*) - count({column}), count(distinct {column}) from t")
+    assert (row.value_count, row.null_count, row.distinct_count) == result
     repeated = f"select 1 from t where {column} is not null group by {column} having count(*) > 1"
     assert (row.duplicate_count,) == ask(f"select count(*) from ({repeated})")
     bounds = ask(f"select [min({column}), max({column})]::varchar from t")
@@ -148,11 +148,11 @@ def test_lengths(column: str) -> None:
     row, _ = merged(column)
     length = f"octet_length({column})" if column == "blob" else f"length({column})"
     sizes = f"octet_length({column})" if column == "blob" else f"strlen({column})"
-    found = ask(
+    result = ask(
         f"select min({length}), max({length}), avg({length}), sum({length})::bigint, sum({sizes})::bigint from t"
     )
     lengths = (row.minimum_length, row.maximum_length, row.mean_length, row.total_length, row.total_bytes)
-    assert lengths == pytest.approx(found, rel=1e-15)
+    assert lengths == pytest.approx(result, rel=1e-15)
 
 
 def test_booleans() -> None:

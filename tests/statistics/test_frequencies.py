@@ -24,9 +24,9 @@ from tests.statistics.test_profile import widened
 
 
 def frequencies(values: list[Any], name: str) -> Frequencies:
-    found = profile_one(KINDS[name].array(values), ColumnPolicy(frequencies="all")).frequencies
-    assert found is not None
-    return found
+    result = profile_one(KINDS[name].array(values), ColumnPolicy(frequencies="all")).frequencies
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -42,11 +42,11 @@ def test_sums_and_differences(name: str, data: st.DataObject) -> None:
         (frequencies(left, name), 1),
         (EMPTY, 1),
     ]
-    found = sum_frequencies(data.draw(st.permutations(terms)))
+    result = sum_frequencies(data.draw(st.permutations(terms)))
     expected = Facts([None if value is None else widened(name, value) for value in left + left])
-    assert [plain(value) for value in found.values] == expected.ascending
-    assert found.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
-    facts = summarize_frequencies(found)
+    assert [plain(value) for value in result.values] == expected.ascending
+    assert result.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
+    facts = summarize_frequencies(result)
     assert (facts.distinct_count, facts.duplicate_count) == (expected.distinct_count, expected.duplicate_count)
     assert [(q, plain(value)) for q, value in facts.percentiles] == list(zip(FRACTIONS, expected.percentiles))  # noqa: B905
 
@@ -73,8 +73,8 @@ def test_nothing() -> None:
 
 def test_a_factor_is_a_factor() -> None:
     """Signs may be any integer."""
-    found = sum_frequencies([(frequencies([1, 1, 2], "int8"), 3)])
-    assert found == Frequencies(pa.array([1, 2]), pa.array([6, 3]))
+    result = sum_frequencies([(frequencies([1, 1, 2], "int8"), 3)])
+    assert result == Frequencies(pa.array([1, 2]), pa.array([6, 3]))
 
 
 def test_equality_knows_nan() -> None:
@@ -102,12 +102,12 @@ def test_counting_in_runs_and_blocks(name: str, data: st.DataObject) -> None:
         patch.setattr(counting, "_PENDING_ROWS", data.draw(st.integers(1, 40)))
         patch.setattr(runs, "BLOCK", data.draw(st.integers(4, 16)))
         patch.setattr(interface, "_PENDING_PARTS", data.draw(st.integers(2, 5)))
-        found = profile_one(chunks)
-    assert found.frequencies == expected.frequencies
-    assert found.histogram == expected.histogram
-    same(found.statistics, expected.statistics, {"skewness", "kurtosis", "moments", "quantile_sketch"})
-    check_shape(found.statistics, expected.statistics, len(values))
-    check_moments(found.statistics, expected.statistics)
+        result = profile_one(chunks)
+    assert result.frequencies == expected.frequencies
+    assert result.histogram == expected.histogram
+    same(result.statistics, expected.statistics, {"skewness", "kurtosis", "moments", "quantile_sketch"})
+    check_shape(result.statistics, expected.statistics, len(values))
+    check_moments(result.statistics, expected.statistics)
 
 
 def test_values_beyond_the_limit_are_estimated_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,11 +117,11 @@ def test_values_beyond_the_limit_are_estimated_all_the_same(monkeypatch: pytest.
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 50)
     for distinct, state in ((50, "enumerated"), (51, "estimated")):
         values = [at * 37 % distinct for at in range(500)]
-        found = profile_one(pa.array(values))
-        assert (found.statistics.frequencies, found.frequencies is not None) == (state, state == "enumerated")
-        assert found.statistics.distinct_count == pytest.approx(distinct, rel=0.06)
-        assert found.statistics.duplicate_count == (distinct if state == "enumerated" else None)
-        assert found.statistics.sum == str(sum(values))
+        result = profile_one(pa.array(values))
+        assert (result.statistics.frequencies, result.frequencies is not None) == (state, state == "enumerated")
+        assert result.statistics.distinct_count == pytest.approx(distinct, rel=0.06)
+        assert result.statistics.duplicate_count == (distinct if state == "enumerated" else None)
+        assert result.statistics.sum == str(sum(values))
 
 
 def test_everything_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,10 +153,10 @@ def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
         values = [f"value-{(at * 7919) % distinct:09d}" for at in range(10_000)]
         if "binary" in name:
             values = [value.encode() for value in values]  # type: ignore[misc]
-        found = frequencies(values, name)
+        result = frequencies(values, name)
         expected = Counter(values)
-        assert [plain(value) for value in found.values] == sorted(expected)
-        assert found.counts.to_pylist() == [expected[value] for value in sorted(expected)]
+        assert [plain(value) for value in result.values] == sorted(expected)
+        assert result.counts.to_pylist() == [expected[value] for value in sorted(expected)]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,6 @@ def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
 )
 def test_a_contradiction_names_values_that_python_has_none_of(type_: pa.DataType, number: int, text: str) -> None:
     storage = pa.int32() if type_.bit_width == 32 else pa.int64()
-    found = Frequencies(pa.array([number], storage).view(type_), pa.array([1]))
+    result = Frequencies(pa.array([number], storage).view(type_), pa.array([1]))
     with pytest.raises(CorruptionError, match=f"{re.escape(text)}.*frequency -1"):
-        sum_frequencies([(found, 1), (found, -2)])
+        sum_frequencies([(result, 1), (result, -2)])

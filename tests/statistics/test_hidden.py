@@ -1,4 +1,4 @@
-"""What is kept of hidden values: it merges like the values' own, and says nothing without its key."""
+"""Statistics of hidden values: they merge as those of shown values do, and reveal nothing without the key."""
 
 from __future__ import annotations
 
@@ -18,13 +18,23 @@ from tests.statistics.test_merge import merged_in_any_order, parts_of, same
 
 KEY = column_key(b"k" * 32, "t", "c")
 POLICY = ColumnPolicy(values="hidden").with_hash_key(KEY)
-TELLING = ("minimum", "maximum", "sum", "mean", "percentiles", "moments", "quantile_sketch", "true_count", "nan_count")
+VALUE_FIELDS = (
+    "minimum",
+    "maximum",
+    "sum",
+    "mean",
+    "percentiles",
+    "moments",
+    "quantile_sketch",
+    "true_count",
+    "nan_count",
+)
 
 
 def hidden(kind: str, values: list[Any], policy: ColumnPolicy = POLICY) -> ColumnStatistics:
-    found = profile_one(KINDS[kind].array(values), policy)
-    assert (found.frequencies, found.histogram) == (None, None)
-    return found.statistics
+    result = profile_one(KINDS[kind].array(values), policy)
+    assert (result.frequencies, result.histogram) == (None, None)
+    return result.statistics
 
 
 def siphash_of(message: bytes, key: bytes) -> int:
@@ -32,7 +42,7 @@ def siphash_of(message: bytes, key: bytes) -> int:
     mask = 2**64 - 1
     k = [int.from_bytes(key[at : at + 8], "little") for at in (0, 8)]
     start = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
-    v = [own ^ k[at % 2] for at, own in enumerate(start)]
+    v = [word ^ k[at % 2] for at, word in enumerate(start)]
 
     def left(word: int, bits: int) -> int:
         return (word << bits | word >> (64 - bits)) & mask
@@ -62,15 +72,15 @@ def test_the_vectors_of_the_paper() -> None:
     key = bytes(range(16))
     assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5
     words = np.frombuffer(bytes(range(16)), "<u8")
-    (found,) = siphash((words[:1], words[1:]), key).tolist()
-    assert found == siphash_of(bytes(range(16)), key) == 0x3F2ACC7F57C29BDB
+    (result,) = siphash((words[:1], words[1:]), key).tolist()
+    assert result == siphash_of(bytes(range(16)), key) == 0x3F2ACC7F57C29BDB
 
 
 @given(st.binary(min_size=16, max_size=16), st.lists(st.binary(min_size=16, max_size=16), max_size=5))
 def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
     words = np.frombuffer(b"".join(messages), "<u8").reshape(-1, 2)
     low, high = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
-    assert siphash((low, high), key).tolist() == [siphash_of(own, key) for own in messages]
+    assert siphash((low, high), key).tolist() == [siphash_of(message, key) for message in messages]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -79,17 +89,17 @@ def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
     """Sketch and fingerprint to the last bit; the estimate is within what the parts told, and of few values right."""
     values = data.draw(rows(KINDS[name]), label="values")
-    whole = hidden(name, values)
+    complete = hidden(name, values)
     parts = [hidden(name, part) for part in parts_of(data, values)]
     merged = merged_in_any_order(data, parts)
-    same(merged, whole, {"distinct_count", "mean_length"})
+    same(merged, complete, {"distinct_count", "mean_length"})
     shown = profile_one(KINDS[name].array(values)).statistics
     assert shown.distinct_count is not None
     # Of up to 40 values in 4,096 registers hardly any two share one.
-    assert abs((whole.distinct_count or 0) - shown.distinct_count) <= 2
-    told = [part.distinct_count or 0 for part in parts]
-    assert max(told) <= (merged.distinct_count or 0) <= sum(told)
-    assert all(getattr(own, field) is None for own in (whole, merged) for field in TELLING)
+    assert abs((complete.distinct_count or 0) - shown.distinct_count) <= 2
+    counts = [part.distinct_count or 0 for part in parts]
+    assert max(counts) <= (merged.distinct_count or 0) <= sum(counts)
+    assert all(getattr(row, field) is None for row in (complete, merged) for field in VALUE_FIELDS)
 
 
 @pytest.mark.parametrize("name", ["int64", "string", "float64", "boolean"])
@@ -98,8 +108,8 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
 def test_other_rows_have_another_fingerprint(name: str, data: st.DataObject) -> None:
     left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
     shown = [profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (left, right)]
-    found = [hidden(name, values).multiset_hash for values in (left, right)]
-    assert (found[0] == found[1]) == (shown[0] == shown[1])
+    result = [hidden(name, values).multiset_hash for values in (left, right)]
+    assert (result[0] == result[1]) == (shown[0] == shown[1])
 
 
 def test_many_values_are_estimated_to_the_guarantee() -> None:
@@ -135,7 +145,7 @@ def test_without_a_key_there_is_no_sketch() -> None:
 
 def test_merging_with_a_part_without_a_sketch_says_less() -> None:
     """A part in which a value had no place in its class."""
-    known, unknown = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
-    merged = merge_statistics([known, unknown])
+    hashed, unhashed = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
+    merged = merge_statistics([hashed, unhashed])
     assert (merged.distinct_count, merged.distinct_count_guarantee, merged.multiset_hash) == (None, "absent", None)
     assert merged.value_count == 3

@@ -69,8 +69,8 @@ def test_merging_equals_building(name: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=3)))
     capacities = data.draw(st.lists(st.integers(2, 64), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
     parts = [values[a:b] for a, b in zip([0, *cuts], [*cuts, len(values)], strict=True)]
-    made = [built(part, kind, c) for part, c in zip(parts, capacities, strict=True)]
-    histograms = data.draw(st.permutations([histogram for histogram in made if histogram is not None]))
+    histograms = [built(part, kind, c) for part, c in zip(parts, capacities, strict=True)]
+    histograms = data.draw(st.permutations([histogram for histogram in histograms if histogram is not None]))
     assume(histograms)
     scratch = built(values, kind, min(histogram.capacity for histogram in histograms))
     assert merge_histograms(histograms) == scratch
@@ -108,12 +108,12 @@ def test_edges_are_typed_and_enclose(name: str, data: st.DataObject) -> None:
     assert histogram is not None
     edges = histogram.edges()
     assert edges.type == histogram.type_class.arrow
-    found = [plain(edge) for edge in edges]
-    assert len(found) == len(histogram) + 1
-    assert found == sorted(found)
-    assert found[0] <= min(values)
-    assert found[-1] >= max(values)
-    assert len(set(found)) >= len(histogram)
+    result = [plain(edge) for edge in edges]
+    assert len(result) == len(histogram) + 1
+    assert result == sorted(result)
+    assert result[0] <= min(values)
+    assert result[-1] >= max(values)
+    assert len(set(result)) >= len(histogram)
 
 
 def test_edges_at_the_end_of_the_range() -> None:
@@ -155,7 +155,7 @@ def test_tiny_negative_beside_large() -> None:
     assert (histogram.first, histogram.counts[0], histogram.counts.sum()) == (-1, 1, 2)
 
 
-def test_capacity_leaves_the_bins_asked_for() -> None:
+def test_capacity_leaves_the_requested_bins() -> None:
     """At least as many bins as asked for are kept when there are positions, never more than 10,000."""
     assert [histogram_capacity(n) for n in (1000, 1024, 5000, 10_000)] == [2000, 2048, 10_000, 10_000]
     for top in range(1000, 9000, 997):

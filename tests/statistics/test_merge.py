@@ -32,8 +32,10 @@ STATES = {"moments", "quantile_sketch"}
 def parts_of(data: st.DataObject, values: list[Any], most: int = 6) -> list[list[Any]]:
     """The values dealt out to a few fragments, some of which may be empty."""
     count = data.draw(st.integers(1, most), label="parts")
-    places = data.draw(st.lists(st.integers(0, count - 1), min_size=len(values), max_size=len(values)), label="places")
-    return [[v for v, at in zip(values, places, strict=True) if at == part] for part in range(count)]
+    part_numbers = data.draw(
+        st.lists(st.integers(0, count - 1), min_size=len(values), max_size=len(values)), label="places"
+    )
+    return [[v for v, at in zip(values, part_numbers, strict=True) if at == part] for part in range(count)]
 
 
 def merged_in_any_order(data: st.DataObject, children: list[ColumnStatistics]) -> ColumnStatistics:
@@ -45,10 +47,10 @@ def merged_in_any_order(data: st.DataObject, children: list[ColumnStatistics]) -
     return children[0]
 
 
-def same(found: ColumnStatistics, expected: ColumnStatistics, but: set[str]) -> None:
+def assert_equal_rows(result: ColumnStatistics, expected: ColumnStatistics, but: set[str]) -> None:
     for field in fields(ColumnStatistics):
         if field.name not in but:
-            left, right = getattr(found, field.name), getattr(expected, field.name)
+            left, right = getattr(result, field.name), getattr(expected, field.name)
             both_nan = left != left and right != right
             assert left == right or both_nan, field.name
 
@@ -64,7 +66,7 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
     scratch = profile_one(kind.array(values))
     merged = merged_in_any_order(data, [child.statistics for child in children])
 
-    same(merged, scratch.statistics, ESTIMATED | ROUNDED | STATES)
+    assert_equal_rows(merged, scratch.statistics, ESTIMATED | ROUNDED | STATES)
     check_shape(merged, scratch.statistics, len(values))
     check_estimates(merged, scratch.statistics)
     check_moments(merged, scratch.statistics)
@@ -117,7 +119,7 @@ def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children:
     if len(total) or len(scratch.frequencies):
         assert total == scratch.frequencies
     with_facts = apply_summary(merged, summarize_frequencies(total))
-    same(with_facts, scratch.statistics, ROUNDED | STATES)
+    assert_equal_rows(with_facts, scratch.statistics, ROUNDED | STATES)
 
 
 @given(data=st.data())
@@ -185,9 +187,7 @@ def test_widened_columns_merge_within_their_class() -> None:
         ([pa.array([-0.0]), pa.array([0.0])], 1, 1, 0.0),
     ],
 )
-def test_what_follows_from_exact_numbers_stays_exact(
-    parts: list[pa.Array], distinct: int, duplicates: int, median: Any
-) -> None:
+def test_derivable_numbers_stay_exact(parts: list[pa.Array], distinct: int, duplicates: int, median: Any) -> None:
     """Booleans and constants need no list of frequencies for exact distinct counts and percentiles."""
     merged = merge_statistics([profile_one(part).statistics for part in parts])
     assert (merged.distinct_count, merged.distinct_count_guarantee) == (distinct, "exact")
@@ -229,12 +229,12 @@ def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.D
         merged = merge_statistics([child for child, *_ in chosen])
         greatest, total = max(one[1] for one in chosen), sum(one[2] for one in chosen)
         values = set().union(*(one[3] for one in chosen))
-        told = merged.distinct_count
-        assert told is not None
-        assert greatest <= told <= min(total, merged.value_count)
-        assert told <= sum(child.distinct_count or 0 for child, *_ in chosen)
-        assert told >= max(child.distinct_count or 0 for child, *_ in chosen)
-        assert merged.distinct_count_guarantee == "estimate" or told == len(values)
+        reported = merged.distinct_count
+        assert reported is not None
+        assert greatest <= reported <= min(total, merged.value_count)
+        assert reported <= sum(child.distinct_count or 0 for child, *_ in chosen)
+        assert reported >= max(child.distinct_count or 0 for child, *_ in chosen)
+        assert merged.distinct_count_guarantee == "estimate" or reported == len(values)
         groups.append((merged, greatest, total, values))
 
 
@@ -243,12 +243,12 @@ def test_an_estimate_is_not_less_than_what_was_counted_of_a_part(grouped: bool) 
     """Nor more than what was counted of all of them: the sketch alone is off by a few values either way."""
     below = above = 0
     for count in range(50, 1500, 29):
-        whole, half = ([7919 * value for value in range(most)] for most in (count, count // 2))
-        subsets = [profile_one(pa.array(values)).statistics for values in (half, whole, half)]
-        apart = [
-            profile_one(pa.array(values * 9)).statistics for values in (whole, [-1 - value for value in half], [7])
+        complete, half = ([7919 * value for value in range(most)] for most in (count, count // 2))
+        subsets = [profile_one(pa.array(values)).statistics for values in (half, complete, half)]
+        disjoint = [
+            profile_one(pa.array(values * 9)).statistics for values in (complete, [-1 - value for value in half], [7])
         ]
-        for children, most in ((subsets, count + 2 * (count // 2)), (apart, count + count // 2 + 1)):
+        for children, most in ((subsets, count + 2 * (count // 2)), (disjoint, count + count // 2 + 1)):
             merged = merge_statistics([merge_statistics(children[:2]), children[2]] if grouped else children)
             estimate = estimate_distinct(merged.distinct_sketch or b"")
             below, above = below + (estimate < count), above + (estimate > most)
@@ -256,13 +256,13 @@ def test_an_estimate_is_not_less_than_what_was_counted_of_a_part(grouped: bool) 
     assert min(below, above) > 2  # or nothing was tested
 
 
-def test_a_part_of_which_nothing_is_known_is_not_taken_for_empty() -> None:
+def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
     """Without its number the values themselves are the most that there can be."""
-    known, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
+    sketched, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
     unknown = replace(unknown, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
-    merged = merge_statistics([known, unknown])
+    merged = merge_statistics([sketched, unknown])
     assert (merged.distinct_count, merged.distinct_count_guarantee) == (5, "estimate")
-    merged = merge_statistics([known, replace(unknown, distinct_sketch=None)])
+    merged = merge_statistics([sketched, replace(unknown, distinct_sketch=None)])
     assert (merged.distinct_count, merged.distinct_count_guarantee) == (None, "absent")
 
 
@@ -317,9 +317,9 @@ def test_percentiles_of_infinities() -> None:
     children = [
         profile_one(pa.array(v)).statistics for v in ([-math.inf] * 30 + [1.0] * 30, [2.0] * 10 + [math.inf] * 30)
     ]
-    found = dict(merge_statistics(children).percentiles or ())
-    assert [found[q].as_py() for q in (0.25, 0.75, 0.95)] == [-math.inf, math.inf, math.inf]
-    assert 1.0 <= found[0.5].as_py() <= 1.5
+    result = dict(merge_statistics(children).percentiles or ())
+    assert [result[q].as_py() for q in (0.25, 0.75, 0.95)] == [-math.inf, math.inf, math.inf]
+    assert 1.0 <= result[0.5].as_py() <= 1.5
 
 
 def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
@@ -334,9 +334,13 @@ def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
 def test_facts_of_a_full_list_replace_estimates() -> None:
     children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
     facts = summarize_frequencies(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
-    told = apply_summary(merge_statistics(children), facts)
-    assert (told.frequencies, told.distinct_count, told.distinct_count_guarantee) == ("enumerated", 3, "exact")
-    assert (told.duplicate_count, told.percentiles_guarantee) == (1, "exact")
+    reported = apply_summary(merge_statistics(children), facts)
+    assert (reported.frequencies, reported.distinct_count, reported.distinct_count_guarantee) == (
+        "enumerated",
+        3,
+        "exact",
+    )
+    assert (reported.duplicate_count, reported.percentiles_guarantee) == (1, "exact")
 
 
 STATES = {"moments", "quantile_sketch", "percentiles"}
@@ -345,7 +349,7 @@ STATES = {"moments", "quantile_sketch", "percentiles"}
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @settings(max_examples=10)
 @given(data=st.data())
-def test_what_a_policy_does_not_keep_leaves_what_is_known_without_it(kind: str, data: st.DataObject) -> None:
+def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
     """A row profiled under a policy that keeps more says, cut down, what it would say under the one that keeps less."""
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)

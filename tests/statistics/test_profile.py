@@ -31,9 +31,9 @@ def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
     values = data.draw(rows(kind))
     cut = data.draw(st.integers(0, len(values)))
     array = kind.array(values)
-    found = profile_one([array.slice(0, cut), array.slice(cut)])
+    result = profile_one([array.slice(0, cut), array.slice(cut)])
     expected = Facts([None if value is None else widened(name, value) for value in values])
-    row = found.statistics
+    row = result.statistics
 
     assert row.type == ("uuid" if name == "uuid" else str(kind.type))
     assert row.type_class == kind.type_class
@@ -51,13 +51,13 @@ def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
     assert row.percentiles_guarantee == "exact"
     assert [(q, plain(value)) for q, value in row.percentiles] == list(zip(FRACTIONS, expected.percentiles))  # noqa: B905
     assert row.frequencies == "enumerated"
-    assert found.frequencies is not None
-    assert [plain(value) for value in found.frequencies.values] == expected.ascending
-    assert found.frequencies.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
+    assert result.frequencies is not None
+    assert [plain(value) for value in result.frequencies.values] == expected.ascending
+    assert result.frequencies.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
     assert row.reason is None
     check_lengths(row, kind, values)
     check_moments(row, kind, expected)
-    check_histogram(found.histogram, kind, expected)
+    check_histogram(result.histogram, kind, expected)
 
 
 def widened(name: str, value: Any) -> Any:
@@ -79,10 +79,10 @@ def check_lengths(row: ColumnStatistics, kind: Kind, values: list[Any]) -> None:
 
 
 def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
-    found = (row.sum, row.mean, row.standard_deviation, row.skewness, row.kurtosis)
+    result = (row.sum, row.mean, row.standard_deviation, row.skewness, row.kurtosis)
     n = len(expected.numbers)
     if not kind.numeric or not n:
-        assert found == (None,) * 5
+        assert result == (None,) * 5
         return
     assert row.sum is not None
     assert row.mean is not None
@@ -90,7 +90,7 @@ def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
     if infinite:
         total = sum(infinite)
         assert (row.sum, repr(row.mean)) == (repr(total), repr(total))
-        assert found[2:] == (None,) * 3
+        assert result[2:] == (None,) * 3
         return
     if kind.type_class == "float64":
         assert float(row.sum) == rounded(expected.exact_sum)
@@ -104,9 +104,9 @@ def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
     )
     expected_shape = shape(expected)
     if expected_shape is None:
-        assert found[3:] == (None, None)
+        assert result[3:] == (None, None)
     else:
-        assert found[3:] == pytest.approx(expected_shape, rel=1e-9, abs=1e-9 * math.sqrt(n))
+        assert result[3:] == pytest.approx(expected_shape, rel=1e-9, abs=1e-9 * math.sqrt(n))
 
 
 def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
@@ -183,18 +183,18 @@ def test_long_and_strange_text() -> None:
 )
 def test_what_cannot_be_profiled_is_listed_with_a_reason(array: pa.Array, reason: str) -> None:
     """Never fatal, never dropped: counts, the guarantee `absent`, and why."""
-    found = profile_one(array)
-    row = found.statistics
+    result = profile_one(array)
+    row = result.statistics
     assert (row.value_count, row.null_count) == (len(array) - array.null_count, array.null_count)
     assert row.reason is not None
     assert reason in row.reason
     assert (row.type_class, row.distinct_count_guarantee, row.frequencies) == (None, "absent", "absent")
     assert (row.minimum, row.minimum_exact, row.maximum, row.maximum_exact) == (None, False, None, False)
-    assert found.frequencies is found.histogram is None
+    assert result.frequencies is result.histogram is None
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_decimal_that_breaks_its_own_precision_is_absent(sign: int) -> None:
+def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
     """128 bits hold more than 38 digits: such a value of a damaged file is refused, and nothing crashes."""
     for unscaled, fits in ((10**38 - 1, True), (10**38, False), (2**127 - 1, False)):
         data = b"".join(value.to_bytes(16, "little", signed=True) for value in (sign * unscaled, 5))
@@ -208,9 +208,9 @@ def test_a_decimal_that_breaks_its_own_precision_is_absent(sign: int) -> None:
 def test_dates_in_milliseconds_off_midnight_count_as_their_day() -> None:
     """date64 values that are no multiple of a day, which Arrow's cast refuses, before and after 1970."""
     array = pa.array([5, 86_400_000 + 1, -1], pa.int64()).view(pa.date64())
-    found = profile_one(array)
-    assert found.frequencies is not None
-    assert [plain(value) for value in found.frequencies.values] == [-1, 0, 1]
+    result = profile_one(array)
+    assert result.frequencies is not None
+    assert [plain(value) for value in result.frequencies.values] == [-1, 0, 1]
 
 
 def test_unions_count_their_nulls() -> None:
@@ -223,8 +223,8 @@ def test_unions_count_their_nulls() -> None:
 
 def test_column_of_nulls() -> None:
     """Type null: nothing but nulls, exactly."""
-    found = profile_one(pa.nulls(3))
-    row = found.statistics
+    result = profile_one(pa.nulls(3))
+    row = result.statistics
     assert (row.type_class, row.value_count, row.null_count, row.distinct_count) == ("null", 0, 3, 0)
     assert (row.minimum, row.minimum_exact, row.distinct_count_guarantee) == (None, True, "exact")
 
@@ -232,9 +232,9 @@ def test_column_of_nulls() -> None:
 def test_policy_off() -> None:
     """What is switched off is not kept, and values that are not listed are not sorted: their number is an estimate."""
     policy = ColumnPolicy(frequencies="off", histogram="off", quantiles="off")
-    found = profile_one(pa.array([1, 1, 2]), policy)
-    assert found.frequencies is found.histogram is found.statistics.quantile_sketch is None
-    row = found.statistics
+    result = profile_one(pa.array([1, 1, 2]), policy)
+    assert result.frequencies is result.histogram is result.statistics.quantile_sketch is None
+    row = result.statistics
     assert (row.frequencies, row.distinct_count, row.distinct_count_guarantee) == ("off", 2, "estimate")
     assert (row.duplicate_count, row.percentiles) == (None, None)
 
@@ -244,9 +244,9 @@ def test_policy_auto_lists_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 3)
     at, beyond = pa.array([1, 2, 3, 3]), pa.array([1, 2, 3, 4, 4])
     assert profile_one(at).statistics.frequencies == "enumerated"
-    found = profile_one(beyond)
-    assert found.frequencies is None
-    row = found.statistics
+    result = profile_one(beyond)
+    assert result.frequencies is None
+    row = result.statistics
     assert (row.frequencies, row.distinct_count, row.distinct_count_guarantee) == ("estimated", 4, "estimate")
     assert (row.duplicate_count, row.percentiles_guarantee) == (None, "estimate")
     assert profile_one(beyond, ColumnPolicy(frequencies="all")).statistics.frequencies == "enumerated"
@@ -266,9 +266,14 @@ def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: py
 
     monkeypatch.setattr("metastore_assets.statistics.counting.count_values", sorting)
     monkeypatch.setattr("metastore_assets.statistics.counting.count_sorted", sorting)
-    found = profile_one(unique)
-    row = found.statistics
-    assert (row.frequencies, found.frequencies, row.duplicate_count, row.percentiles) == ("estimated", None, None, None)
+    result = profile_one(unique)
+    row = result.statistics
+    assert (row.frequencies, result.frequencies, row.duplicate_count, row.percentiles) == (
+        "estimated",
+        None,
+        None,
+        None,
+    )
     assert row.distinct_count == pytest.approx(70_000, rel=0.06)
     same = ("minimum", "maximum", "multiset_hash", "distinct_sketch", "mean_length", "total_bytes", "value_count")
     assert [getattr(row, name) for name in same] == [getattr(exact, name) for name in same]
@@ -290,9 +295,9 @@ def test_numbers_in_passing_are_those_of_the_sorted_ones() -> None:
     drawn[::1000], drawn[1::1000], drawn[2::1000] = np.nan, np.inf, -0.0
     for array in (pa.array(drawn), pa.array((np.nan_to_num(drawn, posinf=9) * 1e6).astype(np.int64))):
         exact = profile_one(array, ColumnPolicy(frequencies="all"))
-        found = profile_one([array.slice(0, 10), array.slice(10)])
-        left, right = exact.statistics, found.statistics
-        assert (right.frequencies, found.histogram) == ("estimated", exact.histogram)
+        result = profile_one([array.slice(0, 10), array.slice(10)])
+        left, right = exact.statistics, result.statistics
+        assert (right.frequencies, result.histogram) == ("estimated", exact.histogram)
         same = ("minimum", "maximum", "sum", "mean", "standard_deviation", "nan_count", "multiset_hash")
         assert [getattr(right, name) for name in same] == [getattr(left, name) for name in same]
         ranks = np.sort(array.to_numpy())
@@ -301,18 +306,18 @@ def test_numbers_in_passing_are_those_of_the_sorted_ones() -> None:
             assert np.searchsorted(ranks, value.as_py()) / finite == pytest.approx(fraction, abs=0.005)
 
 
-def test_policy_is_asked_by_leaf_path() -> None:
+def test_policies_are_requested_by_leaf_path() -> None:
     """Each leaf has its own policy, and its own answer."""
     array = pa.array([{"a": 1, "b": [1, 2]}])
-    asked = []
+    requested_paths = []
 
     def policy(path: str) -> ColumnPolicy:
-        asked.append(path)
+        requested_paths.append(path)
         return ColumnPolicy(frequencies="off" if path == "s.b.element" else "all")
 
-    found = profile_module.profile_field(pa.field("s", array.type), [array], policy)
-    assert asked == ["s", "s.a", "s.b", "s.b.element"]
-    assert [each.statistics.frequencies for each in found] == ["absent", "enumerated", "absent", "off"]
+    result = profile_module.profile_field(pa.field("s", array.type), [array], policy)
+    assert requested_paths == ["s", "s.a", "s.b", "s.b.element"]
+    assert [each.statistics.frequencies for each in result] == ["absent", "enumerated", "absent", "off"]
 
 
 @pytest.mark.parametrize("type", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_view(pa.int32())])
@@ -337,8 +342,8 @@ def test_maps_have_lengths() -> None:
 
 def test_no_rows_at_all() -> None:
     """A column without chunks has statistics: of nothing."""
-    (found,) = profile_module.profile_field(pa.field("c", pa.float64()), [], lambda _: ColumnPolicy())
-    row = found.statistics
+    (result,) = profile_module.profile_field(pa.field("c", pa.float64()), [], lambda _: ColumnPolicy())
+    row = result.statistics
     assert (row.value_count, row.null_count, row.nan_count, row.distinct_count, row.sum) == (0, 0, 0, 0, None)
     assert (row.minimum, row.minimum_exact, row.percentiles, row.total_bytes) == (None, True, (), 0)
 
@@ -356,6 +361,6 @@ def test_absent_list_has_no_elements() -> None:
     """Below a null list there is nothing, not even nulls; below a null struct there is a null."""
     type = pa.struct([("x", pa.list_(pa.struct([("y", pa.int8())])))])
     leaves = leaf_columns(pa.field("s", type))
-    found = [profile_all_null(leaf, 7, ColumnPolicy()) for leaf in leaves]
-    assert found == [each.statistics for each in profile(pa.nulls(7, type), name="s")]
-    assert [row.null_count for row in found] == [7, 7, 0, 0]
+    result = [profile_all_null(leaf, 7, ColumnPolicy()) for leaf in leaves]
+    assert result == [each.statistics for each in profile(pa.nulls(7, type), name="s")]
+    assert [row.null_count for row in result] == [7, 7, 0, 0]

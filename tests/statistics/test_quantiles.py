@@ -99,13 +99,13 @@ def test_typed_percentiles() -> None:
     """Estimates are values of the class: whole days, whole units of a decimal."""
     days = [pa.array(range(start, start + 900), pa.int32()).view(pa.date32()) for start in (0, 900)]
     merged = merge_statistics([profile_one(each).statistics for each in days])
-    found = dict(merged.percentiles or ())
-    assert found[0.5].type == pa.date32()
-    assert abs(found[0.5].value - 900) <= 4
+    result = dict(merged.percentiles or ())
+    assert result[0.5].type == pa.date32()
+    assert abs(result[0.5].value - 900) <= 4
     prices = [pa.array([f"{n}.25" for n in range(s, s + 500)]).cast(pa.decimal128(12, 2)) for s in (0, 500)]
-    found = dict(merge_statistics([profile_one(each).statistics for each in prices]).percentiles or ())
-    assert found[0.25].type == pa.decimal128(38, 2)
-    assert abs(float(found[0.25].as_py()) - 250) < 4
+    result = dict(merge_statistics([profile_one(each).statistics for each in prices]).percentiles or ())
+    assert result[0.25].type == pa.decimal128(38, 2)
+    assert abs(float(result[0.25].as_py()) - 250) < 4
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.integers(0, 3000), st.integers(1, 40))
@@ -124,8 +124,8 @@ def test_frequent_values_do_not_blur(counts: list[int], others: int, parts: int)
     exact, percents = np.sort(values), np.arange(1, 100) / 100
     ranks = np.maximum(1, np.ceil(percents * len(values))).astype(np.int64)
     bounds = pa.scalar(exact[0]), pa.scalar(exact[-1])
-    told = [own.as_py() for own in estimate_values(digest, class_named("float64"), (0, 0), bounds, ranks)]
-    first, last = np.searchsorted(exact, told, "left") + 1, np.searchsorted(exact, told, "right")
+    estimates = [value.as_py() for value in estimate_values(digest, class_named("float64"), (0, 0), bounds, ranks)]
+    first, last = np.searchsorted(exact, estimates, "left") + 1, np.searchsorted(exact, estimates, "right")
     error = np.maximum(0, np.maximum(first - ranks, ranks - last)) / len(values)
     assert error.max() <= 0.025 + 2 / len(values)
     value = float(np.argmax(counts) * 7.5)

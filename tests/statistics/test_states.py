@@ -29,20 +29,22 @@ UNION = union_type(class_named(kind.type_class) for kind in KINDS.values())
 
 
 def states(profiles: list[ColumnProfile]) -> pa.Table:
-    return build_states_table([own.statistics for own in profiles], [own.histogram for own in profiles], UNION)
+    return build_states_table(
+        [profile.statistics for profile in profiles], [profile.histogram for profile in profiles], UNION
+    )
 
 
-def told(table: pa.Table, names: list[str]) -> list[tuple[ColumnStatistics, Histogram | None]]:
-    found = read_state_rows(table, [(name, "") for name in names])
-    return list(zip(map(finalize_statistics, found), decode_histograms(table), strict=True))
+def read_back(table: pa.Table, names: list[str]) -> list[tuple[ColumnStatistics, Histogram | None]]:
+    result = read_state_rows(table, [(name, "") for name in names])
+    return list(zip(map(finalize_statistics, result), decode_histograms(table), strict=True))
 
 
-def alike(found: ColumnStatistics, expected: ColumnStatistics) -> bool:
+def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
     """Equal, but for what the schema says of a column; and NaN equal to itself."""
     pairs = [
-        (getattr(found, own.name), getattr(expected, own.name))
-        for own in fields(ColumnStatistics)
-        if own.name not in ("position", "column", "type")
+        (getattr(result, field.name), getattr(expected, field.name))
+        for field in fields(ColumnStatistics)
+        if field.name not in ("position", "column", "type")
     ]
     return all(left == right or (left != left and right != right) for left, right in pairs)
 
@@ -56,8 +58,8 @@ def test_states_come_back(name: str, data: st.DataObject) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(states([profile]), sink)
     for table in (states([profile]), pq.read_table(pa.BufferReader(sink.getvalue()))):
-        ((row, histogram),) = told(table, [name])
-        assert alike(row, profile.statistics)
+        ((row, histogram),) = read_back(table, [name])
+        assert equal_rows(row, profile.statistics)
         assert histogram == profile.histogram
 
 
@@ -70,17 +72,17 @@ def test_columns_do_not_meet(data: st.DataObject) -> None:
         [profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 4)))) for name in names]
         for _ in range(data.draw(st.integers(2, 3), label="parts"))
     ]
-    together = told(merge_states([states(part) for part in parts], names), names)
+    together = read_back(merge_states([states(part) for part in parts], names), names)
     for at, (row, histogram) in enumerate(together):
-        alone = told(merge_states([states([part[at]]) for part in parts], [names[at]]), [names[at]])
-        assert alike(row, alone[0][0])
+        alone = read_back(merge_states([states([part[at]]) for part in parts], [names[at]]), [names[at]])
+        assert equal_rows(row, alone[0][0])
         assert histogram == alone[0][1]
 
 
 @pytest.mark.parametrize("name", KINDS)
 @share(5)
 @given(data=st.data())
-def test_everything_follows_from_the_list(name: str, data: st.DataObject) -> None:
+def test_frequencies_determine_all_statistics(name: str, data: st.DataObject) -> None:
     """A short list of values is all that is kept of a column: the rest is the same when it is derived."""
     kind = KINDS[name]
     values: list[Any] = data.draw(rows(kind, 30))
@@ -89,13 +91,13 @@ def test_everything_follows_from_the_list(name: str, data: st.DataObject) -> Non
     assert row.type_class is not None
     assert profile.frequencies is not None
     (leaf,) = leaf_columns(pa.field("c", kind.type))
-    found, histogram = profile_frequencies(leaf, ColumnPolicy(), row.type_class, row.null_count, profile.frequencies)
-    assert alike(found, row)
+    result, histogram = profile_frequencies(leaf, ColumnPolicy(), row.type_class, row.null_count, profile.frequencies)
+    assert equal_rows(result, row)
     assert histogram == profile.histogram
 
 
 def test_a_clash_of_classes_names_its_column() -> None:
-    parts = [[profile_one(pa.array([1])), profile_one(pa.array(own))] for own in ([1], ["a"])]
+    parts = [[profile_one(pa.array([1])), profile_one(pa.array(values))] for values in ([1], ["a"])]
     with pytest.raises(CorruptionError, match=r"'second'.*int64, string"):
         merge_states([states(part) for part in parts], ["first", "second"])
 

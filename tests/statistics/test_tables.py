@@ -57,18 +57,18 @@ EVERYTHING: dict[str, list[Any]] = {
 
 def all_rows() -> list[ColumnStatistics]:
     """Rows of every class, of containers and of what is not profiled; merged ones, with estimates, too."""
-    found = []
+    result = []
     for name, values in EVERYTHING.items():
         one = profile_one(KINDS[name].array(values)).statistics
-        found += [one, merge_statistics([one, profile_one(KINDS[name].array(values + values)).statistics])]
+        result += [one, merge_statistics([one, profile_one(KINDS[name].array(values + values)).statistics])]
     nested = profile(pa.array([{"a": [1, 2]}, None]))
-    found += [each.statistics for each in nested]
-    found += [profile_one(pa.array([1, None], pa.duration("s"))).statistics, profile_one(pa.nulls(2)).statistics]
-    found.append(profile_one(pa.array(["x" * 5000, b"\xff" * 5000][:1])).statistics)
-    return [replace(row, position=at, column=f"c{at}") for at, row in enumerate(found)]
+    result += [each.statistics for each in nested]
+    result += [profile_one(pa.array([1, None], pa.duration("s"))).statistics, profile_one(pa.nulls(2)).statistics]
+    result.append(profile_one(pa.array(["x" * 5000, b"\xff" * 5000][:1])).statistics)
+    return [replace(row, position=at, column=f"c{at}") for at, row in enumerate(result)]
 
 
-def told(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
+def read_back(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
     """What `statistics` keeps of rows: all but the states, which lie apart."""
     return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
 
@@ -80,7 +80,7 @@ def through_parquet(table: pa.Table, folder: Path) -> pa.Table:
 
 def test_statistics_come_back(tmp_path: Path) -> None:
     """Every field of every row, from Arrow and from Parquet."""
-    rows = told(all_rows())
+    rows = read_back(all_rows())
     table = build_statistics_table(rows)
     assert parse_statistics_rows(table) == rows
     assert parse_statistics_rows(through_parquet(table, tmp_path)) == rows
@@ -107,13 +107,13 @@ def test_one_column_per_field() -> None:
 
 def test_nothing_but_containers(tmp_path: Path) -> None:
     """Where no class has values the union still has a child, without which Parquet cannot write it."""
-    rows = told([each.statistics for each in profile(pa.array([{"a": None}]))])
+    rows = read_back([each.statistics for each in profile(pa.array([{"a": None}]))])
     assert parse_statistics_rows(through_parquet(build_statistics_table(rows), tmp_path)) == rows
 
 
 def test_many_chunks_and_slices() -> None:
     """Tables that were concatenated or cut are read as well."""
-    rows = told(all_rows())
+    rows = read_back(all_rows())
     table = build_statistics_table(rows)
     assert parse_statistics_rows(pa.concat_tables([table.slice(0, 7), table.slice(7)])) == rows
     assert parse_statistics_rows(table.slice(3, 5)) == rows[3:8]
@@ -136,7 +136,7 @@ def test_other_engines_read_statistics(tmp_path: Path) -> None:
 
 def test_wide_tables_go_back_and_forth() -> None:
     base = [profile_one(KINDS[name].array(values)).statistics for name, values in EVERYTHING.items()]
-    rows = told([replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)])
+    rows = read_back([replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)])
     assert parse_statistics_rows(build_statistics_table(rows)) == rows
 
 
@@ -177,8 +177,8 @@ def test_frequencies_come_back_from_parquet(tmp_path: Path) -> None:
         table = through_parquet(build_frequencies_table("c", frequencies, union), tmp_path)
         assert parse_frequencies(table) == (frequencies if len(frequencies) else EMPTY)
         query = 'select count(*), sum(frequency)::bigint from read_parquet(?) where "column" = ?'
-        found = duckdb.execute(query, [str(tmp_path / "t.parquet"), "c"]).fetchone()
-        assert found == (len(frequencies), sum(frequencies.counts.to_pylist()) or None)
+        result = duckdb.execute(query, [str(tmp_path / "t.parquet"), "c"]).fetchone()
+        assert result == (len(frequencies), sum(frequencies.counts.to_pylist()) or None)
 
 
 def test_long_lists_repeat_their_path_in_pieces() -> None:
@@ -192,12 +192,12 @@ def test_long_lists_repeat_their_path_in_pieces() -> None:
 
 
 def all_histograms() -> dict[str, Histogram]:
-    found = {}
+    result = {}
     for name, values in EVERYTHING.items():
         histogram = profile_one(KINDS[name].array(values)).histogram
         if histogram is not None:
-            found[f"x.{name}"] = histogram
-    return found
+            result[f"x.{name}"] = histogram
+    return result
 
 
 def test_histograms_come_back(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
     pq.write_table(build_histograms_table(histograms), tmp_path / "h.parquet")
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
         (select "x.date32" as h from read_parquet(?))'
-    found = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
-    assert found == (2, 2, "0005-04-03 (BC)"), "no rows for empty bins"
+    result = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
+    assert result == (2, 2, "0005-04-03 (BC)"), "no rows for empty bins"
 
 
 def test_histogram_column_without_its_lattice() -> None:
@@ -232,6 +232,6 @@ def test_histogram_column_without_its_lattice() -> None:
 
 def test_statistics_of_uuids_alone_come_back(tmp_path: Path) -> None:
     """Where no column has percentiles, the lists are all null, and Arrow cannot flatten those of extension types."""
-    found = told([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
-    assert found[0].type == "uuid"
-    assert parse_statistics_rows(through_parquet(build_statistics_table(found), tmp_path)) == found
+    result = read_back([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
+    assert result[0].type == "uuid"
+    assert parse_statistics_rows(through_parquet(build_statistics_table(result), tmp_path)) == result

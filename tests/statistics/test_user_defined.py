@@ -15,31 +15,31 @@ from metastore_assets.statistics.user_defined.laws import equals_up_to_rounding,
 from metastore_assets.statistics.user_defined.loading import LoadedStatistic, load_for_class, load_statistic
 from metastore_assets.statistics.user_defined.results import UserResult, build_result_columns, read_results
 from metastore_assets.values.types import type_class
-from tests.pipeline import user_statistics as own
+from tests.pipeline import user_statistics as custom
 
 SHIPPED = [shipped.Benford, shipped.StringPatterns, shipped.LongestCommonPrefix, shipped.OutsideFences]
 
 
-@pytest.mark.parametrize("cls", [*SHIPPED, own.Parities, own.Letters, own.MostFrequent])
-def test_these_keep_all_laws(cls: Any) -> None:
+@pytest.mark.parametrize("cls", [*SHIPPED, custom.Parities, custom.Letters, custom.MostFrequent])
+def test_statistics_that_obey_all_laws(cls: Any) -> None:
     assert find_counterexample(cls(), tries=60) is None
 
 
-class Minus(own.Parities):
+class Minus(custom.Parities):
     """Merging is neither commutative nor associative."""
 
     def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
         return {key: one[key] - other[key] for key in one}
 
 
-class FromOne(own.Parities):
+class FromOne(custom.Parities):
     """The initial state is no identity."""
 
     def initial(self) -> dict[str, int]:
         return {"even": 1, "odd": 0}
 
 
-class Average(own.Parities):
+class Average(custom.Parities):
     """Averages of averages: commutative, and not associative."""
 
     def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
@@ -48,14 +48,14 @@ class Average(own.Parities):
         return {key: (one[key] + other[key]) // 2 for key in one}
 
 
-class Uncounted(own.Parities):
+class Uncounted(custom.Parities):
     """Does not look at counts."""
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
         return super().update(state, values, pa.array([1] * len(values), pa.int64()))
 
 
-class Ascents(own.Parities):
+class Ascents(custom.Parities):
     """How often a value is greater than the one before: of rows in some order."""
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
@@ -63,14 +63,14 @@ class Ascents(own.Parities):
         return {**state, "odd": state["odd"] + sum(a < b for a, b in pairwise(ordered))}
 
 
-class Unretracted(own.Parities):
+class Unretracted(custom.Parities):
     """What is retracted stays."""
 
     def retract(self, whole: dict[str, int], part: dict[str, int]) -> dict[str, int]:
         return whole
 
 
-class Remembers(own.Parities):
+class Remembers(custom.Parities):
     """Keeps what it saw."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Remembers(own.Parities):
         return {"even": state["even"] + self.seen, "odd": 0}
 
 
-class Text(own.Parities):
+class Text(custom.Parities):
     """Its result is of another type."""
 
     def finalize(self, state: dict[str, int]) -> Any:
@@ -91,26 +91,26 @@ class Text(own.Parities):
 @pytest.mark.parametrize(
     ("cls", "law"),
     [
-        (own.First, "merging is commutative|the order of rows does not matter"),
-        (Ascents, "the order of rows does not matter|the states of parts"),
-        (own.Rows, "the states of parts merge to that of the whole|a value that is counted"),
-        (own.Raises, "methods raise no error"),
-        (own.WrongType, "return values of the declared types"),
+        (custom.First, "merge() is commutative|update() does not depend on the order"),
+        (Ascents, "update() does not depend on the order|merge() of the states"),
+        (custom.Rows, "merge() of the states of two parts|update() treats a value with the count"),
+        (custom.Raises, "methods raise no error"),
+        (custom.WrongType, "return values of the declared types"),
         (Minus, "initial state|commutative"),
         (FromOne, "initial state"),
-        (Average, "associative|the states of parts"),
-        (Uncounted, "a value that is counted n times"),
-        (Unretracted, "retracted"),
-        (Remembers, "order|kept|parts"),
+        (Average, "associative|merge() of the states"),
+        (Uncounted, "update() treats a value with the count n"),
+        (Unretracted, "retract()"),
+        (Remembers, "order|stores|parts|calls"),
         (Text, "methods raise no error"),
     ],
 )
-def test_a_broken_law_is_found_with_the_data(cls: Any, law: str) -> None:
-    found = find_counterexample(cls())
-    assert found is not None
-    assert any(part in found.law for part in law.split("|")), found
-    assert found.expected != found.observed
-    assert found.data
+def test_a_broken_law_is_reported_with_the_data(cls: Any, law: str) -> None:
+    result = find_counterexample(cls())
+    assert result is not None
+    assert any(part in result.law for part in law.split("|")), result
+    assert result.expected != result.observed
+    assert result.data
 
 
 def test_first_digits_are_exact() -> None:
@@ -131,9 +131,9 @@ def test_patterns() -> None:
     patterns = shipped.StringPatterns()
     texts = ["", " ", "12", "-1.5e3", "2024-01-31", "a@b.org", "https://x.y/z", "Ünder", "a b", "2024-01-31T10:00Z"]
     values = pa.array(texts, pa.large_string())
-    told = patterns.finalize(patterns.update(patterns.initial(), values, pa.array([1] * len(texts))))
+    shares = patterns.finalize(patterns.update(patterns.initial(), values, pa.array([1] * len(texts))))
     names = ["empty", "blank", "integer", "number", "date", "timestamp", "e-mail", "url", "word", "other"]
-    assert told == [{"pattern": name, "share": 0.1} for name in names]
+    assert shares == [{"pattern": name, "share": 0.1} for name in names]
     assert patterns.finalize(patterns.initial()) is None
 
 
@@ -154,9 +154,9 @@ def test_the_digest_is_of_the_code_alone() -> None:
     def source(cls: Any) -> str:
         return LoadedStatistic("x", cls()).source
 
-    assert source(own.Parities) == source(own.Parities)
+    assert source(custom.Parities) == source(custom.Parities)
     assert source(shipped.Benford) == source(shipped.OutsideFences)  # of which only revisions count
-    assert len({source(cls) for cls in (own.Parities, own.Raises, Minus, FromOne)}) == 4
+    assert len({source(cls) for cls in (custom.Parities, custom.Raises, Minus, FromOne)}) == 4
 
 
 def test_two_of_one_name_are_refused() -> None:
@@ -167,7 +167,7 @@ def test_two_of_one_name_are_refused() -> None:
 
 def test_types_are_chosen_by_name_and_group() -> None:
     def suited(types: tuple[str, ...], arrow: pa.DataType) -> bool:
-        statistic = own.MostFrequent()
+        statistic = custom.MostFrequent()
         statistic.types = types  # type: ignore[misc]
         return statistic.is_for(type_class(arrow))
 
@@ -183,8 +183,8 @@ def test_types_are_chosen_by_name_and_group() -> None:
 
 
 @pytest.mark.parametrize("key", ["name", "revision", "types", "result", "guarantee"])
-def test_what_is_declared_wrongly_is_told(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    monkeypatch.setattr(own.MostFrequent, key, ("no class",) if key == "types" else "a b@")
+def test_invalid_declarations_are_refused(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setattr(custom.MostFrequent, key, ("no class",) if key == "types" else "a b@")
     load_statistic.cache_clear()
     try:
         with pytest.raises(ConfigError, match=f"'tests.pipeline.user_statistics:MostFrequent'.*{key}"):

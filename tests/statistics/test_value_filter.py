@@ -27,31 +27,36 @@ def words(hashes: list[int]) -> Words:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(HASHES, min_size=1, max_size=6), st.integers(0, MAX_SLICE_BITS), st.integers(0, 2**64 - 1))
-def test_a_filter_is_the_set_of_the_beginnings(sets: list[list[int]], slicing: int, other: int) -> None:
-    """Python's sets of the same beginnings say the same, of the whole and of every slice."""
-    kept = [None if number % 4 == 3 else build_filter(words(own)) for number, own in enumerate(sets)]
-    lengths = [0 if own is None else bits_for(len(set(each))) for own, each in zip(kept, sets, strict=True)]
-    whole = parse_filters(kept)
-    assert whole.bits.tolist() == lengths
-    places, prefixes = whole.prefixes()
-    begun = [
-        {hash_ >> (64 - length) for hash_ in own} if length else set()
-        for own, length in zip(sets, lengths, strict=True)
+def test_a_filter_is_the_set_of_hash_prefixes(sets: list[list[int]], slicing: int, other: int) -> None:
+    """A filter, and each of its slices, matches what Python's sets of the hash prefixes match."""
+    encoded = [None if number % 4 == 3 else build_filter(words(hashes)) for number, hashes in enumerate(sets)]
+    lengths = [0 if data is None else bits_for(len(set(hashes))) for data, hashes in zip(encoded, sets, strict=True)]
+    parsed = parse_filters(encoded)
+    assert parsed.bits.tolist() == lengths
+    indices, prefixes = parsed.prefixes()
+    prefix_sets = [
+        {hash_ >> (64 - length) for hash_ in hashes} if length else set()
+        for hashes, length in zip(sets, lengths, strict=True)
     ]
     for at, length in enumerate(lengths):
-        assert (prefixes[places == at] >> np.uint64(64 - length)).tolist() == sorted(begun[at]) if length else True
-    for hash_ in [other, *(hash_ for own in sets for hash_ in own)]:
+        assert (
+            (prefixes[indices == at] >> np.uint64(64 - length)).tolist() == sorted(prefix_sets[at]) if length else True
+        )
+    for hash_ in [other, *(hash_ for hashes in sets for hash_ in hashes)]:
         slice_ = hash_ >> (64 - slicing)
         mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
-        cells = build_filter_slice(places[mask], prefixes[mask], whole.bits, slicing, slice_)
-        expected = [not length or hash_ >> (64 - length) in own for own, length in zip(begun, lengths, strict=True)]
-        assert whole.may_hold([hash_]).tolist() == cells.may_hold([hash_]).tolist() == expected
-        own_places, own_prefixes = cells.prefixes()
-        assert own_places.tolist() == places[mask].tolist()
-        assert own_prefixes.tolist() == prefixes[mask].tolist()
-    tested = [other, *(hash_ for own in sets for hash_ in own[:1])]
-    each = np.array([whole.may_hold([hash_]) for hash_ in tested])
-    assert whole.may_hold(tested).tolist() == each.any(axis=0).tolist()
+        filter_slice = build_filter_slice(indices[mask], prefixes[mask], parsed.bits, slicing, slice_)
+        expected = [
+            not length or hash_ >> (64 - length) in prefix_set
+            for prefix_set, length in zip(prefix_sets, lengths, strict=True)
+        ]
+        assert parsed.may_hold([hash_]).tolist() == filter_slice.may_hold([hash_]).tolist() == expected
+        slice_indices, slice_prefixes = filter_slice.prefixes()
+        assert slice_indices.tolist() == indices[mask].tolist()
+        assert slice_prefixes.tolist() == prefixes[mask].tolist()
+    tested = [other, *(hash_ for hashes in sets for hash_ in hashes[:1])]
+    each = np.array([parsed.may_hold([hash_]) for hash_ in tested])
+    assert parsed.may_hold(tested).tolist() == each.any(axis=0).tolist()
 
 
 @pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 40_000, 65_536])
@@ -59,9 +64,9 @@ def test_size_and_false_positives(count: int) -> None:
     draw = np.random.default_rng(count)
     encoded = build_filter(draw.integers(0, 2**64, count, dtype=np.uint64))
     assert 8 * len(encoded) / count <= 10.1  # nine bytes say how long it is
-    cells = parse_filters([encoded])
+    filter_slice = parse_filters([encoded])
     tested = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()  # 1/128, and four deviations of so many draws
-    assert np.mean([cells.may_hold([hash_])[0] for hash_ in tested]) < 0.0115
+    assert np.mean([filter_slice.may_hold([hash_])[0] for hash_ in tested]) < 0.0115
 
 
 def test_an_invalid_filter_is_refused() -> None:

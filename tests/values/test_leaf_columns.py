@@ -25,8 +25,8 @@ NESTED = pa.struct(
 
 def test_depth_first_in_table_order() -> None:
     """Containers come before what is in them; what is below a list or a map is repeated."""
-    found = [(leaf.path, leaf.repeated) for leaf in leaf_columns(pa.field("s", NESTED))]
-    assert found == [
+    result = [(leaf.path, leaf.repeated) for leaf in leaf_columns(pa.field("s", NESTED))]
+    assert result == [
         ("s", False),
         ("s.a", False),
         ("s.b", False),
@@ -39,7 +39,7 @@ def test_depth_first_in_table_order() -> None:
     ]
 
 
-def test_flat_column_is_its_own_leaf() -> None:
+def test_a_flat_column_is_a_leaf() -> None:
     """Name, identity and type as they are; the type is kept in its encoding."""
     type = pa.dictionary(pa.int8(), pa.string())
     assert leaf_columns(pa.field("c", type)) == [LeafColumn("c", "c", type)]
@@ -53,8 +53,8 @@ def test_identities_come_from_the_metadata_at_every_depth() -> None:
         return pa.field(name, type, metadata={FIELD_ID: identity})
 
     element = field("array", pa.struct([field("x", pa.int8(), "4"), pa.field("y", pa.int8())]), "3")
-    found = leaf_columns(field("l", pa.list_(element), "2"))
-    assert [(leaf.path, leaf.field_id) for leaf in found] == [
+    result = leaf_columns(field("l", pa.list_(element), "2"))
+    assert [(leaf.path, leaf.field_id) for leaf in result] == [
         ("l", "2"),
         ("l.element", "2.3"),
         ("l.element.x", "2.3.4"),
@@ -91,9 +91,9 @@ DEEP = st.recursive(
 @given(fields=st.lists(st.tuples(NAMES, DEEP), min_size=1, max_size=5))
 def test_all_paths_and_identities_are_distinct(fields: list[tuple[str, pa.DataType]]) -> None:
     """Whatever the names, twins included."""
-    found = [leaf for row in schema_leaves([pa.field(name, type) for name, type in fields]) for leaf in row]
-    assert len({leaf.path for leaf in found}) == len(found)
-    assert len({leaf.field_id for leaf in found}) == len(found)
+    result = [leaf for row in schema_leaves([pa.field(name, type) for name, type in fields]) for leaf in row]
+    assert len({leaf.path for leaf in result}) == len(result)
+    assert len({leaf.field_id for leaf in result}) == len(result)
 
 
 ROW: st.SearchStrategy[Any] = st.one_of(
@@ -117,15 +117,15 @@ def below(value: Any, *keys: str) -> list[Any]:
     """The values at a path in Python values: the definition of what a leaf column holds."""
     values = [value]
     for key in keys:
-        found: list[Any] = []
+        result: list[Any] = []
         for each in values:
             if key == "element":
-                found += each or []
+                result += each or []
             elif key in ("key", "value"):
-                found += [entry[key == "value"] for entry in each or []]
+                result += [entry[key == "value"] for entry in each or []]
             else:
-                found.append(None if each is None else each[key])
-        values = found
+                result.append(None if each is None else each[key])
+        values = result
     return values
 
 
@@ -136,9 +136,9 @@ def test_split_by_definition(rows: list[Any], start: int, stop: int) -> None:
     field = pa.field("s", NESTED)
     arrays = split_leaves(field, array)
     rows = rows[start:stop]
-    for leaf, found in zip(leaf_columns(field), arrays, strict=True):
+    for leaf, result in zip(leaf_columns(field), arrays, strict=True):
         expected = [value for row in rows for value in below(row, *leaf.path.split(".")[1:])]
-        assert found.to_pylist() == expected, leaf.path
+        assert result.to_pylist() == expected, leaf.path
 
 
 def _int32(*numbers: int) -> pa.Array:
@@ -168,8 +168,8 @@ def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> N
     """Also when the null list has elements in the buffers, as it may."""
     values = ELEMENTS[elements]
     array = PROFILE_SPECS[layout](values, pa.array([True, False]))
-    found = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]
-    assert found.to_pylist() == values.slice(2).to_pylist()
+    result = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]
+    assert result.to_pylist() == values.slice(2).to_pylist()
 
 
 @pytest.mark.parametrize("layout", PROFILE_SPECS)
@@ -188,21 +188,21 @@ def test_children_that_cannot_hold_their_parents_nulls() -> None:
         pa.array([0, 1, 0], pa.int8()), pa.array([0, 0, 1], pa.int32()), [pa.array([1, None]), pa.array(["x"])]
     )
     struct = pa.StructArray.from_arrays([runs, union, pa.array([1, 2, 3])], names=["r", "u", "i"], mask=mask)
-    _, found_runs, found_union, found_numbers = split_leaves(pa.field("s", struct.type), struct)
-    assert found_runs.to_pylist() == ["a", None, None]
-    assert found_union.is_valid().to_pylist() == [True, False, False]
-    assert found_numbers.to_pylist() == [1, None, 3]
+    _, runs_result, union_result, numbers_result = split_leaves(pa.field("s", struct.type), struct)
+    assert runs_result.to_pylist() == ["a", None, None]
+    assert union_result.is_valid().to_pylist() == [True, False, False]
+    assert numbers_result.to_pylist() == [1, None, 3]
 
 
 def test_encoded_structs() -> None:
     """A dictionary or runs of structs are structs all the same, also where Arrow cannot take from the values."""
     values = pa.StructArray.from_arrays([pa.array(["a", "b"], pa.string_view())], names=["x"])
     dictionary = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1]), values)
-    _, found = split_leaves(pa.field("s", dictionary.type), dictionary)
-    assert found.to_pylist() == ["b", None, "a", "b"]
+    _, result = split_leaves(pa.field("s", dictionary.type), dictionary)
+    assert result.to_pylist() == ["b", None, "a", "b"]
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int16()), values).slice(1)
-    _, found = split_leaves(pa.field("s", runs.type), runs)
-    assert found.to_pylist() == ["b", "b"]
+    _, result = split_leaves(pa.field("s", runs.type), runs)
+    assert result.to_pylist() == ["b", "b"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.one_of(st.none(), st.integers(0, 3)))), st.data())
