@@ -87,7 +87,7 @@ def test_objects_and_the_file_are_one_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("root: r\nstorage_options: {a: '${NONE}'}", r"yaml: storage_options\.a: .*\bNONE\b"),
         ("root: r\ntables: [{name: a, uri: '${NONE}'}]", r"'a': uri: .*\bNONE\b"),
@@ -198,7 +198,7 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("root: r\nengine: ${NONE}", r"yaml: engine: .*\bNONE\b"),
         ("root: r\nengine: ${NONE:-sprak}", r"engine = 'sprak': .*'spark'.*'auto'.*'emr-serverless'"),
