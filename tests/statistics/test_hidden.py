@@ -14,7 +14,7 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.keyed_hashing import column_key, key_id, siphash
 from tests.statistics.random_columns import KINDS, merge_statistics, profile_one, rows, share
-from tests.statistics.test_merge import merged_in_any_order, parts_of, same
+from tests.statistics.test_merge import assert_equal_rows, merged_in_any_order, parts_of
 
 KEY = column_key(b"k" * 32, "t", "c")
 POLICY = ColumnPolicy(values="hidden").with_hash_key(KEY)
@@ -92,7 +92,7 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
     complete = hidden(name, values)
     parts = [hidden(name, part) for part in parts_of(data, values)]
     merged = merged_in_any_order(data, parts)
-    same(merged, complete, {"distinct_count", "mean_length"})
+    assert_equal_rows(merged, complete, {"distinct_count", "mean_length"})
     shown = profile_one(KINDS[name].array(values)).statistics
     assert shown.distinct_count is not None
     # Of up to 40 values in 4,096 registers hardly any two share one.
