@@ -60,7 +60,7 @@ class DeletionVector:
             return location_policy.resolve_relative(location_policy.table_root, f"{prefix}/{name}" if prefix else name)
         if self.storage == "p":
             return location_policy.resolve(unquote(self.path_or_inline))
-        raise ValueError(f"it is of the storage type {self.storage!r}; there are 'u', 'p' and 'i'")
+        raise ValueError(f"its storage type is {self.storage!r}, not 'u', 'p' or 'i'")
 
     def positions(self, location_policy: LocationPolicy, row_count: int) -> Positions:
         """Read the ascending positions of the deleted rows.
@@ -80,14 +80,14 @@ class DeletionVector:
         data = _decode_z85(self.path_or_inline)
         # The text is padded to groups of four bytes.
         if not 0 <= len(data) - self.size < 4:
-            raise ValueError(f"the log says that it has {self.size} bytes, but there are {len(data)}")
+            raise ValueError(f"the log records {self.size} bytes, but it has {len(data)}")
         return data[: self.size]
 
     def _stored(self, location: Location, path: str) -> bytes:
         stored = read_part(location, path, self.offset, max(0, self.size) + 8)
         (size,) = struct.unpack_from(">i", stored)
         if size != self.size:
-            raise ValueError(f"the log says that it has {self.size} bytes, its own length at {self.offset} is {size}")
+            raise ValueError(f"the log records {self.size} bytes, but the length stored at {self.offset} is {size}")
         return verify_checksum(stored[4:])
 
 
@@ -96,7 +96,7 @@ def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
     with location.open(path) as source:
         length = source.size()
         if offset < 0 or size < 0 or offset + size > length:
-            raise ValueError(f"it is said to be {size} bytes at {offset}, but the file has {length} bytes")
+            raise ValueError(f"the metadata place it in {size} bytes at {offset}, but the file has {length} bytes")
         source.seek(offset)
         return bytes(source.read(size))
 
@@ -105,7 +105,7 @@ def verify_checksum(data: bytes) -> bytes:
     """Return the data without the checksum in its last four bytes. Raises ValueError when the checksum is wrong."""
     content, checksum = data[:-4], int.from_bytes(data[-4:], "big")
     if zlib.crc32(content) != checksum:
-        raise ValueError("it does not have its checksum")
+        raise ValueError("its checksum is wrong")
     return content
 
 
@@ -138,7 +138,7 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
     check_limit(DELETED_ROWS, cardinality, "deleted rows of one data file")
     bitmap = decode_bitmap_array(data)
     if len(bitmap) != cardinality:
-        raise ValueError(f"it deletes {len(bitmap)} rows, the {source} says {cardinality}")
+        raise ValueError(f"it deletes {len(bitmap)} rows, but the {source} records {cardinality}")
     if cardinality:
         _check_last(bitmap.max(), row_count)
     return np.frombuffer(bitmap.to_array(), np.uint64)
@@ -148,26 +148,26 @@ def decode_bitmap_array(data: bytes) -> BitMap64:
     """Parse a RoaringBitmapArray in its portable form. Raises ValueError when it is invalid."""
     magic = int.from_bytes(data[: len(_MAGIC)], "little")
     if data[: len(_MAGIC)] != _MAGIC:
-        raise ValueError(f"it does not begin with the magic number {int.from_bytes(_MAGIC, 'little')} but with {magic}")
+        raise ValueError(f"it begins with {magic} instead of the magic number {int.from_bytes(_MAGIC, 'little')}")
     bitmap_data = data[len(_MAGIC) :]
     try:
         # This is the 64-bit format of the Roaring specification.
         bitmap: BitMap64 = BitMap64.deserialize(bitmap_data)
     except (ValueError, IndexError, OverflowError, MemoryError) as error:
-        raise ValueError(f"its {len(data)} bytes are no Roaring bitmap, or not all of one: {error}") from None
+        raise ValueError(f"its {len(data)} bytes are not a complete Roaring bitmap: {error}") from None
     if len(bitmap_data) != (used := len(bitmap.serialize())):
-        raise ValueError(f"it has {len(data)} bytes, of which its values take {len(_MAGIC) + used}")
+        raise ValueError(f"it has {len(data)} bytes, but its bitmap takes {len(_MAGIC) + used}")
     return bitmap
 
 
 def _decode_z85(text: str) -> bytes:
     if len(text) % _GROUP:
-        raise ValueError(f"it is no Base85: its {len(text)} characters are not in groups of {_GROUP}")
+        raise ValueError(f"it is not Base85: its {len(text)} characters are not in groups of {_GROUP}")
     wrong = set(text) - _CHARACTERS
     if wrong:
-        raise ValueError(f"it is no Base85, which does not have the character {min(wrong)!r}")
+        raise ValueError(f"it is not Base85: it has the character {min(wrong)!r}")
     digits = _DIGITS[np.frombuffer(text.encode("ascii"), np.uint8)].reshape(-1, _GROUP)
     values = digits @ np.array([85**power for power in reversed(range(_GROUP))], np.int64)
     if values.max(initial=0) >> 32:
-        raise ValueError("it is no Base85: five of its characters are more than four bytes")
+        raise ValueError("it is not Base85: five of its characters exceed four bytes")
     return values.astype(">u4").tobytes()

@@ -105,8 +105,8 @@ def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bo
     """
     maximum = _MAX_INT64 * 2 + 1 if unsigned else _MAX_INT64
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        wanted = "a whole number" if minimum == _MIN_INT64 else f"a whole number of at least {minimum}"
-        raise _type_error(what, value, wanted)
+        expected = "a whole number" if minimum == _MIN_INT64 else f"a whole number of at least {minimum}"
+        raise _type_error(what, value, expected)
     return value
 
 
@@ -123,11 +123,11 @@ def as_text(value: Any, what: str) -> str:
 
 def check_distinct(values: Iterable[Any], what: str) -> None:
     """Raise ValueError when two of the values are equal, because a reference to them would be ambiguous."""
-    seen = set()
+    distinct = set()
     for value in values:
-        if value in seen:
-            raise ValueError(f"{what} {format_value(value)} is there twice")
-        seen.add(value)
+        if value in distinct:
+            raise ValueError(f"{what} {format_value(value)} occurs twice")
+        distinct.add(value)
 
 
 def format_value(value: Any) -> str:
@@ -140,5 +140,5 @@ def format_value(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def _type_error(what: str, value: Any, wanted: str) -> ValueError:
-    return ValueError(f"{what} is missing" if value is None else f"{what} is {format_value(value)}, not {wanted}")
+def _type_error(what: str, value: Any, expected: str) -> ValueError:
+    return ValueError(f"{what} is missing" if value is None else f"{what} is {format_value(value)}, not {expected}")

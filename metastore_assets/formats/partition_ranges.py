@@ -26,7 +26,7 @@ from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_TRUTH = {"false": 0, "true": 1}
+_BOOLEANS = {"false": 0, "true": 1}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class PartitionRanges:
         self._items = {key: dict(decode_partition_key(key)) for key in keys}
         self._columns = list(dict.fromkeys(name for items in self._items.values() for name in items))
         self._orders = {name: self._order(snapshot, name) for name in self._columns}
-        self.keys: tuple[str, ...] = tuple(sorted(keys, key=self._place))
+        self.keys: tuple[str, ...] = tuple(sorted(keys, key=self._sort_key))
         """All partition keys in order; null comes last."""
 
     def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
@@ -67,17 +67,16 @@ class PartitionRanges:
         lower, upper = self._bound(first, "--from"), self._bound(last, "--to")
         if first is not None and last is not None and lower.keys() == upper.keys() and _after(lower, upper):
             raise LiteralError(
-                f"table {self._table!r}: --from {first!r} is after --to {last!r}: a range goes from the lesser value "
-                "to the greater one"
+                f"table {self._table!r}: --from {first!r} is after --to {last!r}: give the lesser value first"
             )
-        found = tuple(key for key in self.keys if self._reaches(key, lower, 1) and self._reaches(key, upper, -1))
-        if not found:
-            ends = " ".join(f"{name} {own!r}" for name, own in (("from", first), ("to", last)) if own is not None)
+        keys = tuple(key for key in self.keys if self._is_within(key, lower, 1) and self._is_within(key, upper, -1))
+        if not keys:
+            limits = " ".join(f"{name} {text!r}" for name, text in (("from", first), ("to", last)) if text is not None)
             raise PartitionNotFoundError(
-                f"table {self._table!r} has no partition {ends}: its {len(self.keys):,} partitions go from "
+                f"table {self._table!r} has no partition {limits}: its {len(self.keys):,} partitions go from "
                 f"{self.keys[0]!r} to {self.keys[-1]!r}"
             )
-        return found
+        return keys
 
     def _order(self, snapshot: Snapshot, name: str) -> _Order:
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
@@ -85,15 +84,15 @@ class PartitionRanges:
         type_ = snapshot.schema.field(index).type if index >= 0 else None
         # Folders of plain files have no types. Use the first type that all of them can be read as.
         typed = type_ is not None and not (snapshot.format == "files" and t.is_string(type_))
-        orders = [order_of(type_)] if typed else []
+        orders = [value_order(type_)] if typed else []
         orders.append(_Order("a whole number", _integer))
-        return next((order for order in orders if _parses(order, texts)), _TEXT)
+        return next((order for order in orders if _can_parse(order, texts)), _TEXT)
 
-    def _place(self, key: str) -> list[tuple[int, Any]]:
+    def _sort_key(self, key: str) -> list[tuple[int, Any]]:
         values = [(name, self._items[key].get(name)) for name in self._columns]
         return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
 
-    def _reaches(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
+    def _is_within(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
         items = self._items[key]
         for name, limit in bound.items():
             text = items.get(name)
@@ -108,24 +107,22 @@ class PartitionRanges:
         if text is None:
             return {}
         if not self._columns:
-            raise PartitionNotFoundError(
-                f"table {self._table!r} has no partitions to choose from with {option} {text!r}: it is not partitioned"
-            )
+            raise PartitionNotFoundError(f"table {self._table!r} is not partitioned: leave out {option} {text!r}")
         named = split_column_patterns(text, self._columns)
         if not named and len(self._columns) > 1:
             form = encode_partition_key([(name, "…") for name in self._columns]).replace("%E2%80%A6", "…")
             near = close_names(text.partition("=")[0], self._columns, "") if "=" in text else ""
             raise LiteralError(
                 f"table {self._table!r} is partitioned by {' and '.join(map(repr, self._columns))}: name the columns "
-                f"that {option} {text!r} is of, as in `{option} {form}`{near}"
+                f"of {option} {text!r}, as in `{option} {form}`{near}"
             )
-        return {name: self._parsed(name, own, option) for name, own in named or [(self._columns[0], text)]}
+        return {name: self._parse(name, value, option) for name, value in named or [(self._columns[0], text)]}
 
-    def _parsed(self, name: str, text: str, option: str) -> Any:
+    def _parse(self, name: str, text: str, option: str) -> Any:
         order = self._orders[name]
         if text == NULL_VALUE:
             raise LiteralError(
-                f"table {self._table!r}: null has no place in an order: instead of {option}, choose it with "
+                f"table {self._table!r}: null is in no range: instead of {option}, select it with "
                 f"`--partition {name}={NULL_VALUE}`"
             )
         for form in dict.fromkeys((text, unquote(text))):
@@ -133,14 +130,14 @@ class PartitionRanges:
                 return order.parse(form)
             except (ValueError, OverflowError, InvalidOperation):
                 continue
-        such = next(items[name] for items in self._items.values() if items.get(name) is not None)
+        example = next(items[name] for items in self._items.values() if items.get(name) is not None)
         raise LiteralError(
-            f"table {self._table!r}: {option} {text!r} is no value of the partition column {name!r}: give "
-            f"{order.kind}, such as {such!r}"
+            f"table {self._table!r}: {option} {text!r} is not a value of the partition column {name!r}: give "
+            f"{order.kind}, such as {example!r}"
         )
 
 
-def order_of(type_: pa.DataType) -> _Order:
+def value_order(type_: pa.DataType) -> _Order:
     """Return the order of values of a type, from their texts in partition keys (see `values.value_text`)."""
     if t.is_integer(type_):
         return _Order("a whole number", _integer)
@@ -151,7 +148,7 @@ def order_of(type_: pa.DataType) -> _Order:
     if t.is_time(type_):
         return _Order("a time of day", lambda text: parse_time(text, type_.unit))
     if t.is_boolean(type_):
-        return _Order("true or false", _truth)
+        return _Order("true or false", _boolean)
     if t.is_decimal(type_):
         return _Order("a decimal number", _decimal)
     if t.is_floating(type_):
@@ -161,7 +158,7 @@ def order_of(type_: pa.DataType) -> _Order:
     return _TEXT
 
 
-def _parses(order: _Order, texts: Iterable[str | None]) -> bool:
+def _can_parse(order: _Order, texts: Iterable[str | None]) -> bool:
     try:
         for text in texts:
             order.parse(text or "")
@@ -173,7 +170,7 @@ def _parses(order: _Order, texts: Iterable[str | None]) -> bool:
 def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
     """Return whether two bounds are in the wrong order, by the columns of the first one."""
     pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
-    return next((bool(own > other) for own, other in pairs if own != other), False)
+    return next((bool(first > last) for first, last in pairs if first != last), False)
 
 
 def _integer(text: str) -> int:
@@ -182,10 +179,10 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _truth(text: str) -> int:
-    if text not in _TRUTH:
+def _boolean(text: str) -> int:
+    if text not in _BOOLEANS:
         raise ValueError(f"{text!r} is neither true nor false")
-    return _TRUTH[text]
+    return _BOOLEANS[text]
 
 
 def _decimal(text: str) -> Decimal:

@@ -112,20 +112,22 @@ def format_detectors() -> dict[str, FormatDetector]:
     """Return the detectors of all formats by their titles."""
     names = (*_DETECTION_ORDER, *TABLE_FORMATS.installed_names())
     registrations = map(load_format, names)
-    return {one.title: one.detector for one in registrations if one.detector is not None}
+    return {
+        registration.title: registration.detector for registration in registrations if registration.detector is not None
+    }
 
 
-def check_option_names(table: TableConfig, *known: str) -> None:
+def check_option_names(table: TableConfig, *names: str) -> None:
     """Raise ConfigError for an option of the configuration that the format does not have.
 
     Args:
         table: the configuration of the table.
-        known: the names of all options of the format.
+        names: the names of all options of the format.
     """
     for name in table.options:
-        if name not in known:
-            there_are = f"its options are: {', '.join(known)}" if known else "the format has no options; remove it"
+        if name not in names:
+            advice = f"its options are: {', '.join(names)}" if names else "the format has no options; remove it"
             raise ConfigError(
-                f"table {table.name!r}: options.{name} = {table.options[name]!r} is no option of the table's format; "
-                f"{there_are}"
+                f"table {table.name!r}: options.{name} = {table.options[name]!r} is not an option of its format; "
+                f"{advice}"
             )

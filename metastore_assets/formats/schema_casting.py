@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
-from metastore_assets.formats.values import Constant, repeated
+from metastore_assets.formats.values import Constant, repeat_constant
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
@@ -67,7 +67,7 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
     return field
 
 
-def default_of(field: pa.Field) -> Constant:
+def field_default(field: pa.Field) -> Constant:
     """Return the value of a field in files without it: its default, else null. Raises ArrowInvalid if withheld."""
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
@@ -112,7 +112,7 @@ class FieldMatcher:
         value = (stored.metadata or {}).get(PARQUET_FIELD_ID)
         return None if value is None else value.decode()
 
-    def among(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+    def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
         """Return a function from a field of the table to the index of the matching stored field, or None.
 
         The function raises ArrowInvalid when several stored fields match.
@@ -121,18 +121,18 @@ class FieldMatcher:
         by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
         by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
 
-        def find(wanted: pa.Field) -> int | None:
-            key = identity(wanted)
+        def find_index(field: pa.Field) -> int | None:
+            key = identity(field)
             # The fields of a variant have no ids, also when the column has one: they match by name.
-            mapped = self._by_id and FIELD_ID in (wanted.metadata or {})
-            indices = (by_id if mapped else by_name).get(key, [])
+            has_id = self._by_id and FIELD_ID in (field.metadata or {})
+            indices = (by_id if has_id else by_name).get(key, [])
             if len(indices) > 1:
                 raise pa.ArrowInvalid(f"two of its fields are named {key!r}")
-            if not indices and not mapped and len(folded := by_folded.get(key.lower(), [])) == 1:
+            if not indices and not has_id and len(folded := by_folded.get(key.lower(), [])) == 1:
                 indices = folded
             return indices[0] if indices else None
 
-        return find
+        return find_index
 
 
 def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
@@ -142,57 +142,57 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
     return indices
 
 
-def cast_to_schema(array: pa.Array, wanted: pa.DataType, matcher: FieldMatcher) -> pa.Array:
+def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) -> pa.Array:
     """Cast an array of a data file to a type of the table's schema.
 
     Args:
         array: values of a column, of any type.
         wanted: the type in the table's schema. Nested fields that the array lacks get their defaults; fields that
-            `wanted` lacks are dropped.
+            `target` lacks are dropped.
         matcher: the rules that match nested fields.
 
     Raises:
         ArrowInvalid: a value does not fit, or the types are incompatible.
     """
-    if array.type == wanted and not pa.types.is_nested(wanted):
+    if array.type == target and not pa.types.is_nested(target):
         return array
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
-    if pa.types.is_null(wanted) or pa.types.is_null(array.type):
-        return pa.nulls(len(array), wanted)
-    if isinstance(wanted, pa.BaseExtensionType) and not is_text(array.type):
+    if pa.types.is_null(target) or pa.types.is_null(array.type):
+        return pa.nulls(len(array), target)
+    if isinstance(target, pa.BaseExtensionType) and not is_text(array.type):
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
-        return pa.ExtensionArray.from_storage(wanted, cast_to_schema(storage, wanted.storage_type, matcher))
+        return pa.ExtensionArray.from_storage(target, cast_to_schema(storage, target.storage_type, matcher))
     if isinstance(array, pa.ExtensionArray):
         array = array.storage.cast(pa.bool_()) if array.type == pa.bool8() else array.storage
-    if pa.types.is_struct(wanted):
-        return _cast_struct(array, wanted, matcher)
-    if pa.types.is_map(wanted):
-        return _cast_map(array, wanted, matcher)
-    if pa.types.is_list(wanted):
-        return _cast_list(array, wanted, matcher)
-    if matcher.longs_are_times and wanted == _TIME and array.type == pa.int64():
+    if pa.types.is_struct(target):
+        return _cast_struct(array, target, matcher)
+    if pa.types.is_map(target):
+        return _cast_map(array, target, matcher)
+    if pa.types.is_list(target):
+        return _cast_list(array, target, matcher)
+    if matcher.longs_are_times and target == _TIME and array.type == pa.int64():
         return _time_of_day(array)
-    return matcher.convert(array, wanted)
+    return matcher.convert(array, target)
 
 
-def _cast_struct(array: pa.Array, wanted: pa.StructType, matcher: FieldMatcher) -> pa.Array:
+def _cast_struct(array: pa.Array, target: pa.StructType, matcher: FieldMatcher) -> pa.Array:
     if not pa.types.is_struct(array.type):
-        raise _unlike(array.type, wanted)
-    find = matcher.among(list(array.type))
-    fields = list(wanted)
+        raise _type_error(array.type, target)
+    find_index = matcher.index_finder(list(array.type))
+    fields = list(target)
     if [field.name for field in fields] == VARIANT.names and array.type.get_field_index(_SHREDDED) >= 0:
         raise UnsupportedError("it holds a shredded variant, which has no reader")
     children = []
     for field in fields:
-        index = find(field)
+        index = find_index(field)
         if index is None:
-            children.append(repeated(default_of(field), len(array)))
+            children.append(repeat_constant(field_default(field), len(array)))
         else:
             children.append(cast_to_schema(array.field(index), field.type, matcher))
     mask = array.is_null() if array.null_count else None
     if not fields:
-        return empty_structs(array.is_valid(), wanted)
+        return empty_structs(array.is_valid(), target)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
@@ -201,25 +201,25 @@ def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
     return pa.Array.from_buffers(type_, len(is_valid), [is_valid.buffers()[1]], offset=is_valid.offset)
 
 
-def _cast_map(array: pa.Array, wanted: pa.MapType, matcher: FieldMatcher) -> pa.Array:
+def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.Array:
     if not pa.types.is_map(array.type):
-        raise _unlike(array.type, wanted)
+        raise _type_error(array.type, target)
     offsets = array.offsets.to_numpy()
     start, length = int(offsets[0]), int(offsets[-1] - offsets[0])
-    keys = cast_to_schema(array.keys.slice(start, length), wanted.key_type, matcher)
-    items = cast_to_schema(array.items.slice(start, length), wanted.item_type, matcher)
+    keys = cast_to_schema(array.keys.slice(start, length), target.key_type, matcher)
+    items = cast_to_schema(array.items.slice(start, length), target.item_type, matcher)
     mask = array.is_null() if array.null_count else None
-    return pa.MapArray.from_arrays(pa.array(offsets - start, pa.int32()), keys, items, type=wanted, mask=mask)
+    return pa.MapArray.from_arrays(pa.array(offsets - start, pa.int32()), keys, items, type=target, mask=mask)
 
 
-def _cast_list(array: pa.Array, wanted: pa.ListType, matcher: FieldMatcher) -> pa.Array:
+def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> pa.Array:
     if not _is_list_like(array.type):
-        raise _unlike(array.type, wanted)
+        raise _type_error(array.type, target)
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    values = cast_to_schema(array.flatten(), wanted.value_type, matcher)
+    values = cast_to_schema(array.flatten(), target.value_type, matcher)
     mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=mask)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=target, mask=mask)
 
 
 def _time_of_day(microseconds: pa.Array) -> pa.Array:
@@ -230,29 +230,29 @@ def _time_of_day(microseconds: pa.Array) -> pa.Array:
     return microseconds.view(_TIME)
 
 
-def cast_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast an array of a leaf type to another leaf type. Raises ArrowInvalid when a value does not fit."""
     stored = array.type
-    if not any(allows(stored) for allows in _SOURCES[type_kind(wanted)]):
-        raise _unlike(stored, wanted)
-    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(stored):
-        return _cast_timestamp(array, wanted)
-    result = pc.cast(array, wanted)
-    if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
+    if not any(is_source(stored) for is_source in _SOURCES[type_kind(target)]):
+        raise _type_error(stored, target)
+    if pa.types.is_timestamp(target) and pa.types.is_timestamp(stored):
+        return _cast_timestamp(array, target)
+    result = pc.cast(array, target)
+    if pa.types.is_floating(target) and pa.types.is_floating(stored) and target.bit_width < stored.bit_width:
         # Arrow rounds silently.
         same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
         if pc.any(pc.invert(same)).as_py():
-            raise pa.ArrowInvalid(f"a {stored} does not fit into {wanted}")
+            raise pa.ArrowInvalid(f"a {stored} does not fit into {target}")
     return result
 
 
-def _cast_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
+def _cast_timestamp(array: pa.Array, target: pa.TimestampType) -> pa.Array:
     # The table's type says whether timestamps are in UTC; the flag in files is often missing (INT96).
     naive = array.view(pa.timestamp(array.type.unit))
-    if array.type.unit == "ns" and wanted.unit == "us":
+    if array.type.unit == "ns" and target.unit == "us":
         # Engines truncate nanoseconds in files when the table has microseconds.
         naive = pc.floor_temporal(naive, unit="microsecond")
-    return pc.cast(naive, pa.timestamp(wanted.unit)).view(wanted)
+    return pc.cast(naive, pa.timestamp(target.unit)).view(target)
 
 
 def _is_number(type_: pa.DataType) -> bool:
@@ -317,5 +317,5 @@ def _is_list_like(type_: pa.DataType) -> bool:
     )
 
 
-def _unlike(stored: pa.DataType, wanted: pa.DataType) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"the file holds {stored} where the table has {wanted}")
+def _type_error(stored: pa.DataType, target: pa.DataType) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"the file stores {stored}, but the table has {target}")

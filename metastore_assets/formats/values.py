@@ -18,7 +18,7 @@ from metastore_assets.startup import pc
 Constant: TypeAlias = pa.Array
 """One value, which may be null, as an array of length one."""
 
-_PLACES = (6, 9)
+_DECIMAL_PLACES = (6, 9)
 _MAX_EXPONENT = 400
 """No decimal of Arrow has a larger exponent. Arrow writes out the digits of larger ones, and millions of digits end the
 process."""
@@ -44,7 +44,7 @@ def unscaled_decimal(unscaled: int, type_: pa.DataType) -> Constant:
     return constant(Decimal(f"{unscaled}e{-type_.scale}"), type_)
 
 
-def repeated(value: Constant, count: int) -> pa.Array:
+def repeat_constant(value: Constant, count: int) -> pa.Array:
     """Return an array that repeats a constant `count` times."""
     return pa.repeat(value[0], count) if not value.null_count else pa.nulls(count, value.type)
 
@@ -85,7 +85,7 @@ def dates_as_text(array: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(children, names, mask=array.is_null()) if names else array
     if pa.types.is_date32(array.type) or pa.types.is_timestamp(array.type):
         ticks = _ticks(array).to_pylist()
-        return pa.array([None if one is None else _text(one, array.type) for one in ticks], pa.string())
+        return pa.array([None if number is None else _text(number, array.type) for number in ticks], pa.string())
     return array
 
 
@@ -94,4 +94,4 @@ def _ticks(array: pa.Array) -> pa.Array:
 
 
 def _text(ticks: int, type_: pa.DataType) -> str:
-    return temporal_text(ticks, type_, " ", _PLACES)
+    return temporal_text(ticks, type_, " ", _DECIMAL_PLACES)

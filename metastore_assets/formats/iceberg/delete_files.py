@@ -76,7 +76,7 @@ class PositionDeletes:
         (length,) = struct.unpack_from(">I", stored)
         if length != self.size - 8:
             raise ValueError(
-                f"the manifest says that it has {self.size} bytes, its own length at {self.offset} is {length}"
+                f"the manifest records {self.size} bytes, but the length stored at {self.offset} is {length}"
             )
         return decode_vector(verify_checksum(stored[4:]), self.record_count, "manifest", row_count)
 

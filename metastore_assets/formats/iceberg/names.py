@@ -102,8 +102,8 @@ class _NamedMatcher(FieldMatcher):
     def identity(self, stored: pa.Field) -> str | None:
         return self._top_level.get(stored.name)
 
-    def among(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        find = FieldMatcher().among(stored)
+    def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+        find = FieldMatcher().index_finder(stored)
 
         def find_named(wanted: pa.Field) -> int | None:
             if FIELD_ID not in (wanted.metadata or {}):

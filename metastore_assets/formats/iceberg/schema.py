@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
-from metastore_assets.formats.schema_casting import VARIANT, default_of, identity, set_default
+from metastore_assets.formats.schema_casting import VARIANT, field_default, identity, set_default
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.storage.corrupt_input import with_redacted_message
@@ -128,7 +128,7 @@ def default_value(value: Any, type_: pa.DataType) -> Constant:
         return pa.nulls(1, type_)
     if pa.types.is_struct(type_):
         children = [
-            default_value(value[identity(field)], field.type) if identity(field) in value else default_of(field)
+            default_value(value[identity(field)], field.type) if identity(field) in value else field_default(field)
             for field in type_
         ]
         return pa.StructArray.from_arrays(children, fields=list(type_)) if children else pa.array([{}], type_)

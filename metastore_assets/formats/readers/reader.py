@@ -20,8 +20,8 @@ from metastore_assets.formats.readers.chunks import (
     saves_memory,
 )
 from metastore_assets.formats.readers.columns import FileColumns
-from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema, default_of, identity
-from metastore_assets.formats.values import Constant, repeated
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema, field_default, identity
+from metastore_assets.formats.values import Constant, repeat_constant
 from metastore_assets.storage.corrupt_input import (
     CORRUPTION_ERRORS,
     error_reason,
@@ -68,7 +68,7 @@ class FileFragmentReader:
         self._columns = columns
         self._path = path
         self._matcher = mapping.matcher
-        self._column_index = mapping.matcher.among(columns.fields)
+        self._column_index = mapping.matcher.index_finder(columns.fields)
         self._constants = mapping.constants
         self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
         self._verify = verify
@@ -90,7 +90,7 @@ class FileFragmentReader:
         with fragment_errors(self._path, f"column {field.name!r}"):
             index = self._column_index(field)
         if index is None:
-            yield from _repeat_constant(default_of(field), self.row_count)
+            yield from _repeat_constant(field_default(field), self.row_count)
             return
         with fragment_errors(self._path, f"column {field.name!r}"):
             yield from _concatenate_small(
@@ -189,4 +189,4 @@ def _repeat_constant(value: Constant, count: int) -> Iterator[pa.Array]:
     max_rows = CHUNK_ROWS if value.null_count else _CONSTANT_ROWS
     rows = max(1, min(max_rows, CHUNK_BYTES // max(1, value.nbytes)))
     for start in range(0, count, rows):
-        yield repeated(value, min(rows, count - start))
+        yield repeat_constant(value, min(rows, count - start))
