@@ -1,4 +1,4 @@
-"""Table formats: the current snapshot of a table, its fragments, and their readers. Each format is one package."""
+"""Table formats: each opens a table, lists the fragments of its snapshots and reads them. Each format is one package."""
 
 from __future__ import annotations
 
@@ -58,17 +58,19 @@ __all__ = [
 def open_table_format(
     table: TableConfig, cache: MetadataCache | None = None, runner: TaskRunner | None = None
 ) -> TableFormat:
-    """Open a table in its format, at its location or where its catalog says. Only the format's detection reads files.
+    """Open a table in its format, at its configured location or at the one that its catalog records.
+
+    Opening reads files only to detect the format.
 
     Args:
         table: the configuration of the table. Without `format`, the format is detected.
-        cache: what was read of the table's files before; values that are read now are added.
+        cache: values that earlier plans read from the table's files; new values are added. By default it is empty.
         runner: runs the tasks that read whole data files; by default a child process.
 
     Raises:
-        ConfigError: the format does not exist, or the configuration has options that it does not have.
-        MissingPackageError: a package is missing that the format needs.
-        TableNotFoundError: nothing is at the location.
+        ConfigError: the format does not exist, or does not have an option of the configuration.
+        MissingPackageError: a package that the format needs is not installed.
+        TableNotFoundError: there is no table at the location.
         TableFormatError: the location cannot be read.
     """
     context = OpenContext(MetadataCache() if cache is None else cache, runner)

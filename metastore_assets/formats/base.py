@@ -13,20 +13,24 @@ import pyarrow as pa
 from metastore_assets.errors import SnapshotNotFoundError
 
 FIELD_ID = b"metastore.field_id"
-"""Metadata key of an Arrow field, at every depth, that holds the stable identity of the field as text.
+"""Metadata key of an Arrow field, at every depth, whose value is the field's identity, which survives renames.
 
-The identity is the physical name or field id where the format has one. Without the key it is the field's name.
+The identity is the physical name or field id where the format has one. A field without the key is identified by its
+name.
 """
 
 INITIAL_DEFAULT = b"metastore.initial_default"
-"""Metadata key of an Arrow field, at every depth, that holds the field's value in files that were written before it.
+"""Metadata key of an Arrow field, at every depth, whose value is the field's default in files that lack the field.
 
-Without the key the value is null. See `schema_casting.set_default`.
+Without the key the default is null. See `schema_casting.set_default`.
 """
 
 
 class FragmentReader(Protocol):
-    """An opened fragment, used by one process as a context manager. It returns live rows only: deletes are applied."""
+    """An opened fragment, which reads live rows column by column: deleted rows are left out.
+
+    One process uses it, as a context manager.
+    """
 
     @property
     def row_count(self) -> int:
@@ -34,7 +38,7 @@ class FragmentReader(Protocol):
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the top-level columns whose values the fragment stores.
+        """Identities (see `FIELD_ID`) of the top-level columns whose values the fragment stores.
 
         They include partition columns, and columns that the table's current schema no longer has.
         """
@@ -43,10 +47,10 @@ class FragmentReader(Protocol):
         """Return the live rows of one top-level column in chunks of bounded size, whose lengths sum to `row_count`.
 
         Args:
-            field: a field of the table's schema. If the fragment was written without it, the values are its default,
-                or null.
-            encoded: whether a chunk of texts or bytes may be a dictionary array of that type, where the file stores a
-                dictionary. It has less than half as many entries as rows. Entries may be repeated or unused.
+            field: a field of the table's schema. If the fragment lacks it, the values are its default, or null.
+            encoded: whether a chunk of texts or bytes may be a dictionary array, where the file stores a dictionary.
+                The
+                dictionary has less than half as many entries as rows. Entries may be repeated or unused.
 
         Returns:
             Arrays of `field.type`.
@@ -61,18 +65,18 @@ class FragmentReader(Protocol):
 
 
 class FragmentSource(Protocol):
-    """A small value that can be pickled, with which any process can open a fragment."""
+    """A value from which any process can open a fragment. It is small and can be pickled."""
 
     def open(self) -> FragmentReader:
-        """Open the fragment. Raises FragmentError, with `missing=True` when the file was removed."""
+        """Open the fragment. Raises FragmentError, with `missing=True` if a file of the fragment was removed."""
 
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """The source of a fragment whose `bytes` come from the table's metadata and may be wrong."""
+    """The source of a fragment whose size in bytes comes from the table's metadata, and so may be wrong."""
 
     def stored_size(self) -> int:
-        """Return the size of the data file from the storage, in bytes. Raises OSError or MetastoreError."""
+        """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +87,17 @@ class Fragment:
     """Hex digest of everything that determines the rows. Equal ids mean equal rows."""
     partition_key: str
     path: str
-    """Path or URI of the data file, for messages."""
+    """Path or URI of the data file."""
     bytes: int
-    """Stored size of the data file."""
+    """Size of the data file in bytes, with its log files (Hudi). It comes from a listing or from the table's metadata."""
     row_count: int | None
-    """Number of live rows by the format's metadata; None when they do not say."""
+    """Number of live rows according to the table's metadata; None if they do not record it."""
     source: FragmentSource
 
 
 @dataclass(frozen=True)
 class SnapshotReference:
-    """The identity of a snapshot: `Snapshot.id` and `Snapshot.committed_at`.
+    """What identifies a snapshot: `Snapshot.id` and `Snapshot.committed_at`.
 
     The id alone is ambiguous: a Delta table that is dropped and recreated starts again with version 0.
     """
@@ -106,8 +110,8 @@ class SnapshotReference:
 class SnapshotDiff:
     """The difference between two snapshots of one table, in fragments and partitions.
 
-    Fragments never change: one whose rows, deletes or partition changed is removed under its old id, and added under
-    its new one. The newer snapshot has the fragments of the older one, less `removed_fragments`, plus
+    A fragment is immutable. If its rows, deletes or partition change, it is removed under its old id and added under
+    its new one. The newer snapshot has the fragments of the older one, without `removed_fragments` and with
     `added_fragments`. Both snapshots have the same schema and partition columns, and the same partitions are selected.
     """
 
@@ -126,15 +130,19 @@ class SnapshotDiff:
 
 
 HistoryChange = Literal["recreated", "rolled back", "metadata changed"] | None
-"""How a table got from one snapshot to another, other than by further commits.
+"""How a table got from one snapshot to another; None for a series of commits.
 
-`recreated`: it was dropped and created again. `rolled back`: to an earlier snapshot, or to another branch of the
-history. `metadata changed`: the rows are the same; properties, schema or the list of snapshots changed.
+`recreated`: the table was dropped and created again. `rolled back`: it returned to an earlier snapshot or moved to
+another branch of its history. `metadata changed`: the rows are the same, but properties, the schema or the list of
+snapshots changed.
 """
 
 
 def history_change_by_time(previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-    """Return the history change that the times of two commits show: an earlier commit is a rollback."""
+    """Return "rolled back" if the current snapshot was committed before the previous one, else None.
+
+    Without both commit times the result is None.
+    """
     if previous.committed_at is None or current.committed_at is None:
         return None
     return "rolled back" if current.committed_at < previous.committed_at else None
@@ -142,26 +150,29 @@ def history_change_by_time(previous: SnapshotReference, current: SnapshotReferen
 
 @dataclass(frozen=True)
 class TypeReason:
-    """Why the values of a column in plain files do not fit a type."""
+    """Why a column of plain files does not have a certain type: one value or file that contradicts the type."""
 
     column: str
     type: pa.DataType
-    """The type that the values do not fit."""
+    """The type that does not fit the column's values."""
     counterexample: str
-    """What does not fit: a value, its file and line; or another type and its file."""
+    """What contradicts the type, for messages: a value with its file and line, or another type with its file."""
 
 
 @dataclass(frozen=True)
 class DerivedColumn:
-    """A column or a partition field that is computed from other columns, and so reveals their values."""
+    """A column or a partition field that is computed from other columns. It reveals their values, even if these are
+    hidden.
+    """
 
     name: str
     sources: tuple[tuple[str, str], ...]
-    """Field id and dotted path of each column that it is computed from. Empty when the table does not say."""
+    """Field id and dotted path of each column that the value is computed from. Empty if the table does not record them.
+    """
     transform: str
-    """How it is computed, for messages: `truncate[4]`, `identity`, `the record key`."""
+    """How the value is computed, for messages: `truncate[4]`, `identity`, `the record key`."""
     is_partition_field: bool
-    """Whether the table is partitioned by it, so that its values are partition keys."""
+    """Whether it is a partition field, so that partition keys contain its values."""
 
 
 @dataclass(frozen=True)
@@ -170,27 +181,34 @@ class Snapshot:
 
     format: str
     id: str
-    """The format's name of the snapshot, such as a version number. Plain files: a digest of the fragment ids."""
+    """The format's id of the snapshot, such as a version number. Plain files: a digest of the fragment ids."""
     committed_at: datetime | None
-    """UTC; None when the format does not record it."""
+    """Time of the commit in UTC; None if the format does not record it."""
     schema: pa.Schema
-    """Columns in table order with logical names and types. Every field, nested ones too, has its FIELD_ID."""
+    """Columns in table order with logical names and types. Every field, nested ones too, has a FIELD_ID unless its name
+    identifies it."""
     partition_columns: tuple[str, ...]
     fragments: tuple[Fragment, ...]
     """Sorted by (partition_key, id). Ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
-    """Why columns are not of a narrower type, where contents of files decide; one at most for a column and a type."""
+    """For columns of plain files whose type is decided by their values: why the type is not a narrower one.
+
+    There is at most one reason for a column and a type.
+    """
     buckets: tuple[tuple[str, str, int], ...] = ()
-    """Partition columns by Iceberg's bucket hash: partition column, identity of the source column, bucket count."""
+    """Partition columns that use Iceberg's bucket hash, each as (partition column, identity of the source column,
+    number of buckets)."""
     partition_types: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types of the partition columns that the schema lacks, or has with another type."""
+    """Types of partition columns that are not in the schema, or that the schema has with another type."""
     derived: tuple[DerivedColumn, ...] = ()
     """Columns and partition fields that are computed from other columns."""
     bytes_read: int = field(default=0, compare=False)
-    """Bytes of whole data files that were read to build this snapshot: new CSV and JSON files."""
+    """Bytes of data files that were read completely to build this snapshot: those of new CSV and JSON files."""
 
     def partition_type(self, column: str) -> pa.DataType:
-        """Return the type of a partition column's values; text when neither the snapshot nor the schema has it."""
+        """Return the type of a partition column's values; text if neither `partition_types` nor the schema has the
+        column.
+        """
         types = dict(self.partition_types)
         index = self.schema.get_field_index(column)
         return types.get(column, self.schema.field(index).type if index >= 0 else pa.string())
@@ -202,14 +220,16 @@ class Snapshot:
 
 
 class TableFormat(Protocol):
-    """A table in one format, in the state that the configuration's `at` names; without `at`, the newest state.
+    """A table of one format, in the state that the configuration's `at` names; without `at`, in the newest state.
 
     Formats inherit from this class, so that they have its defaults.
     """
 
     @abstractmethod
     def snapshot_id(self) -> str:
-        """Return the id of the snapshot that `snapshot()` would return now. Sensors poll it: it reads little."""
+        """Return the id of the snapshot that `snapshot()` would return now. It reads little, because sensors call it
+        often.
+        """
 
     @abstractmethod
     def current(self) -> SnapshotReference:
@@ -217,16 +237,16 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return how the table got from one snapshot to another; None for further commits, or when that is unknown.
+        """Return how the table got from one snapshot to another; None after further commits, or if the way is unknown.
 
         Args:
             previous: a snapshot that was current before.
-            current: another snapshot of the table.
+            current: a later current snapshot of the table.
         """
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """Return the snapshot, with the partitions that the configuration selects, from metadata only.
+        """Return the table's snapshot, with the partitions that the configuration selects. Only metadata are read.
 
         Raises:
             TableNotFoundError: there is no table.
@@ -235,10 +255,11 @@ class TableFormat(Protocol):
         """
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
-        """Return the difference between an earlier snapshot and the current one; None when only `snapshot()` can tell.
+        """Return the difference between an earlier snapshot and the current one; None if the format cannot tell it
+        cheaply.
 
-        A format returns a difference only when that reads less than a snapshot, and when the metadata show every commit
-        in between. The default is None.
+        A format returns a difference only if that reads less than a snapshot, and if the metadata show every commit in
+        between. The default is None; the caller then compares two snapshots.
 
         Args:
             since: a snapshot that was current before.
@@ -251,11 +272,12 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def partition_columns(self) -> tuple[str, ...]:
-        """Return `snapshot().partition_columns` without reading data files. Raises the errors of `snapshot()`."""
+        """Return the names of the partition columns of `snapshot()`, without reading data files. Raises its errors."""
 
     @abstractmethod
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the null counts, minima and maxima that the format's metadata have of one leaf column.
+        """Return the null count, minimum and maximum of a leaf column in each fragment, as the format's metadata record
+        them.
 
         Args:
             snapshot: a snapshot of this table.
@@ -270,11 +292,9 @@ class TableFormat(Protocol):
 
 
 def parse_state_time(at: str) -> datetime | None:
-    """Parse an `at` of the configuration that is a time: an ISO 8601 date or time with dashes, by default in UTC.
+    """Return the time that an `at` of the configuration names; None if it names a version, snapshot or branch instead.
 
-    Returns:
-        The time in UTC; None for any other text. Digits alone are never a time: they are a version, a snapshot id or an
-        instant.
+    A time is an ISO 8601 date or time with dashes, in UTC unless it has an offset. Digits alone are never a time.
     """
     if "-" not in at[1:]:
         return None

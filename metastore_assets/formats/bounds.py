@@ -1,4 +1,4 @@
-"""Bounds of a column in each fragment, from the metadata of a table format, with their guarantees."""
+"""Null counts and bounds of a column in each fragment, as the metadata of a table format record them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 
 @dataclass(frozen=True)
 class FragmentBounds:
-    """The bounds of a leaf column in a fragment, each with its guarantee. By default all are absent."""
+    """The null count, minimum and maximum of a leaf column in a fragment, each with its guarantee. By default all are
+    absent.
+    """
 
     null_count: tuple[int | None, Guarantee] = _UNKNOWN
     minimum: tuple[Any, Guarantee] = _UNKNOWN
@@ -26,11 +28,14 @@ class FragmentBounds:
 
 
 def column_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...]:
-    """Return the fields from the top-level column down to a leaf. Raises KeyError when there is none.
+    """Return the fields on the path to a leaf column, from the top-level field down.
 
     Args:
         schema: the schema of the table.
         column: dotted path of the leaf. Below a list it continues with `element`, below a map with `key` or `value`.
+
+    Raises:
+        KeyError: the schema has no such leaf.
     """
     path = _descend(tuple(schema), column)
     if path is None or pa.types.is_nested(path[-1].type):
@@ -59,11 +64,11 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 
 
 def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
-    """Return the bounds of a partition column, which is constant in a file.
+    """Return the exact bounds of a column that has the same value in all rows of a file.
 
     Args:
         value: the value of the column.
-        row_count: the number of live rows; None when it is unknown.
+        row_count: the number of live rows; if it is None or 0, all bounds are absent.
     """
     if not row_count:
         return FragmentBounds()
@@ -74,16 +79,17 @@ def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
 
 
 def bounds_table(snapshot: Snapshot, column: str, bounds: Iterable[FragmentBounds]) -> pa.Table:
-    """Return bounds as a table with one row per fragment of the snapshot, in its order.
+    """Return the bounds of a column as a table with one row per fragment of the snapshot, in its order.
 
     Args:
         snapshot: the snapshot.
         column: dotted path of a leaf column.
-        bounds: bounds of the column in each fragment.
+        bounds: the column's bounds in each fragment, in the order of the snapshot.
 
     Returns:
-        Columns `fragment_id`, `null_count`, `minimum` and `maximum`. Each `x` of the last three has a column
-        `x_guarantee`: `exact`, `bound`, or `absent` (then `x` is null).
+        Columns `fragment_id`, `null_count`, `minimum` and `maximum`. The last three have companions
+            `null_count_guarantee`,
+        `minimum_guarantee` and `maximum_guarantee`: `exact`, `bound`, or `absent` (then the value is null).
     """
     type_ = column_path(snapshot.schema, column)[-1].type
     rows = list(bounds)

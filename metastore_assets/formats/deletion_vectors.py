@@ -1,4 +1,4 @@
-"""Deletion vectors of Delta tables and Iceberg: positions of the deleted rows of a data file."""
+"""Deletion vectors of Delta and Iceberg tables: bitmaps with the positions of the deleted rows of one data file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GROUP = 5
 
 @dataclass(frozen=True)
 class DeletionVector:
-    """The descriptor of a deletion vector in a Delta log: where it is stored."""
+    """A deletion vector as a Delta log describes it: where it is stored, and how many rows it deletes."""
 
     storage: str
     """`u`: a file of the table named by a UUID; `p`: an absolute path; `i`: inline."""
@@ -42,13 +42,16 @@ class DeletionVector:
 
     @property
     def id(self) -> str:
-        """Unique id within the table, as the protocol builds it."""
+        """Id that is unique within the table, built as Delta's protocol says."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:
-        """Return the location of its file and the path below that; None for an inline vector.
+        """Return the location of the vector's file and its path below the location; None if the log itself contains the
+        vector.
 
-        Raises TableFormatError when the location policy forbids the file, ValueError for an invalid name.
+        Raises:
+            TableFormatError: the location policy forbids the file.
+            ValueError: the name of the file is invalid.
         """
         if self.storage == "i":
             return None
@@ -63,13 +66,14 @@ class DeletionVector:
         raise ValueError(f"its storage type is {self.storage!r}, not 'u', 'p' or 'i'")
 
     def positions(self, location_policy: LocationPolicy, row_count: int) -> Positions:
-        """Read the ascending positions of the deleted rows.
+        """Return the ascending positions of the deleted rows.
 
         Args:
-            location_policy: what the table may refer to.
+            location_policy: decides which files the table may refer to.
             row_count: the number of rows of the data file.
 
         Raises:
+            TableFormatError: the location policy forbids the vector's file.
             ValueError: the vector is corrupt, or contradicts the log or the row count.
         """
         file = self.file(location_policy)
@@ -92,7 +96,7 @@ class DeletionVector:
 
 
 def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
-    """Read `size` bytes of a file at an offset. Raises ValueError when the file is too short."""
+    """Return `size` bytes of a file from an offset on. Raises ValueError if the file is shorter."""
     with location.open(path) as source:
         length = source.size()
         if offset < 0 or size < 0 or offset + size > length:
@@ -102,7 +106,7 @@ def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """Return the data without the checksum in its last four bytes. Raises ValueError when the checksum is wrong."""
+    """Return the data without its last four bytes, which are a checksum. Raises ValueError if the checksum is wrong."""
     content, checksum = data[:-4], int.from_bytes(data[-4:], "big")
     if zlib.crc32(content) != checksum:
         raise ValueError("its checksum is wrong")
@@ -110,7 +114,7 @@ def verify_checksum(data: bytes) -> bytes:
 
 
 def check_within(positions: Positions, row_count: int) -> None:
-    """Raise ValueError when a position is beyond the rows of the data file."""
+    """Raise ValueError if a position is not below the row count of the data file."""
     if len(positions):
         _check_last(int(positions.max()), row_count)
 
@@ -121,10 +125,10 @@ def _check_last(position: int, row_count: int) -> None:
 
 
 def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) -> Positions:
-    """Return the ascending positions in a serialized vector.
+    """Return the ascending positions that a serialized vector contains.
 
-    A run of positions takes four bytes, whatever its length, so cardinality and row count are checked before the vector
-    is decompressed.
+    A run of positions takes four bytes, whatever its length. The cardinality is therefore limited before the vector is
+    decompressed.
 
     Args:
         data: the serialized vector.
@@ -133,7 +137,7 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
         row_count: the number of rows of the data file.
 
     Raises:
-        ValueError: the vector is corrupt, or contradicts the numbers.
+        ValueError: the vector is corrupt, or contradicts the cardinality or the row count.
     """
     check_limit(DELETED_ROWS, cardinality, "deleted rows of one data file")
     bitmap = decode_bitmap_array(data)
@@ -145,13 +149,13 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
 
 
 def decode_bitmap_array(data: bytes) -> BitMap64:
-    """Parse a RoaringBitmapArray in its portable form. Raises ValueError when it is invalid."""
+    """Parse a Roaring bitmap array in its portable form. Raises ValueError if it is invalid."""
     magic = int.from_bytes(data[: len(_MAGIC)], "little")
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"it begins with {magic} instead of the magic number {int.from_bytes(_MAGIC, 'little')}")
     bitmap_data = data[len(_MAGIC) :]
     try:
-        # This is the 64-bit format of the Roaring specification.
+        # The data after the magic number are a 64-bit bitmap in the portable format of the Roaring specification.
         bitmap: BitMap64 = BitMap64.deserialize(bitmap_data)
     except (ValueError, IndexError, OverflowError, MemoryError) as error:
         raise ValueError(f"its {len(data)} bytes are not a complete Roaring bitmap: {error}") from None

@@ -1,8 +1,8 @@
-"""A cache of what planning read from immutable files, so that the next plan need not read them again.
+"""A cache of what planning read from immutable files, so that the next plan does not read these files again.
 
 A key is a digest of everything that the cached value depends on: where the file is, its size and version (ETag, or
-modification time in nanoseconds), and how it is read. A value is bytes. A value that cannot be decoded counts as
-missing, and the file is read instead. A plan with the cache therefore equals the plan without it.
+modification time in nanoseconds), and how it is read. A value is bytes. If a value cannot be decoded, the file is read
+again. A plan with the cache therefore equals the plan without it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ def cache_key(kind: str, *identity: object) -> bytes:
 
 
 class MetadataCache:
-    """Cached values of one table: those of its last version, those of this process, and those added by this plan."""
+    """The cached values of one table: those that its last version stores, those of this process, and new ones."""
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:
         """Create a cache.
 
         Args:
-            load: returns the values that a version stores; called once, when a key is not found elsewhere.
+            load: returns the values that the table's last version stores. It is called once, for the first key that is
+                not
+                cached elsewhere.
             ignore_process: do not use or fill the values that this process shares between tables.
         """
         self._load = load
@@ -52,7 +54,7 @@ class MetadataCache:
         self._entries: dict[bytes, bytes] = {}
 
     def get(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
-        """Return the decoded value of a key; None when there is none, or none that can be decoded."""
+        """Return the decoded value of a key; None if no value is cached, or the value cannot be decoded."""
         value = self._entries.get(key)
         if value is None:
             value = self._process.get(key)
@@ -69,7 +71,9 @@ class MetadataCache:
         return decoded
 
     def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
-        """Set the value of a key; with `shared` also for other caches of this process."""
+        """Cache a value under a key; with `shared`, other caches of this process have it too. Values over 16 MiB are
+        ignored.
+        """
         if len(value) > _MAX_VALUE_BYTES:
             return
         self._entries[key] = value
@@ -77,18 +81,20 @@ class MetadataCache:
             _share(key, value)
 
     def discard(self, keys: Iterable[bytes]) -> None:
-        """Remove keys from `entries`."""
+        """Remove keys from `entries`, so that the next version does not store their values."""
         for key in keys:
             self._entries.pop(key, None)
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
-        """The values that were read or set. Others are not worth storing: they belong to files no longer in use."""
+        """The values that were read or set, which the next version stores. Unused values belong to files no longer in
+        use.
+        """
         return self._entries
 
 
 _PROCESS: dict[bytes, bytes] = {}
-"""Values of whole files that this process has read, for tables that have no version yet. Keys tell tables apart."""
+"""Values of complete files that this process has read, shared between tables. Keys contain the file's location."""
 _process_bytes = 0
 
 
@@ -101,7 +107,7 @@ def _share(key: bytes, value: bytes) -> None:
 
 
 def clear_process_cache() -> None:
-    """Remove all values that this process shares between caches."""
+    """Remove all values that the caches of this process share."""
     global _process_bytes
     _PROCESS.clear()
     _process_bytes = 0

@@ -1,4 +1,4 @@
-"""Parsing of the JSON in a table's metadata, with checks of sizes, types and keys."""
+"""Parsing of JSON in the metadata of tables: checks of sizes, of types, and of repeated keys."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from metastore_assets.storage.limits import (
 )
 
 _MAX_SHOWN = 60
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse a JSON document. Raises ValueError, or RecursionError when it is nested too deeply."""
+    """Parse a JSON document. Raises ValueError, or RecursionError if it is nested too deeply."""
     check_limit(DOCUMENT_VALUES, max_value_count(data), "values")
     return _DECODER.decode(data if isinstance(data, str) else data.decode("utf-8-sig"))
 
 
 def parse_json_file(data: bytes) -> Any:
-    """Parse the JSON document of a file, which may be compressed by gzip. Raises the errors of corrupt input."""
+    """Parse the JSON document in a file, which may be compressed with gzip.
+
+    Raises ValueError, RecursionError, or an error of decompression.
+    """
     if not is_gzip(data):
         return parse_json(data)
     text = decompress_gzip(data)
@@ -40,21 +43,21 @@ def parse_json_file(data: bytes) -> Any:
 
 
 def parse_json_line(line: bytes) -> Any:
-    """Parse one line of a JSON lines file. Raises ValueError, or RecursionError when it is nested too deeply."""
+    """Parse one line of a JSON lines file. Raises ValueError, or RecursionError if it is nested too deeply."""
     check_limit(LINE_BYTES, len(line), "bytes in a line")
     check_limit(RECORD_VALUES, max_value_count(line), "values in a line")
     return _DECODER.decode(line.decode("utf-8-sig"))
 
 
 def max_value_count(text: bytes | str) -> int:
-    """Return an upper bound of the number of values in a JSON text."""
+    """Return an upper bound for the number of values in a JSON text."""
     if isinstance(text, str):
         return 1 + text.count(",") + text.count("[") + text.count("{")
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def is_nested_deeply(value: Any, depth: int = NESTING) -> bool:
-    """Return whether a parsed value nests objects and lists on more than `depth` levels."""
+    """Return True if a parsed value nests objects and lists on more than `depth` levels."""
     if not isinstance(value, dict | list):
         return False
     children = value.values() if isinstance(value, dict) else value
@@ -73,35 +76,35 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object_of_distinct_keys)
 
 
 def as_object(value: Any, what: str) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object. Raises ValueError, with `what` as the name of the value."""
+    """Return the value if it is a JSON object. Raises ValueError, in which `what` names the value."""
     if not isinstance(value, Mapping):
         raise _type_error(what, value, "an object")
     return value
 
 
 def as_objects(value: Any, what: str) -> list[Mapping[str, Any]]:
-    """Return the value if it is a list of JSON objects. Raises ValueError."""
+    """Return the value if it is a list of JSON objects. Raises ValueError, in which `what` names the value."""
     return [as_object(item, what) for item in as_list(value, what)]
 
 
 def as_list(value: Any, what: str) -> list[Any]:
-    """Return the value if it is a list. Raises ValueError."""
+    """Return the value if it is a list. Raises ValueError, in which `what` names the value."""
     if not isinstance(value, list):
         raise _type_error(what, value, "a list")
     return value
 
 
 def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bool = False) -> int:
-    """Return the value if it is an integer of 64 bits.
+    """Return the value if it is a 64-bit integer.
 
     Args:
         value: the parsed JSON value.
         what: the name of the value, for the message.
         minimum: the least allowed value, inclusive.
-        unsigned: whether the upper limit is that of unsigned integers.
+        unsigned: whether the maximum is 2**64 - 1 instead of 2**63 - 1.
 
     Raises:
-        ValueError: the value is no such integer.
+        ValueError: the value is another number, or not an integer.
     """
     maximum = _MAX_INT64 * 2 + 1 if unsigned else _MAX_INT64
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
@@ -111,7 +114,10 @@ def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bo
 
 
 def as_text(value: Any, what: str) -> str:
-    """Return the value if it is a non-empty text without NUL characters and lone surrogates. Raises ValueError."""
+    """Return the value if it is a non-empty text without NUL characters and lone surrogates.
+
+    Raises ValueError, in which `what` names the value.
+    """
     if not isinstance(value, str) or not value or "\0" in value:
         raise _type_error(what, value, "a text")
     try:
@@ -122,7 +128,7 @@ def as_text(value: Any, what: str) -> str:
 
 
 def check_distinct(values: Iterable[Any], what: str) -> None:
-    """Raise ValueError when two of the values are equal, because a reference to them would be ambiguous."""
+    """Raise ValueError if two of the values are equal. `what` names a value in the message."""
     distinct = set()
     for value in values:
         if value in distinct:
@@ -131,7 +137,7 @@ def check_distinct(values: Iterable[Any], what: str) -> None:
 
 
 def format_value(value: Any) -> str:
-    """Return the value as printable text of bounded length, for a message."""
+    """Return a value as printable text of bounded length, for a message."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
     if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:

@@ -1,8 +1,8 @@
-"""Ranges of partitions, ordered by the values rather than by their texts.
+"""Ranges of partitions, ordered by their values instead of their texts.
 
-`hour=10` is later than `hour=9`, although its text is less. A column has the type of the table's schema. Without a type
-(folders of plain files, some transforms of Iceberg), integers are compared as numbers and everything else as text,
-which also orders dates and periods correctly.
+`hour=10` is later than `hour=9`, although its text is less. The values of a column have its type in the table's schema.
+Columns without a type (folders of plain files, some transforms of Iceberg) are compared as integers if all values are
+integers, else as texts. The order of texts is also correct for dates and periods.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Order:
     """The order of the values of one partition column."""
 
     kind: str
-    """The kind of the values, for messages."""
+    """What the values are, for messages: "a date"."""
     parse: Callable[[str], Any]
     """Convert a text to a comparable value. Raises ValueError, InvalidOperation or OverflowError."""
 
@@ -43,7 +43,7 @@ _TEXT = _Order("text", lambda text: text.encode("utf-8", "surrogatepass"))
 
 
 class PartitionRanges:
-    """The partitions of a snapshot in the order of their values: by the first column, then by the next."""
+    """The partition keys of a snapshot, sorted by the value of the first partition column, then of the next."""
 
     def __init__(self, table: str, snapshot: Snapshot) -> None:
         self._table = table
@@ -52,17 +52,21 @@ class PartitionRanges:
         self._columns = list(dict.fromkeys(name for items in self._items.values() for name in items))
         self._orders = {name: self._order(snapshot, name) for name in self._columns}
         self.keys: tuple[str, ...] = tuple(sorted(keys, key=self._sort_key))
-        """All partition keys in order; null comes last."""
+        """All partition keys in ascending order; null comes last."""
 
     def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
-        """Return the keys between two values, both inclusive, in order; a missing bound is open.
+        """Return the keys between two bounds, both inclusive, in ascending order.
 
-        A bound is a value, or `column=value`, several of them joined by `/`; then these columns are compared one after
-        the other. No range contains null.
+        A bound is a value of the first partition column, or has the form `column=value`, or several of these joined by
+        `/`. Several columns are compared in that order. No range contains null.
+
+        Args:
+            first: the lower bound; None for no lower bound.
+            last: the upper bound; None for no upper bound.
 
         Raises:
-            LiteralError: If a bound is not a value of its column, or `first` is after `last`.
-            PartitionNotFoundError: If the range is empty.
+            LiteralError: a bound is not a value of its column, or `first` is after `last`.
+            PartitionNotFoundError: no partition is in the range.
         """
         lower, upper = self._bound(first, "--from"), self._bound(last, "--to")
         if first is not None and last is not None and lower.keys() == upper.keys() and _after(lower, upper):
@@ -82,7 +86,7 @@ class PartitionRanges:
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         index = snapshot.schema.get_field_index(name)
         type_ = snapshot.schema.field(index).type if index >= 0 else None
-        # Folders of plain files have no types. Use the first type that all of them can be read as.
+        # Folders of plain files have no types. Use the first order that can parse all values.
         typed = type_ is not None and not (snapshot.format == "files" and t.is_string(type_))
         orders = [value_order(type_)] if typed else []
         orders.append(_Order("a whole number", _integer))
@@ -138,7 +142,9 @@ class PartitionRanges:
 
 
 def value_order(type_: pa.DataType) -> _Order:
-    """Return the order of values of a type, from their texts in partition keys (see `values.value_text`)."""
+    """Return how values of a type are parsed from partition keys and compared. The texts are those of
+    `values.value_text`.
+    """
     if t.is_integer(type_):
         return _Order("a whole number", _integer)
     if t.is_date(type_):
@@ -168,7 +174,7 @@ def _can_parse(order: _Order, texts: Iterable[str | None]) -> bool:
 
 
 def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
-    """Return whether two bounds are in the wrong order, by the columns of the first one."""
+    """Return True if the lower bound is above the upper bound. The first column in which they differ decides."""
     pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
     return next((bool(first > last) for first, last in pairs if first != last), False)
 

@@ -1,4 +1,4 @@
-"""Errors of tables with hidden columns: wrappers of a table and its fragments whose errors quote no values."""
+"""Wrappers of tables with hidden columns and of their fragments: their errors quote no values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTE = "; values of a column are hidden, so that no more is reported"
 
 
 class RedactedFormat(TableFormat):
-    """A table of any format whose errors quote no values, in whatever process its fragments are read."""
+    """A table of any format whose errors quote no values, in every process that reads its fragments."""
 
     def __init__(self, table_format: TableFormat, uri: str) -> None:
         self._table_format = table_format
@@ -64,7 +64,7 @@ class RedactedFormat(TableFormat):
 
 @dataclass(frozen=True)
 class RedactedSource:
-    """The source of a fragment whose errors quote no values."""
+    """The source of a fragment that opens a reader whose errors quote no values."""
 
     source: FragmentSource
     path: str
@@ -76,7 +76,7 @@ class RedactedSource:
 
 
 class RedactedReader:
-    """The reader of a fragment whose errors quote no values."""
+    """The reader of a fragment whose errors quote no values. It delegates to the format's reader."""
 
     def __init__(self, reader: FragmentReader, path: str) -> None:
         self._reader = reader
@@ -107,7 +107,7 @@ class RedactedReader:
 
 @contextmanager
 def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
-    """Replace errors that may quote values by errors of the same kind that quote none and have no cause.
+    """Replace errors inside the context that may quote values: by errors of the same kind, without values and cause.
 
     Args:
         target: the table or file that is read, for errors of other packages.
@@ -127,7 +127,7 @@ def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
 
 
 def redacted_error(error: MetastoreError) -> MetastoreError:
-    """Return the error without values in its message, and without causes."""
+    """Return the error with the variant of its message that quotes no values, and without causes."""
     if error.without_values is None:
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)

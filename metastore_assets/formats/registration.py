@@ -1,4 +1,4 @@
-"""The registration of table formats: how each is recognised, opened and configured."""
+"""Registrations of table formats: how the tables of each format are detected and opened."""
 
 from __future__ import annotations
 
@@ -19,44 +19,45 @@ if TYPE_CHECKING:
     from metastore_assets.tasks.runner import TaskRunner
 
 _DETECTION_ORDER = ("delta", "iceberg", "hudi")
-"""Delta is first, because a Delta table may carry metadata of the others for their readers (UniForm, XTable)."""
+"""Delta is first, because a Delta table may also have metadata of the other formats for their readers (UniForm,
+XTable)."""
 
 
 @dataclass(frozen=True)
 class FormatDetector:
-    """The rules by which a listing of folders recognises the tables of a format and their files."""
+    """How a listing of folders recognises the tables of one format and their metadata files."""
 
     metadata_folder: str
-    """Name of the folder, directly below the table's folder, that holds its metadata."""
+    """Name of the folder with a table's metadata, directly below the table's folder."""
     is_table: Callable[[Location], bool]
-    """Return whether a folder is such a table, from a few requests. Raises OSError."""
+    """Return True if a folder is a table of the format. It sends few requests. Raises OSError."""
     is_metadata_file: Callable[[str], bool] | None = None
-    """Return whether a file name in a metadata folder is that of a metadata file. None: the folder's name is enough."""
+    """Return True if a file name is that of a metadata file. None if every file in a metadata folder counts as one."""
     partition_file_prefix: str | None = None
-    """Start of the name of a file that lies in every folder with data."""
+    """Prefix of the name of a marker file that is in each folder with data; None if the format has no such file."""
     is_plain: bool = False
-    """Whether such a folder is read as plain files, and its metadata say which files are part of the table."""
+    """Whether the tables are read as plain files. Their metadata then only decide which files belong to the table."""
     unsupported: str | None = None
-    """For a format that is recognised and not read: what the user can do instead."""
+    """For a format that is recognised but cannot be read: what the user can do instead."""
 
 
 @dataclass(frozen=True)
 class OpenContext:
-    """The context of opening a table, besides the table's configuration."""
+    """What a format needs to open a table, besides the table's configuration."""
 
     cache: MetadataCache
-    """What was read of the table's files before."""
+    """Values that earlier plans read from the table's files."""
     runner: TaskRunner | None = None
-    """Runs the tasks that read whole data files; None: a child process, started when it is needed."""
+    """Runs the tasks that read whole data files; None for a child process, which is started when it is needed."""
     partitions: RegisteredFolders | None = None
-    """The partitions that a catalog registers for plain files."""
+    """The partition folders that a catalog registers for a table of plain files; None without a catalog."""
 
 
 @dataclass(frozen=True)
 class FormatRegistration:
-    """One table format, the value of an entry point in the group `metastore_assets.formats`.
+    """One table format: the value of an entry point in the group `metastore_assets.formats`.
 
-    The entry point's name is what the configuration gives as `format`.
+    The configuration's `format` is the name of the entry point.
     """
 
     name: str
@@ -64,17 +65,16 @@ class FormatRegistration:
     title: str
     """The name of the format in messages."""
     open: Callable[[TableConfig, OpenContext], TableFormat]
-    """Open a table without reading it. Raises ConfigError for options that the format does not have: they are
-    validated here and nowhere else."""
+    """Open a table without reading it. It alone validates the table's `options`, and raises ConfigError."""
     detect: Callable[[Location], bool] | None = None
-    """Return whether the folder that a user names is such a table, from one or two requests. Raises OSError. None: only
-    tables whose configuration names the format are opened with it."""
+    """Return True if the folder that a user names is a table of the format, by one or two requests. Raises OSError.
+    None if tables are never detected as this format."""
     detector: FormatDetector | None = None
-    """Recognises tables among other files. None: files of such tables may be read as plain files by mistake."""
+    """Recognises tables of the format among other files. None: their files may be read as plain files by mistake."""
     extra: str | None = None
-    """The extra of `metastore-assets` whose packages the format needs."""
+    """The extra of `metastore-assets` that installs the packages which the format needs."""
     has_schema: bool = True
-    """Whether tables have a schema, so that the configuration may not declare one."""
+    """Whether the tables record their schema. The configuration may then declare none."""
 
 
 def load_format(name: str) -> FormatRegistration:
@@ -91,12 +91,14 @@ def load_format(name: str) -> FormatRegistration:
 
 
 def format_list() -> str:
-    """Return the names of all formats as a text."""
+    """Return the names of all formats, joined by commas."""
     return ", ".join(TABLE_FORMATS.names())
 
 
 def detect_format(location: Location) -> str:
-    """Return the name of the format that a folder's metadata are of; `files` when they are of none. Raises OSError."""
+    """Return the name of the format whose metadata a folder has; `files` if it has metadata of no format. Raises
+    OSError.
+    """
     for name in _DETECTION_ORDER:
         if _detects(name, location):
             return name
@@ -109,7 +111,7 @@ def _detects(name: str, location: Location) -> bool:
 
 
 def format_detectors() -> dict[str, FormatDetector]:
-    """Return the detectors of all formats by their titles."""
+    """Return the detectors of all formats that have one, by the format's title."""
     names = (*_DETECTION_ORDER, *TABLE_FORMATS.installed_names())
     registrations = map(load_format, names)
     return {
@@ -118,7 +120,7 @@ def format_detectors() -> dict[str, FormatDetector]:
 
 
 def check_option_names(table: TableConfig, *names: str) -> None:
-    """Raise ConfigError for an option of the configuration that the format does not have.
+    """Raise ConfigError if the table's configuration has an option that its format does not have.
 
     Args:
         table: the configuration of the table.

@@ -1,4 +1,4 @@
-"""Casts from the types of a data file to the schema of the table: fields by identity, values without loss."""
+"""Casts of data file columns to the table's schema: fields are matched by identity, and no value may be lost."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
-"""The stored form of a variant: two binary fields that have a meaning only together."""
+"""The stored form of a variant: two binary fields, which have a meaning only together."""
 _SHREDDED = "typed_value"
-"""The field of a shredded variant with the values of one type."""
+"""The field in which a shredded variant stores the values of one type."""
 _WITHHELD = b"withheld"
 _TIME = pa.time64("us")
 _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def identity(field: pa.Field) -> str:
-    """Return the stable identity of a field of a table's schema: its FIELD_ID, else its name."""
+    """Return the identity of a field of a table's schema, which survives renames: its FIELD_ID, else its name."""
     value = (field.metadata or {}).get(FIELD_ID)
     return field.name if value is None else value.decode()
 
 
 def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
-    """Return the field with the value that it has in files without it.
+    """Return the field with a default, which is its value in files that lack the field.
 
     Args:
         field: a field of the table's schema.
@@ -41,7 +41,7 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:
-    """Return the field with its defaults, nested ones too, marked as withheld instead of their values."""
+    """Return the field with a marker in place of its default and of the defaults of nested fields."""
     metadata = field.metadata or {}
     if INITIAL_DEFAULT in metadata:
         field = field.with_metadata({**metadata, INITIAL_DEFAULT: _WITHHELD})
@@ -57,9 +57,9 @@ def withhold_default_values(field: pa.Field) -> pa.Field:
 
 
 def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Return a field with the defaults of the table's schema, which `withhold_default_values` removed.
+    """Return a field with the defaults of the table's schema in place of the markers of `withhold_default_values`.
 
-    A field that the schema does not have, or has with another type, is returned as it is.
+    A field that the schema lacks, or has with another type, is returned unchanged.
     """
     for candidate in schema:
         if identity(candidate) == identity(field) and candidate.type == field.type:
@@ -68,7 +68,10 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 
 
 def field_default(field: pa.Field) -> Constant:
-    """Return the value of a field in files without it: its default, else null. Raises ArrowInvalid if withheld."""
+    """Return the value that a field has in files without it: its default, else null.
+
+    Raises ArrowInvalid if the default was replaced by `withhold_default_values`.
+    """
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
         return pa.nulls(1, field.type)
@@ -95,8 +98,8 @@ class FieldMatcher:
         """Create the rules.
 
         Args:
-            by_id: match by Parquet field id instead of name.
-            ignore_case: match names without regard to case, if no exact name matches and only one does so.
+            by_id: match fields by Parquet field id instead of name.
+            ignore_case: if no name is equal, match the only name that differs in case alone.
             longs_are_times: integers in files are times of day, as microseconds since midnight.
             convert: casts arrays of leaf types; by default `cast_leaf`.
         """
@@ -106,16 +109,20 @@ class FieldMatcher:
         self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
-        """Return the identity of a field in a data file; None without a field id, if the rules are by id."""
+        """Return the identity of a field in a data file: its name, or with `by_id` its field id.
+
+        Without a field id the result is None.
+        """
         if not self._by_id:
             return stored.name
         value = (stored.metadata or {}).get(PARQUET_FIELD_ID)
         return None if value is None else value.decode()
 
     def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        """Return a function from a field of the table to the index of the matching stored field, or None.
+        """Return a function that finds a field of the table among the fields of a data file.
 
-        The function raises ArrowInvalid when several stored fields match.
+        The function returns the index of the matching stored field, or None. It raises ArrowInvalid if several fields
+        match.
         """
         by_name = _indices(field.name for field in stored)
         by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
@@ -123,7 +130,7 @@ class FieldMatcher:
 
         def find_index(field: pa.Field) -> int | None:
             key = identity(field)
-            # The fields of a variant have no ids, also when the column has one: they match by name.
+            # The fields inside a variant have no ids, even if the column has one: they match by name.
             has_id = self._by_id and FIELD_ID in (field.metadata or {})
             indices = (by_id if has_id else by_name).get(key, [])
             if len(indices) > 1:
@@ -147,7 +154,7 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
 
     Args:
         array: values of a column, of any type.
-        wanted: the type in the table's schema. Nested fields that the array lacks get their defaults; fields that
+        target: the type in the table's schema. Nested fields that the array lacks get their defaults; fields that
             `target` lacks are dropped.
         matcher: the rules that match nested fields.
 
@@ -197,7 +204,7 @@ def _cast_struct(array: pa.Array, target: pa.StructType, matcher: FieldMatcher) 
 
 
 def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
-    """Return an array of structs without fields, null where `is_valid` is false."""
+    """Return an array of structs that have no fields. A struct is null where `is_valid` is false."""
     return pa.Array.from_buffers(type_, len(is_valid), [is_valid.buffers()[1]], offset=is_valid.offset)
 
 
@@ -231,7 +238,7 @@ def _time_of_day(microseconds: pa.Array) -> pa.Array:
 
 
 def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast an array of a leaf type to another leaf type. Raises ArrowInvalid when a value does not fit."""
+    """Cast an array of a leaf type to another leaf type. Raises ArrowInvalid if a value does not fit."""
     stored = array.type
     if not any(is_source(stored) for is_source in _SOURCES[type_kind(target)]):
         raise _type_error(stored, target)
@@ -239,7 +246,7 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _cast_timestamp(array, target)
     result = pc.cast(array, target)
     if pa.types.is_floating(target) and pa.types.is_floating(stored) and target.bit_width < stored.bit_width:
-        # Arrow rounds silently.
+        # Arrow rounds floating-point numbers without an error.
         same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
         if pc.any(pc.invert(same)).as_py():
             raise pa.ArrowInvalid(f"a {stored} does not fit into {target}")
@@ -260,7 +267,7 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Return whether it is a type of texts."""
+    """Return True if the type is one of Arrow's text types."""
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
@@ -285,12 +292,12 @@ _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "date": (pa.types.is_date,),
     "timestamp": (pa.types.is_timestamp, pa.types.is_date),
     "time": (pa.types.is_time,),
-    # A partition column is text in folder names, and may be of any type in files outside of such folders.
+    # A partition column is text if folders hold its values, and may be of any type in other files.
     "text": (_is_bytes, _is_number, pa.types.is_boolean, pa.types.is_temporal),
     "bytes": (_is_bytes,),
     "other": (),
 }
-"""Stored types that may be cast, by the kind of the wanted type. Arrow would also parse numbers in texts."""
+"""Types of files that may be cast, by the kind of the target type. Arrow alone would also parse numbers in texts."""
 
 
 def type_kind(type_: pa.DataType) -> str:

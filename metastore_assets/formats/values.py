@@ -1,6 +1,6 @@
-"""Values that all rows of a data file share, and their texts in partition keys and fragment ids.
+"""Constants, which are values that all rows of a data file share, and their texts in partition keys and fragment ids.
 
-Such a value is an Arrow array of length one. A scalar is pickled as a Python value, which loses nanoseconds and years
+A constant is an Arrow array of length one. A scalar is pickled as a Python value, which loses nanoseconds and years
 after 9999.
 """
 
@@ -16,31 +16,33 @@ from metastore_assets.iso8601 import temporal_text
 from metastore_assets.startup import pc
 
 Constant: TypeAlias = pa.Array
-"""One value, which may be null, as an array of length one."""
+"""One value, which may be null, as an Arrow array of length one."""
 
 _DECIMAL_PLACES = (6, 9)
 _MAX_EXPONENT = 400
-"""No decimal of Arrow has a larger exponent. Arrow writes out the digits of larger ones, and millions of digits end the
-process."""
+"""Maximum decimal exponent. No decimal of Arrow has a larger one, and Arrow writes out the digits of larger ones:
+millions of digits end the process."""
 _LARGE_EXPONENT = r"[eE][+-]?0*[1-9][0-9]{3,}\s*$"
 
 
 def constant(value: Any, type_: pa.DataType | None = None) -> Constant:
-    """Return a Python value as a constant. Raises the errors of `pa.array` for a value that is not of the type."""
+    """Return a Python value as a constant. Raises the errors of `pa.array` if the value is not of the type."""
     if isinstance(value, Decimal) and abs(value.adjusted()) > _MAX_EXPONENT:
         raise pa.ArrowInvalid(f"{value} is no value of type {type_}")
     return pa.array([value], type_)
 
 
 def cast_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Cast texts to a type. Raises ArrowInvalid for a text that is no value of the type."""
+    """Cast texts to a type. Raises ArrowInvalid for a text that is not a value of the type."""
     if pa.types.is_decimal(type_) and pc.any(pc.match_substring_regex(texts, _LARGE_EXPONENT)).as_py():
         raise pa.ArrowInvalid(f"a text has an exponent that no value of type {type_} has")
     return pc.cast(texts, type_)
 
 
 def unscaled_decimal(unscaled: int, type_: pa.DataType) -> Constant:
-    """Return a decimal, given its unscaled integer. Raises ArrowInvalid when it has too many digits."""
+    """Return the decimal with an unscaled integer, in the scale of a type. Raises ArrowInvalid if it has too many
+    digits.
+    """
     return constant(Decimal(f"{unscaled}e{-type_.scale}"), type_)
 
 
@@ -50,15 +52,15 @@ def repeat_constant(value: Constant, count: int) -> pa.Array:
 
 
 def is_nan(value: Constant) -> bool:
-    """Return whether the value is NaN."""
+    """Return True if a constant is NaN."""
     return pa.types.is_floating(value.type) and bool(pc.is_nan(value)[0].as_py())
 
 
 def value_text(value: Constant) -> str | None:
-    """Return the text of a partition value, distinct for distinct values of one type; None for null.
+    """Return the text of a constant in a partition key; None for null. Distinct values of one type have distinct texts.
 
-    Dates and times as ISO 8601 (timestamps with a `Z` when they are instants), decimals without exponent, binary as
-    hex.
+    Dates and times are ISO 8601 (timestamps with a `Z` if they are instants), decimals have no exponent, and binary
+    values are hexadecimal.
     """
     if value.null_count:
         return None
@@ -72,13 +74,13 @@ def value_text(value: Constant) -> str | None:
     if isinstance(plain, Decimal):
         return f"{plain:f}"
     if isinstance(plain, float):
-        # The shortest text that parses to the same number; zero and minus zero have one text.
+        # Use the shortest text that parses to the same number. Zero and minus zero have one text.
         return str(np.float32(plain + 0.0)) if pa.types.is_float32(value.type) else repr(plain + 0.0)
     return str(plain)
 
 
 def dates_as_text(array: pa.Array) -> pa.Array:
-    """Return the array with dates and timestamps as text, also in structs, because Python lacks years after 9999."""
+    """Return an array whose dates and timestamps are texts, also inside structs. Python has no years after 9999."""
     if pa.types.is_struct(array.type):
         children = [dates_as_text(array.field(index)) for index in range(array.type.num_fields)]
         names = [field.name for field in array.type]
