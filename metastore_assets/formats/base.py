@@ -89,7 +89,7 @@ class Fragment:
     path: str
     """Path or URI of the data file."""
     bytes: int
-    """Size of the data file in bytes, with its log files (Hudi). It comes from a listing or from the table's metadata."""
+    """Size of the data file and its log files in bytes, from a listing or from the table's metadata."""
     row_count: int | None
     """Number of live rows according to the table's metadata; None if they do not record it."""
     source: FragmentSource

@@ -50,8 +50,8 @@ _BROKEN = {
     "format": (_bitmaps((0, struct.pack("<II", 99, 0))), 0, "Roaring bitmap"),
     "containers": (_bitmaps((0, struct.pack("<II", 12346, 2**31))), 2, "Roaring bitmap"),
     "claimed bitmaps": (struct.pack("<Iq", 1681511377, 2**40), 2, "Roaring bitmap"),
-    "fewer rows": (_GOOD, 3, "it deletes 2 rows, the (log|manifest) says 3"),
-    "more rows": (_GOOD, 1, "it deletes 2 rows, the (log|manifest) says 1"),
+    "fewer rows": (_GOOD, 3, "it deletes 2 rows, but the (log|manifest) records 3"),
+    "more rows": (_GOOD, 1, "it deletes 2 rows, but the (log|manifest) records 1"),
     "beyond the file": (encode_array([0, 10]), 2, "it deletes row 10, but the data file has 10 rows"),
     "far beyond the file": (encode_array([2**40]), 1, "it deletes row 1099511627776"),
     "descending": (_bitmaps((0, _arrays((0, 2, [3, 0])))), 2, "Roaring bitmap"),
@@ -130,7 +130,7 @@ def test_a_vector_that_breaks_its_format(
         (
             "u",
             {"sizeInBytes": 2**31 - 9},
-            f"said to be {2**31 - 1} bytes at 1, but the file has {len(_GOOD) + 9} bytes",
+            f"in {2**31 - 1} bytes at 1, but the file has {len(_GOOD) + 9} bytes",
         ),
         ("u", {"offset": 2**31}, "at 2147483648, but the file has"),
         ("p", {"offset": -1}, "at -1, but the file has"),
@@ -138,12 +138,12 @@ def test_a_vector_that_breaks_its_format(
         (
             "u",
             {"sizeInBytes": len(_GOOD) - 2},
-            f"has {len(_GOOD) - 2} bytes, but the length stored at 1 is {len(_GOOD)}",
+            f"{len(_GOOD) - 2} bytes, but the length stored at 1 is {len(_GOOD)}",
         ),
         ("u", {"offset": 0}, "the length stored at 0 is 16777216"),
         ("u", {"pathOrInlineDv": "abc"}, "'abc' is too short for the name of its file"),
         ("u", {"pathOrInlineDv": "~" * 20}, "the character '~'"),
-        ("u", {"pathOrInlineDv": "#" * 20}, "five of its characters are more than four bytes"),
+        ("u", {"pathOrInlineDv": "#" * 20}, "five of its characters exceed four bytes"),
         ("i", {"pathOrInlineDv": "0" * 11}, "its 11 characters are not in groups of 5"),
         ("i", {"sizeInBytes": 1000}, "the log records 1000 bytes, but it has"),
         ("i", {"sizeInBytes": 4}, "the log records 4 bytes, but it has"),
@@ -159,7 +159,7 @@ def test_a_descriptor_that_is_wrong(tmp_path: Path, storage: str, changes: dict[
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"content_size_in_bytes": 2**62}, f"said to be {2**62} bytes at 4, but the file has {len(_GOOD) + 12} bytes"),
+        ({"content_size_in_bytes": 2**62}, f"in {2**62} bytes at 4, but the file has {len(_GOOD) + 12} bytes"),
         ({"content_offset": 2**62}, f"at {2**62}, but the file has"),
         ({"content_offset": -4}, "at -4, but the file has"),
         ({"content_size_in_bytes": None}, "content_offset is 4, content_size_in_bytes is None"),

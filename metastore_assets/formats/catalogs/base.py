@@ -1,4 +1,4 @@
-"""The interface of catalogs, and the entry of a table."""
+"""What a catalog returns: entries of tables and listings of databases, and the interface of catalog clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Format = Literal["delta", "files", "hudi", "iceberg"]
-_OPTIONS = {
+_TABLE_OPTIONS = {
     "s3.access-key-id": "aws_access_key_id",
     "s3.secret-access-key": "aws_secret_access_key",
     "s3.session-token": "aws_session_token",
@@ -17,85 +17,87 @@ _OPTIONS = {
     "adls.account-key": "azure_storage_account_key",
     "adls.sas-token": "azure_storage_sas_key",
 }
-"""Storage options by pyiceberg's property names."""
-_SHARED = {
+"""Storage options of tables by pyiceberg's names of the properties that concern files."""
+_SHARED_OPTIONS = {
     "client.access-key-id": "aws_access_key_id",
     "client.secret-access-key": "aws_secret_access_key",
     "client.session-token": "aws_session_token",
     "client.region": "aws_region",
 }
-"""Properties that apply to both the catalog and its tables."""
+"""Storage options of tables by the names of properties that apply to both the catalog and its tables."""
 
 
 @dataclass(frozen=True)
 class PartitionFolder:
-    """A registered partition of plain files."""
+    """The folder of one partition of plain files, as a catalog registers it."""
 
     values: tuple[str | None, ...]
     """Values of the partition columns, in their order."""
     location: str
-    """The recorded location."""
+    """URI of the folder, as recorded."""
 
 
 @dataclass(frozen=True)
 class RegisteredFolders:
-    """The registered folders of a table of plain files; only these contain its rows."""
+    """The folders that a catalog registers for a table of plain files. Only these folders contain rows of the table."""
 
     columns: tuple[tuple[str, str], ...]
-    """Partition columns with their types, as the catalog names them; empty without partitions."""
+    """Name and Hive type of each partition column; empty for an unpartitioned table."""
     partitions: tuple[PartitionFolder, ...]
-    """Registered partitions; empty if there are no partition columns: then the table's own folder has the rows."""
+    """Registered partitions. An unpartitioned table has none: its rows are in the table's own folder."""
 
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """The catalog entry of a table."""
+    """What a catalog records of a table: its format, its location, and how to read it."""
 
     format: Format
     location: str
     """The recorded location: the newest metadata file of an Iceberg table, otherwise the table's folder."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Storage options to read the table with; its configuration takes precedence. Not shown, because some are secret.
-    """
+    """Storage options to read the table with. Those of the table's configuration take precedence. Some are secret, so
+    the representation omits them."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Reader options of plain files that follow from the table's declaration."""
+    """Options of the format `files`, translated from the table's declaration in the catalog."""
     types: Mapping[str, str] = field(default_factory=dict)
-    """Types by column, for files that store no types."""
+    """Declared Hive types by column, for files that store no types."""
     folders: RegisteredFolders | None = None
-    """Registered folders of plain files; None if folder names contain the values (`column=value`)."""
+    """Registered folders of plain files; None if folder names (`column=value`) contain the partition values."""
 
 
 @dataclass(frozen=True)
 class ListedTable:
-    """A table in the listing of a database."""
+    """A table or view in the listing of a database."""
 
     name: str
     """The name within the database."""
     format: Format | None
-    """None if the table is not supported."""
+    """The format; None if the table cannot be read."""
     reason: str = ""
-    """Why it is not supported."""
+    """Why the table cannot be read; empty for a table with a format."""
 
 
 class Catalog(Protocol):
-    """A catalog behind its client library. Its errors are those of the library; `asking` converts them."""
+    """A client of one catalog. It raises the errors of its client library, which `client` converts."""
 
-    def tables(self, database: str) -> Sequence[ListedTable]:
-        """Return all tables and views of a database, in no order. Raises TableNotFoundError if there is no such
-        database.
+    def list_tables(self, database: str) -> Sequence[ListedTable]:
+        """Return all tables and views of a database, in any order. Raises TableNotFoundError if the database does not
+        exist.
         """
 
-    def table(self, database: str, name: str) -> CatalogEntry:
-        """Return one table. Raises TableNotFoundError, or TableFormatError if it is not supported."""
+    def load_entry(self, database: str, name: str) -> CatalogEntry:
+        """Return the entry of a table. Raises TableNotFoundError, or TableFormatError if the table cannot be read."""
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the storage options of some properties. Properties for files take precedence over general ones."""
+    """Return the storage options that a catalog's properties imply. Properties for files take precedence over shared
+    ones.
+    """
     options = {
-        ours: str(properties[theirs])
-        for names in (_SHARED, _OPTIONS)
-        for theirs, ours in names.items()
-        if properties.get(theirs)
+        option: str(properties[name])
+        for options_by_property in (_SHARED_OPTIONS, _TABLE_OPTIONS)
+        for name, option in options_by_property.items()
+        if properties.get(name)
     }
     if options.get("aws_endpoint", "").startswith("http://"):
         options["aws_allow_http"] = "true"

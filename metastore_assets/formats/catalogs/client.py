@@ -1,4 +1,4 @@
-"""Open and query catalogs. Errors name the catalog, the table and the reason, and never a secret."""
+"""Queries of the configured catalogs. Errors name the catalog, the table and the reason, and never a secret."""
 
 from __future__ import annotations
 
@@ -18,42 +18,63 @@ from metastore_assets.messages import remember_secret, remove_secrets
 _SQLITE = "sqlite:///"
 _SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
-"""A password in a URI."""
-_LONGEST = 500
-_CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "ProfileNotFound")
-_REFUSED = ("AccessDenied", "UnrecognizedClient", "ExpiredToken", "InvalidSignature", "Unauthorized", "Forbidden")
+"""Matches a URI with a password, which is its group."""
+_MAX_MESSAGE = 500
+_MISSING_CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "ProfileNotFound")
+_REFUSED_CREDENTIALS = (
+    "AccessDenied",
+    "UnrecognizedClient",
+    "ExpiredToken",
+    "InvalidSignature",
+    "Unauthorized",
+    "Forbidden",
+)
 
 
 def load_catalog_entry(table: TableConfig) -> CatalogEntry:
-    """Return the catalog entry of a configured table.
+    """Return the catalog entry of a table that the configuration names by catalog.
 
-    Raises TableNotFoundError if the catalog has no such table, TableFormatError if it cannot be queried or the table is
-    not supported.
+    Raises:
+        ConfigError: the configuration has no such catalog, or the table's name is invalid.
+        TableNotFoundError: the catalog does not have the table.
+        TableFormatError: the catalog cannot be queried, or the table cannot be read.
     """
     if not isinstance(table.catalog, CatalogConfig) or table.identifier is None:
-        raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
+        raise ConfigError(f"table {table.name!r}: `catalogs` has no catalog {table.catalog!r}")
     database, _, name = table.identifier.rpartition(".")
     if not database or not name:
         raise ConfigError(
-            f"table {table.name!r}: table = {table.identifier!r}: database and name with a dot between, `sales.orders`"
+            f"table {table.name!r}: table = {table.identifier!r}: give database and name with a dot between, like "
+            "`sales.orders`"
         )
     what = f"table {table.identifier!r}"
-    with _explain_errors(table.catalog, what):
-        return _opened(table.catalog, what).table(database, name)
+    with _catalog_errors(table.catalog, what):
+        return _checked_client(table.catalog, what).load_entry(database, name)
 
 
 def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:
-    """Return the tables and views of a database, by name. Raises TableNotFoundError, TableFormatError."""
-    with _explain_errors(config, f"the tables of the database {database!r}"):
-        return sorted(_opened(config, f"database {database!r}").tables(database), key=lambda listed: listed.name)
+    """Return the tables and views of a database, sorted by name.
+
+    Args:
+        config: the configuration of the catalog.
+        database: name of the database; in Iceberg catalogs a namespace, such as `lake.sales`.
+
+    Raises:
+        TableNotFoundError: the catalog does not have the database.
+        TableFormatError: the catalog cannot be queried.
+    """
+    with _catalog_errors(config, f"the tables of the database {database!r}"):
+        return sorted(
+            _checked_client(config, f"database {database!r}").list_tables(database), key=lambda listed: listed.name
+        )
 
 
 def catalog_label(config: CatalogConfig) -> str:
-    """Return a catalog's name for messages."""
+    """Return how messages name a catalog: `catalog 'prod'`."""
     return f"catalog {config.name!r}"
 
 
-def _opened(config: CatalogConfig, what: str) -> Catalog:
+def _checked_client(config: CatalogConfig, what: str) -> Catalog:
     database = config.properties.get("uri", "")
     if config.type == "sql" and database.startswith(_SQLITE):
         path = Path(database.removeprefix(_SQLITE))
@@ -61,28 +82,28 @@ def _opened(config: CatalogConfig, what: str) -> Catalog:
             # Opening a missing SQLite file would create an empty catalog.
             raise TableNotFoundError(f"has no {what}: there is no {path}")
     with extra("hive" if config.type == "hive" else "iceberg", catalog_label(config)):
-        return _open(config.type, config.name, tuple(sorted(config.properties.items())))
+        return _client(config.type, config.name, tuple(sorted(config.properties.items())))
 
 
 @lru_cache(maxsize=32)
-def _open(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
-    """Return the client of a catalog. It is cached per process, because creating one costs more than a query."""
-    options = dict(properties)
+def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
+    """Return the client of a catalog, which is cached in the process because creating it takes longer than a query."""
+    settings = dict(properties)
     if kind == "glue":
-        from metastore_assets.formats.catalogs.glue import GlueTables
+        from metastore_assets.formats.catalogs.glue import GlueCatalogClient
 
-        return GlueTables(name, options)
+        return GlueCatalogClient(name, settings)
     if kind == "hive":
-        from metastore_assets.formats.catalogs.hive import HiveTables
+        from metastore_assets.formats.catalogs.hive import HiveCatalogClient
 
-        return HiveTables(name, options)
-    from metastore_assets.formats.catalogs.iceberg import IcebergTables
+        return HiveCatalogClient(name, settings)
+    from metastore_assets.formats.catalogs.iceberg import IcebergCatalogClient
 
-    return IcebergTables(name, {"type": kind, **options})
+    return IcebergCatalogClient(name, {"type": kind, **settings})
 
 
 @contextmanager
-def _explain_errors(config: CatalogConfig, what: str) -> Iterator[None]:
+def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
     where = catalog_label(config)
     _remember_secrets(config)
     try:
@@ -94,33 +115,33 @@ def _explain_errors(config: CatalogConfig, what: str) -> Iterator[None]:
     except MetastoreError:
         raise
     except Exception as error:
-        # Each kind of catalog has its own client library, with its own errors.
+        # Each kind of catalog has its own client library with its own errors.
         raise TableFormatError(f"{where} cannot return {what}: {_error_text(error)}{_advice(config, error)}") from error
 
 
 def _remember_secrets(config: CatalogConfig) -> None:
-    """Register a catalog's secrets for redaction, because clients quote their settings in errors."""
+    """Register the secrets in a catalog's properties for redaction, because clients quote their settings in errors."""
     for key, value in config.properties.items():
         source = f"(catalogs.{config.name}.{key})"
         if _SECRET_KEY.search(key):
             remember_secret(value, source)
-        if (options := _PASSWORD.search(value)) is not None:
-            remember_secret(options[1], source)
-            remember_secret(unquote(options[1]), source)
+        if (password := _PASSWORD.search(value)) is not None:
+            remember_secret(password[1], source)
+            remember_secret(unquote(password[1]), source)
 
 
 def _error_text(error: Exception) -> str:
-    """Return a client's error as one line without secrets."""
+    """Return the text of a client's error as one line of bounded length, without secrets."""
     message = getattr(error, "message", None)
     text = message if isinstance(message, str) and message else str(error)
-    return " ".join(remove_secrets(text).split())[:_LONGEST] or type(error).__name__
+    return " ".join(remove_secrets(text).split())[:_MAX_MESSAGE] or type(error).__name__
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:
     name = f"{type(error).__name__} {error}"
     keys = f"under catalogs.{config.name} in metastore.yaml"
-    if any(sign in name for sign in _CREDENTIALS):
+    if any(sign in name for sign in _MISSING_CREDENTIALS):
         return f". Give it credentials, in the environment or {keys}"
-    if any(sign in name for sign in _REFUSED):
-        return f". Look at the credentials that it is given, in the environment or {keys}"
-    return f". Look at what is {keys}"
+    if any(sign in name for sign in _REFUSED_CREDENTIALS):
+        return f". Check its credentials, in the environment or {keys}"
+    return f". Check its properties {keys}"

@@ -1,4 +1,4 @@
-"""AWS Glue's Data Catalog, queried with boto3: tables of any format."""
+"""AWS Glue's Data Catalog, queried with boto3. It contains tables of any format."""
 
 from __future__ import annotations
 
@@ -21,38 +21,43 @@ from metastore_assets.messages import close_names
 _RETRIES = "glue.max-retries"
 
 
-class GlueTables:
-    """Tables in Glue databases. The properties are those that pyiceberg takes for a Glue catalog."""
+class GlueCatalogClient:
+    """A client of AWS Glue's Data Catalog."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        """Create the client without sending a request."""
+        """Create the client without sending a request.
+
+        Args:
+            name: the name of the catalog in the configuration.
+            properties: the properties that pyiceberg takes for a Glue catalog.
+        """
         self._properties = dict(properties)
         options: dict[str, Any] = dict(properties)
         if (retries := options.get(_RETRIES, "")).isdecimal():
             options[_RETRIES] = int(retries)  # boto3 compares the value with a number.
         self._glue = GlueCatalog(name, **options).glue
 
-    def tables(self, database: str) -> Sequence[ListedTable]:
+    def list_tables(self, database: str) -> Sequence[ListedTable]:
         pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=database)
         try:
             tables = [table for page in pages for table in page["TableList"]]
         except self._glue.exceptions.EntityNotFoundException as error:
-            raise self._no_database(database) from error
-        return [self._listed(table) for table in tables]
+            raise self._database_not_found(database) from error
+        return [self._listed_table(table) for table in tables]
 
-    def table(self, database: str, name: str) -> CatalogEntry:
+    def load_entry(self, database: str, name: str) -> CatalogEntry:
         try:
             table = self._glue.get_table(DatabaseName=database, Name=name)["Table"]
         except self._glue.exceptions.EntityNotFoundException as error:
             raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
-        if link := _link(table):
-            raise TableFormatError(link)
-        entry = resolve_entry(_declared(table), lambda: self._partitions(database, name))
+        if reason := _link_reason(table):
+            raise TableFormatError(reason)
+        entry = resolve_entry(_declared_table(table), lambda: self._partitions(database, name))
         return replace(entry, storage_options=storage_options(self._properties))
 
-    def _listed(self, table: Mapping[str, Any]) -> ListedTable:
-        link = _link(table)
-        return ListedTable(table["Name"], None, link) if link else resolve_listed_table(_declared(table))
+    def _listed_table(self, table: Mapping[str, Any]) -> ListedTable:
+        reason = _link_reason(table)
+        return ListedTable(table["Name"], None, reason) if reason else resolve_listed_table(_declared_table(table))
 
     def _partitions(self, database: str, name: str) -> Iterator[DeclaredPartition]:
         pages = self._glue.get_paginator("get_partitions").paginate(
@@ -68,23 +73,23 @@ class GlueTables:
                     descriptor.get("SerdeInfo", {}).get("SerializationLibrary", ""),
                 )
 
-    def _no_database(self, database: str) -> TableNotFoundError:
+    def _database_not_found(self, database: str) -> TableNotFoundError:
         pages = self._glue.get_paginator("get_databases").paginate()
-        there = [one["Name"] for page in pages for one in page["DatabaseList"]]
-        return TableNotFoundError(f"has no database {database!r}" + close_names(database, there, "; there are: {}"))
+        names = [entry["Name"] for page in pages for entry in page["DatabaseList"]]
+        return TableNotFoundError(f"has no database {database!r}" + close_names(database, names, "; there are: {}"))
 
 
-def _link(table: Mapping[str, Any]) -> str:
-    """Return why a resource link is not a table itself; empty for a table."""
+def _link_reason(table: Mapping[str, Any]) -> str:
+    """Return why a table cannot be read if it is a resource link; empty for a table."""
     target = table.get("TargetTable")
     if not target:
         return ""
-    there = f"{target.get('DatabaseName')}.{target.get('Name')}"
+    name = f"{target.get('DatabaseName')}.{target.get('Name')}"
     account = f" (catalog {target['CatalogId']})" if target.get("CatalogId") else ""
-    return f"{table['Name']!r} is a link to the table {there!r}{account}: name that"
+    return f"{table['Name']!r} is a link to the table {name!r}{account}: name that table"
 
 
-def _declared(table: Mapping[str, Any]) -> DeclaredTable:
+def _declared_table(table: Mapping[str, Any]) -> DeclaredTable:
     descriptor = table.get("StorageDescriptor") or {}
     serde = descriptor.get("SerdeInfo") or {}
     return DeclaredTable(

@@ -1,4 +1,4 @@
-"""A Hive metastore, queried with pyiceberg's Thrift client: tables of any format."""
+"""A Hive metastore, queried with pyiceberg's Thrift client. It contains tables of any format."""
 
 from __future__ import annotations
 
@@ -19,35 +19,40 @@ from metastore_assets.formats.catalogs.declarations import (
 )
 from metastore_assets.messages import close_names
 
-_AT_ONCE = 500
+_BATCH_SIZE = 500
 """Number of tables or partitions per request."""
 
 
-class HiveTables:
-    """Tables in a Hive metastore. The properties are those that pyiceberg takes for a Hive catalog."""
+class HiveCatalogClient:
+    """A client of a Hive metastore."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        """Create the catalog without sending a request."""
+        """Create the client without sending a request.
+
+        Args:
+            name: the name of the catalog in the configuration.
+            properties: the properties that pyiceberg takes for a Hive catalog.
+        """
         self._name = name
         self._properties = dict(properties)
 
-    def tables(self, database: str) -> Sequence[ListedTable]:
+    def list_tables(self, database: str) -> Sequence[ListedTable]:
         with self._client() as client:
-            there = client.get_all_databases()
-            # Names in the metastore are lower case, whatever the request says.
-            if database.lower() not in there:
+            databases = client.get_all_databases()
+            # Hive stores names in lower case and accepts any case in requests.
+            if database.lower() not in databases:
                 raise TableNotFoundError(
-                    f"has no database {database!r}" + close_names(database, there, "; there are: {}")
+                    f"has no database {database!r}" + close_names(database, databases, "; there are: {}")
                 )
             names = client.get_all_tables(db_name=database)
             tables = [
                 table
-                for some in _batches(names)
-                for table in client.get_table_objects_by_name(dbname=database, tbl_names=some)
+                for batch in _batches(names)
+                for table in client.get_table_objects_by_name(dbname=database, tbl_names=batch)
             ]
-        return [resolve_listed_table(_declared(table)) for table in tables]
+        return [resolve_listed_table(_declared_table(table)) for table in tables]
 
-    def table(self, database: str, name: str) -> CatalogEntry:
+    def load_entry(self, database: str, name: str) -> CatalogEntry:
         with self._client() as client:
             try:
                 table = client.get_table(dbname=database, tbl_name=name)
@@ -55,18 +60,18 @@ class HiveTables:
                 if type(error).__name__ == "NoSuchObjectException":
                     raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
                 raise
-            entry = resolve_entry(_declared(table), lambda: _partitions(client, database, name))
+            entry = resolve_entry(_declared_table(table), lambda: _partitions(client, database, name))
         return replace(entry, storage_options=storage_options(self._properties))
 
     def _client(self) -> AbstractContextManager[Any]:
-        """Open a new connection, since a connection serves a single thread."""
+        """Open a connection. Each query has its own, because a connection is not safe for use by several threads."""
         return HiveCatalog(self._name, **self._properties)._client
 
 
 def _partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:
     names = client.get_partition_names(db_name=database, tbl_name=name, max_parts=-1)
-    for some in _batches(names):
-        for partition in client.get_partitions_by_names(db_name=database, tbl_name=name, names=some):
+    for batch in _batches(names):
+        for partition in client.get_partitions_by_names(db_name=database, tbl_name=name, names=batch):
             descriptor = partition.sd
             yield DeclaredPartition(
                 tuple(partition.values),
@@ -77,10 +82,10 @@ def _partitions(client: Any, database: str, name: str) -> Iterator[DeclaredParti
 
 
 def _batches(names: Sequence[str]) -> Iterator[list[str]]:
-    return (list(names[start : start + _AT_ONCE]) for start in range(0, len(names), _AT_ONCE))
+    return (list(names[start : start + _BATCH_SIZE]) for start in range(0, len(names), _BATCH_SIZE))
 
 
-def _declared(table: Any) -> DeclaredTable:
+def _declared_table(table: Any) -> DeclaredTable:
     descriptor = table.sd
     serde = descriptor.serdeInfo if descriptor else None
     return DeclaredTable(

@@ -1,4 +1,4 @@
-"""SQL and REST catalogs, through pyiceberg: the location of a table's newest metadata file, and its storage options."""
+"""SQL and REST catalogs of Iceberg tables, queried with pyiceberg."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MISSING = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 
 
 class _Located(Exception):
-    """Raised by LocatingFileIO."""
+    """Raised by LocatingFileIO with the location of the file that pyiceberg wanted to open."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -27,9 +27,9 @@ class _Located(Exception):
 
 
 class LocatingFileIO(FileIO):
-    """A FileIO that opens nothing: it stops pyiceberg once the path of the metadata file is known.
+    """A FileIO that opens no file: it stops pyiceberg when the location of the metadata file is known.
 
-    The file is then read like that of a table without a catalog, so that it may have moved.
+    The format `iceberg` then reads the metadata file itself, so that path mappings and access rules apply.
     """
 
     def __init__(self, properties: Properties) -> None:
@@ -45,51 +45,57 @@ class LocatingFileIO(FileIO):
         raise PermissionError(f"{location}: tables are only read")
 
 
-class IcebergTables:
-    """A catalog of Iceberg tables. A database is a namespace, which may have several parts: `lake.sales`."""
+class IcebergCatalogClient:
+    """A client of a SQL or REST catalog. A database is a namespace, which may have several parts: `lake.sales`."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        """Create the catalog from pyiceberg's properties, with the `type`, without sending a request."""
+        """Create the client without sending a request.
+
+        Args:
+            name: the name of the catalog in the configuration.
+            properties: pyiceberg's properties of the catalog, including its `type`.
+        """
         self._name = name
         self._properties = dict(properties)
 
-    def tables(self, database: str) -> Sequence[ListedTable]:
+    def list_tables(self, database: str) -> Sequence[ListedTable]:
         with self._catalog() as catalog:
             try:
                 identifiers = catalog.list_tables(tuple(database.split(".")))
             except NoSuchNamespaceError as error:
-                there = [".".join(namespace) for namespace in catalog.list_namespaces()]
+                namespaces = [".".join(namespace) for namespace in catalog.list_namespaces()]
                 raise TableNotFoundError(
-                    f"has no database {database!r}" + close_names(database, there, "; there are: {}")
+                    f"has no database {database!r}" + close_names(database, namespaces, "; there are: {}")
                 ) from error
         return [ListedTable(identifier[-1], "iceberg") for identifier in identifiers]
 
-    def table(self, database: str, name: str) -> CatalogEntry:
+    def load_entry(self, database: str, name: str) -> CatalogEntry:
         identifier = f"{database}.{name}"
         try:
             with self._catalog() as catalog:
                 table = catalog.load_table((*database.split("."), name))
-        except _Located as identifiers:
-            return CatalogEntry("iceberg", identifiers.location, storage_options(self._properties))
+        except _Located as located:
+            return CatalogEntry("iceberg", located.location, storage_options(self._properties))
         except _MISSING as error:
             raise TableNotFoundError(f"has no table {identifier!r}: {error}") from error
         if not table.metadata_location:
-            raise TableFormatError(f"it does not say where the metadata file of {identifier!r} is")
-        # A REST catalog returns the metadata, with credentials for this table.
+            raise TableFormatError(f"it records no metadata file of {identifier!r}")
+        # A REST catalog returns the metadata at once, with credentials for this table.
         return CatalogEntry(
             "iceberg", table.metadata_location, storage_options(self._properties | dict(table.io.properties))
         )
 
     def _catalog(self) -> Catalog:
-        _check_no_settings_of_working_folder(self._name)
+        _check_working_folder(self._name)
         implementation = f"{LocatingFileIO.__module__}.{LocatingFileIO.__qualname__}"
         return load_catalog(self._name, **self._properties, **{"py-io-impl": implementation})
 
 
-def _check_no_settings_of_working_folder(catalog: str) -> None:
+def _check_working_folder(catalog: str) -> None:
     """Raise ConfigError if a file in the working folder would change a catalog's properties in pyiceberg.
 
-    The working folder may contain foreign data, and a property decides where pyiceberg sends the catalog's credentials.
+    The working folder may contain foreign files, and a property decides where pyiceberg sends the catalog's
+    credentials.
     """
     folders = [os.environ.get(PYICEBERG_HOME) or None, os.path.expanduser("~")]
     if any(folder and os.path.isfile(os.path.join(folder, PYICEBERG_YML)) for folder in folders):
@@ -97,6 +103,6 @@ def _check_no_settings_of_working_folder(catalog: str) -> None:
     path = os.path.abspath(PYICEBERG_YML)
     if os.path.isfile(path):
         raise ConfigError(
-            f"catalog {catalog!r}: pyiceberg would add what {path} says, only because it is in the working folder: set "
+            f"catalog {catalog!r}: pyiceberg would apply {path}, because it is in the working folder: set "
             f"{PYICEBERG_HOME} to that folder if you trust the file, or start from another folder"
         )

@@ -1,4 +1,4 @@
-"""A table that is located by its name in a catalog. Every operation first asks the catalog for its location."""
+"""A table that the configuration names by catalog. Every operation first requests its current entry."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from metastore_assets.formats.catalogs.base import CatalogEntry, RegisteredFolde
 from metastore_assets.formats.catalogs.client import load_catalog_entry
 from metastore_assets.storage.location_policy import catalog_location
 
-Open = Callable[[TableConfig, RegisteredFolders | None], TableFormat]
-"""A function that opens the table at the configured location, with the registered folders of plain files."""
+OpenLocated = Callable[[TableConfig, RegisteredFolders | None], TableFormat]
+"""A function that opens a table at its configured location, with the registered folders if it has plain files."""
 
 
 class CatalogTable(TableFormat):
-    """A table of any format in a catalog. It is reopened when the catalog entry changes."""
+    """A table of any format that a catalog locates. It is reopened whenever its catalog entry changes."""
 
-    def __init__(self, table: TableConfig, open_located: Open) -> None:
-        """Create the table without sending a request."""
+    def __init__(self, table: TableConfig, open_located: OpenLocated) -> None:
+        """Create the table without sending a request.
+
+        Args:
+            table: the configuration of the table, with its catalog.
+            open_located: opens the table at the location that the catalog records.
+        """
         self._table = table
         self._open = open_located
-        self._known: tuple[CatalogEntry, TableFormat] | None = None
+        self._opened: tuple[CatalogEntry, TableFormat] | None = None
 
     def snapshot_id(self) -> str:
         with self._located() as located:
@@ -57,23 +62,31 @@ class CatalogTable(TableFormat):
 
     @contextmanager
     def _located(self) -> Iterator[TableFormat]:
-        """Yield the table at its current location. Errors inside also name it as the configuration does."""
+        """Yield the table at its current location. Errors inside the context also name the table as the configuration
+        does.
+        """
         entry = load_catalog_entry(self._table)
         uri = self._table.uri
         try:
-            if self._known is None or self._known[0] != entry:
-                self._known = entry, self._open(located_table(self._table, entry), entry.folders)
-            yield self._known[1]
+            if self._opened is None or self._opened[0] != entry:
+                self._opened = entry, self._open(located_table(self._table, entry), entry.folders)
+            yield self._opened[1]
         except (TableNotFoundError, SnapshotNotFoundError, TableFormatError) as error:
             message = str(error)
             raise type(error)(message if message.startswith(uri) else f"{uri}: {message}") from error
 
 
 def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
-    """Return the configuration of the table by its location. Its own settings take precedence over the catalog's."""
+    """Return the configuration of the table with the location, format and options of its catalog entry.
+
+    Settings of the configuration take precedence over those of the catalog.
+
+    Raises:
+        ConfigError: the configuration names another format than the catalog.
+    """
     if table.format not in (None, entry.format):
         raise ConfigError(
-            f"table {table.name!r}: format = {table.format!r}, and its catalog says {entry.format!r}: leave out format"
+            f"table {table.name!r}: format = {table.format!r}, but its catalog says {entry.format!r}: leave out format"
         )
     location = catalog_location(table, entry.location, entry.storage_options)
     return table.model_copy(

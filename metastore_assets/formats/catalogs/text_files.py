@@ -1,6 +1,6 @@
-"""Translate declarations of text files in catalogs to reader options of plain files.
+"""Translation of declared text files in Glue and Hive metastores to options of the format `files`.
 
-An unknown setting is refused, because it may decide where a value ends, or what is null.
+An unknown setting is refused, because it may decide where a value ends, or which values are null.
 """
 
 from __future__ import annotations
@@ -10,16 +10,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Columns = Sequence[tuple[str, str]]
-Reader = tuple[dict[str, Any], dict[str, str]]
-"""Reader options, and types by column."""
+ReaderSettings = tuple[dict[str, Any], dict[str, str]]
+"""Options of the format `files`, and Hive types by column."""
 
-_BY_VALUES = ("timestamp", "timestamp_ltz", "timestamp with local time zone")
-"""Types whose values depend on the reader's time zone; they are detected from the values instead."""
+_DETECTED_TYPES = ("timestamp", "timestamp_ltz", "timestamp with local time zone")
+"""Types whose values depend on the reader's time zone. Columns of these types get the type that their values have."""
 _COMPLEX = re.compile(r"(array|map|struct|uniontype)<.*|binary|void|interval.*", re.IGNORECASE | re.DOTALL)
 _CONTROL_A = "\x01"
-_HARMLESS = {"path", "serialization.format", "compression", "codec", "mergeschema", "samplingratio", "inferschema"}
-_CSV_KNOWN = {"header", "sep", "delimiter", "quote", "escape", "encoding", "charset", "enforceschema", "mode"}
-_REFUSED_OF_HIVE = (
+_IGNORED_OPTIONS = {
+    "path",
+    "serialization.format",
+    "compression",
+    "codec",
+    "mergeschema",
+    "samplingratio",
+    "inferschema",
+}
+_CSV_OPTIONS = {"header", "sep", "delimiter", "quote", "escape", "encoding", "charset", "enforceschema", "mode"}
+_UNSUPPORTED_HIVE_KEYS = (
     "skip.footer.line.count",
     "serialization.last.column.takes.rest",
     "timestamp.formats",
@@ -27,55 +35,67 @@ _REFUSED_OF_HIVE = (
 )
 
 
-def spark_csv(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Return the options of a table with Spark's source `csv`. Raises ValueError for an unknown setting."""
-    values = _check_known(settings, "csv", _CSV_KNOWN)
+def spark_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
+    """Return the settings to read files of Spark's data source `csv`. Raises ValueError for an unsupported setting."""
+    values = _check_options(settings, "csv", _CSV_OPTIONS)
     if values.get("mode", "").upper() == "DROPMALFORMED":
-        raise ValueError("mode = 'DROPMALFORMED' leaves out rows, which no statistics can know of")
-    # Spark reads an empty text as null, even in quotes.
+        raise ValueError("mode = 'DROPMALFORMED' leaves out rows, which has no counterpart here")
+    # Spark reads an empty text as null, also in quotes.
     options: dict[str, Any] = {"kind": "csv", "null_values": [""]}
     options["header"] = values.get("header", "false").lower() == "true"
-    options["delimiter"] = _one(values.get("sep", values.get("delimiter", ",")), "sep")
-    options["quote"] = _one(values.get("quote", '"'), "quote")
-    options["escape"] = _one(values.get("escape", "\\"), "escape")
+    options["delimiter"] = _single_character(values.get("sep", values.get("delimiter", ",")), "sep")
+    options["quote"] = _single_character(values.get("quote", '"'), "quote")
+    options["escape"] = _single_character(values.get("escape", "\\"), "escape")
     if options["escape"] == options["quote"]:
         options["escape"] = ""
     if options["escape"]:
         options["escape_unquoted"] = False
     encoding = values.get("encoding", values.get("charset", ""))
-    return options | ({"encoding": encoding} if encoding else {}) | _named(columns), _types(columns)
+    return options | ({"encoding": encoding} if encoding else {}) | _column_options(columns), _column_types(columns)
 
 
-def spark_json(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Return the options of a table with Spark's source `json`; types are detected from the values."""
-    values = _check_known(settings, "json", {"multiline", "encoding", "charset", "mode"})
+def spark_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
+    """Return the settings to read files of Spark's data source `json`. Raises ValueError for an unsupported setting.
+
+    The types of columns are detected from their values.
+    """
+    values = _check_options(settings, "json", {"multiline", "encoding", "charset", "mode"})
     if values.get("multiline", "").lower() == "true" or values.get("mode", "").upper() == "DROPMALFORMED":
-        raise ValueError("only JSON with one object in each line is read (multiLine, mode)")
+        raise ValueError("only JSON with one object in each line is read: change multiLine or mode")
     return {"kind": "json"}, {}
 
 
-def hive_json(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Return the options of a table with one of the JsonSerDes; types are detected from the values."""
+def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
+    """Return the settings to read files of Hive's JSON serdes. Raises ValueError for an unsupported setting.
+
+    The types of columns are detected from their values.
+    """
     for key in settings:
         if key.startswith("mapping.") or (key == "ignore.malformed.json" and settings[key].lower() == "true"):
-            raise ValueError(f"{key} = {settings[key]!r} changes what is read of JSON, and has no counterpart here")
+            raise ValueError(f"{key} = {settings[key]!r} changes how JSON is read, and has no counterpart here")
     return {"kind": "json"}, {}
 
 
-def open_csv(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Return the options of a table with the OpenCSVSerde: quotes, and backslashes inside them."""
+def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
+    """Return the settings to read files of Hive's OpenCSVSerde, which has quotes and escapes inside quotes.
+
+    Raises ValueError for an unsupported setting.
+    """
     quote, escape = settings.get("quoteChar", '"'), settings.get("escapeChar", "\\")
     options: dict[str, Any] = {
-        **_of_hive(settings, columns),
-        "delimiter": _one(settings.get("separatorChar", ","), "separatorChar"),
-        "quote": _one(quote, "quoteChar"),
-        "escape": "" if escape == quote else _one(escape, "escapeChar"),
+        **_hive_options(settings, columns),
+        "delimiter": _single_character(settings.get("separatorChar", ","), "separatorChar"),
+        "quote": _single_character(quote, "quoteChar"),
+        "escape": "" if escape == quote else _single_character(escape, "escapeChar"),
     }
-    return options | ({"escape_unquoted": False} if options["escape"] else {}), _types(columns)
+    return options | ({"escape_unquoted": False} if options["escape"] else {}), _column_types(columns)
 
 
-def hive_text(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Return the options of a table with the LazySimpleSerDe: no quotes; `serialization.null.format` is null."""
+def hive_text(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
+    """Return the settings to read files of Hive's LazySimpleSerDe, which has no quotes.
+
+    Raises ValueError for an unsupported setting.
+    """
     if settings.get("line.delim", "\n") != "\n":
         raise ValueError(f"line.delim = {settings['line.delim']!r}: only lines that end in line feeds are read")
     delimiter = settings.get("field.delim")
@@ -84,18 +104,20 @@ def hive_text(settings: Mapping[str, str], columns: Columns) -> Reader:
         delimiter = chr(int(values)) if values.isdecimal() and int(values) < 128 else values
     escape = settings.get("escape.delim", "")
     options: dict[str, Any] = {
-        **_of_hive(settings, columns),
-        "delimiter": _one(delimiter or _CONTROL_A, "field.delim"),
+        **_hive_options(settings, columns),
+        "delimiter": _single_character(delimiter or _CONTROL_A, "field.delim"),
         "quote": "",
-        "escape": _one(escape, "escape.delim"),
+        "escape": _single_character(escape, "escape.delim"),
         "null_values": [settings.get("serialization.null.format", r"\N")],
     }
-    return options | ({"escape_unquoted": True} if escape else {}), _types(columns)
+    return options | ({"escape_unquoted": True} if escape else {}), _column_types(columns)
 
 
-def _of_hive(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
-    """Return the common options of Hive's text readers: empty texts are not null, columns go by position."""
-    for key in _REFUSED_OF_HIVE:
+def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
+    """Return the options that all text files of Hive have: empty texts are not null, and columns are matched by
+    position.
+    """
+    for key in _UNSUPPORTED_HIVE_KEYS:
         if settings.get(key, "0") not in ("", "0", "false"):
             raise ValueError(f"{key} = {settings[key]!r} has no counterpart here")
     skipped = settings.get("skip.header.line.count", "0")
@@ -108,38 +130,38 @@ def _of_hive(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
         "empty_text": True,
         **({"skip_blank_lines": False} if len(columns) == 1 else {}),
         **({"encoding": encoding} if encoding else {}),
-        **_named(columns),
+        **_column_options(columns),
     }
 
 
-def _named(columns: Columns) -> dict[str, Any]:
+def _column_options(columns: Columns) -> dict[str, Any]:
     if not columns:
-        raise ValueError("no columns are declared, by which files without names of their own are read")
+        raise ValueError("no columns are declared, and the files have no column names")
     for name, type_ in columns:
         if not type_ or _COMPLEX.fullmatch(type_):
-            raise ValueError(f"the column {name!r} is of the type {type_ or 'of a struct, list or map'}, not in CSV")
+            raise ValueError(f"the column {name!r} is of the type {type_ or 'struct, list or map'}, not in CSV")
     return {"columns": [name for name, _ in columns]}
 
 
-def _types(columns: Columns) -> dict[str, str]:
-    return {name: type_ for name, type_ in columns if type_.lower() not in _BY_VALUES}
+def _column_types(columns: Columns) -> dict[str, str]:
+    return {name: type_ for name, type_ in columns if type_.lower() not in _DETECTED_TYPES}
 
 
-def _check_known(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
+def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
     values = {key.lower(): value for key, value in settings.items()}
     for key, value in values.items():
-        if key not in allowed | _HARMLESS:
+        if key not in allowed | _IGNORED_OPTIONS:
             raise ValueError(f"the option {key} = {value!r} of {kind} files has no counterpart here")
     return values
 
 
-def _one(character: str, key: str) -> str:
-    """Return a setting of at most one character; Hive writes some as character codes."""
+def _single_character(character: str, key: str) -> str:
+    r"""Return a setting as at most one character. Hive writes some characters as codes, such as `\u0001`."""
     if character.startswith("\\u") and len(character) == 6:
         character = chr(int(character[2:], 16))
     character = {r"\t": "\t", r"\u0000": ""}.get(character, character)
     if character == "\0":
         return ""
     if len(character) > 1 or not character.isascii():
-        raise ValueError(f"{key} = {character!r}: one ASCII character")
+        raise ValueError(f"{key} = {character!r}: give one ASCII character")
     return character

@@ -265,16 +265,16 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
     [
         (_VIEW, "'t' is a view: name the tables that it reads"),
         (iceberg("t", "x").replaced(parameters={"table_type": "ICEBERG"}), "without metadata_location"),
-        (files("t", "/x").replaced(parameters={"storage_handler": "org.x.HBase"}), r"kept by org\.x\.HBase"),
+        (files("t", "/x").replaced(parameters={"storage_handler": "org.x.HBase"}), r"org\.x\.HBase"),
         (files("t", "/x").replaced(parameters={"transactional": "true"}), "transactional Hive table"),
         (files("t", "/x").replaced(parameters={"projection.enabled": "TRUE"}), "are projected.*`uri`"),
         (files("t", "/x").replaced(input_format="a.SymlinkTextInputFormat"), "list of files elsewhere"),
         (
             files("t", "/x").replaced(input_format="a.B", serde="c.RegexSerDe"),
-            r"a kind without a reader: c\.RegexSerDe",
+            r"c\.RegexSerDe",
         ),
         (files("t", "/x").replaced(input_format="", serde=""), "neither serde nor input format"),
-        (files("t", ""), "does not say where 't' lies"),
+        (files("t", ""), "no location of 't'"),
         (files("t", "/x").replaced(parameters={"spark.sql.sources.provider": "JDBC"}), "source 'jdbc' has no reader"),
         (
             hudi("t_ro", "/x").replaced(serde_parameters={"hoodie.query.as.ro.table": "true"}),
@@ -283,7 +283,7 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
         (files("t", "/x", "text", serde_parameters={"line.delim": "x"}), "line.delim = 'x'"),
         (files("t", "/x", "text", parameters={"skip.header.line.count": "2"}), "at most one line is a header"),
         (files("t", "/x", "text", columns=[("a", "array<int>")]), "'a' is of the type array<int>"),
-        (files("t", "/x", "json", serde_parameters={"mapping.a": "b"}), r"mapping\.a = 'b' changes what is read"),
+        (files("t", "/x", "json", serde_parameters={"mapping.a": "b"}), r"mapping\.a = 'b'"),
     ],
 )
 def test_what_is_no_table_that_can_be_read(glue: Glue, table: Declaration, reason: str) -> None:
@@ -297,7 +297,7 @@ def test_what_is_no_table_that_can_be_read(glue: Glue, table: Declaration, reaso
     [
         ({}, {"comment": "#"}, "comment = '#'"),
         ({}, {"mode": "DROPMALFORMED"}, "leaves out rows"),
-        ({"spark.sql.sources.schema": "{"}, {}, "its schema as Spark keeps it"),
+        ({"spark.sql.sources.schema": "{"}, {}, r"spark\.sql\.sources\.schema"),
     ],
 )
 def test_options_of_spark_that_are_not_known(
@@ -385,7 +385,7 @@ def test_what_the_configuration_says_goes_before_what_the_catalog_says(glue: Glu
         open_table_format(glue.table("t", options={"template": "{a}"})).snapshot()
 
 
-def test_a_catalog_that_cannot_be_asked(glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_catalog_that_cannot_be_queried(glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Catalog, table, reason and what to do; and never a secret."""
     table = glue.table("t")
     for properties, reason in (
