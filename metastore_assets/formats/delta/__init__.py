@@ -1,4 +1,4 @@
-"""Delta tables. The log is replayed here; data files are plain Parquet."""
+"""The Delta format: the log is replayed here, and data files are Parquet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay of a Delta log: the protocol, metadata and live files of a table at a version."""
+"""Replay of a Delta log: its actions give the protocol, the metadata and the live files of a version."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from metastore_assets.tasks.isolation import stream_isolated
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
 _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
-"""Kinds of actions in checkpoints, each with a field that is null in rows of another kind."""
+"""Each kind of action in a checkpoint, with a field that is null in rows with other actions."""
 _LEADING_ROW_COUNT = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 _BATCH = 8192
 
 _Action = tuple[str, Mapping[str, Any]]
-"""Kind and content of an action."""
+"""Kind and JSON content of an action."""
 FileKey = tuple[str, str | None]
-"""Identity of a logical file: its path, and the id of its deletion vector."""
+"""Identity of a logical file, which is a data file with its deletion vector: its path, and the id of the vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A data file that the log adds."""
+    """A data file that the log adds to the table (action `add`)."""
 
     path: str
     """A percent-encoded URI, absolute or relative to the table."""
@@ -55,7 +55,7 @@ class AddedFile:
     partition_values: Mapping[str, str | None]
     """Partition values by physical column name, as text."""
     row_count: int | None
-    """Rows of the file, deleted ones included."""
+    """Number of rows of the file, including deleted ones; None if the log does not record it."""
     vector: DeletionVector | None
     statistics: str | Mapping[str, Any] | None
     """Column statistics, if they were requested: JSON text, or the struct of a checkpoint."""
@@ -68,7 +68,7 @@ class AddedFile:
 
 @dataclass
 class TableState:
-    """The content of a table at one version."""
+    """The protocol, the metadata and the live files of a table at one version."""
 
     protocol: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -77,25 +77,25 @@ class TableState:
 
 @dataclass(frozen=True)
 class LogChanges:
-    """The net effect of consecutive commits: the newest action of each logical file."""
+    """The net effect of consecutive commits: for each logical file only its newest action counts."""
 
     adds: list[AddedFile]
     removed: list[FileKey]
-    """Identities of logical files that are removed, if older commits added them."""
+    """Identities of logical files that are removed if older commits added them."""
 
 
 class Replay:
-    """A replay from the newest commit backwards. The newest action of each logical file wins."""
+    """A replay of commits from the newest one backwards. For each logical file the newest action wins."""
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:
         self._location = location
         self._with_statistics = with_statistics
         self._state = TableState()
-        self._seen: set[FileKey] = set()
+        self._file_keys: set[FileKey] = set()
         self._live: dict[str, AddedFile] = {}
 
     def read(self, log: Log, version: int) -> None:
-        """Read all log files of a version. Raises TableFormatError when the log has gaps."""
+        """Read all files that the log needs for a version. Raises TableFormatError if the log has gaps."""
         names, checkpoint = log.files(self._location.uri, version)
         for name in names:
             self.read_commit(name)
@@ -107,7 +107,7 @@ class Replay:
         self._add(name, _json_actions(self._location, f"{LOG}/{name}"))
 
     def add_cached(self, protocol: dict[str, Any], metadata: dict[str, Any], pieces: Iterable[LogChanges]) -> None:
-        """Add everything older from the cache.
+        """Add the cached result of all older commits, instead of reading them.
 
         Args:
             protocol: the protocol, unless a newer commit changed it.
@@ -116,16 +116,16 @@ class Replay:
         """
         state = self._state
         state.protocol, state.metadata = state.protocol or protocol, state.metadata or metadata
-        for piece in pieces:
-            adds = {add.key: add for add in piece.adds}
-            for key in adds.keys() - self._seen:
+        for changes in pieces:
+            adds = {add.key: add for add in changes.adds}
+            for key in adds.keys() - self._file_keys:
                 self._live.setdefault(key[0], adds[key])
-            self._seen.update(adds, piece.removed)
+            self._file_keys.update(adds, changes.removed)
 
     def changes(self) -> LogChanges:
         """Return the net effect of the commits that were read."""
         live = {add.key for add in self._live.values()}
-        return LogChanges(list(self._live.values()), sorted(self._seen - live, key=repr))
+        return LogChanges(list(self._live.values()), sorted(self._file_keys - live, key=repr))
 
     def state(self, version: int) -> TableState:
         """Return the state at the version. Raises TableFormatError if the log has no protocol or no metadata."""
@@ -137,7 +137,7 @@ class Replay:
         return state
 
     def _add(self, name: str, actions: Iterator[_Action]) -> None:
-        state, seen = self._state, self._seen
+        state, file_keys = self._state, self._file_keys
         added_paths: set[str] = set()
         with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
             for kind, action in actions:
@@ -145,8 +145,8 @@ class Replay:
                     state.protocol = state.protocol or check_protocol(action)
                 elif kind == "metaData":
                     state.metadata = state.metadata or check_metadata(action)
-                elif (key := _key(action)) not in seen:
-                    seen.add(key)
+                elif (key := _action_key(action)) not in file_keys:
+                    file_keys.add(key)
                     if kind == "add":
                         if key[0] in added_paths:
                             raise TableFormatError(
@@ -154,7 +154,7 @@ class Replay:
                                 "allows"
                             )
                         added_paths.add(key[0])
-                        self._live.setdefault(key[0], _added(action, self._with_statistics))
+                        self._live.setdefault(key[0], _added_file(action, self._with_statistics))
 
 
 def replay(location: Location, log: Log, version: int, with_statistics: bool = False) -> TableState:
@@ -197,7 +197,7 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
             sidecars.append(
                 as_text(unquote(as_text(action.get("path"), "path")).rpartition("/")[2], "the name of a sidecar")
             )
-        elif kind != "remove":  # the checkpoint does not add files that are removed
+        elif kind != "remove":  # files that a checkpoint lists as removed are not in it
             yield kind, action
     check_distinct(sidecars, "the sidecar")
     for sidecar in sidecars:
@@ -214,7 +214,7 @@ def _parquet_actions(location: Location, path: str, with_statistics: bool) -> It
 
 
 def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:
-    """Yield batches of actions, each of one kind. It runs in a child process."""
+    """Yield batches of actions, each of one kind. Runs in a child process."""
     with location.open(path) as source:
         file = open_parquet(source)
         parsed = "stats_parsed" if with_statistics else "stats_parsed.numRecords"
@@ -229,7 +229,7 @@ def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Itera
                         yield kind, dates_as_text(rows)
 
 
-def _key(action: Mapping[str, Any]) -> FileKey:
+def _action_key(action: Mapping[str, Any]) -> FileKey:
     vector = _vector(action.get("deletionVector"))
     return _file_key(as_text(action.get("path"), "path"), vector)
 
@@ -240,7 +240,7 @@ def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
     return path_without_origin(path) if path.startswith("file:") else path, vector.id if vector else None
 
 
-def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
+def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
     stats_text, stats_parsed = _statistics_text(action.get("stats")), action.get("stats_parsed")
     values = as_object(action.get("partitionValues") or {}, "partitionValues")
     for name, value in values.items():
@@ -258,7 +258,7 @@ def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
 
 
 def _statistics_text(stats: Any) -> str | None:
-    """Return statistics if they are a JSON object. Statistics are optional: other texts, such as `null`, give None."""
+    """Return the statistics if they are a JSON object, else None. They are optional, and some writers store `null`."""
     if not isinstance(stats, str) or not stats:
         return None
     # Statistics of wide tables are long. Nearly all writers put the row count first, so that no text is parsed.
@@ -288,7 +288,7 @@ def _vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
     storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)
     if path is None or size is None or cardinality is None:
         raise ValueError(f"a deletion vector lacks one of {', '.join(_VECTOR_FIELDS)}")
-    # The reader of the vector compares these numbers with the file.
+    # The reader of the vector checks these numbers against its file.
     return DeletionVector(
         as_text(storage, "storageType"),
         as_text(path, "pathOrInlineDv") if path else "",

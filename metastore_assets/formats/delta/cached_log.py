@@ -1,8 +1,8 @@
-"""The cached replay of a Delta log up to a version, so that planning reads later commits only.
+"""The replay of a Delta log up to a version, stored in the metadata cache, so that planning reads later commits only.
 
-The cache holds the state at a base version, split into pieces, and pieces with the changes of later commits. A commit
-therefore adds as little to the cache as it changes. The commit file of the cached version identifies the log: a table
-that was recreated at the same location has another one.
+The cache stores the files at a base version, split into pieces, and the changes of later commits as further pieces. A
+commit therefore adds little to the cache. The commit file of the cached version identifies the log: a table that was
+recreated at the same location has another one.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from metastore_assets.formats.delta.log import Log, commit_name, commit_path, lo
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.location import Location
 
-_FILES = 50_000
-"""Files of a state in one piece."""
+_MAX_FILES = 50_000
+"""Maximum number of files in one piece of a base version."""
 _MAX_CHANGES = 32
-"""Pieces with changes. More are merged into one."""
+"""Maximum number of pieces with changes. If there are more, they are merged into one."""
 
 
 _DEFAULTS = frozenset(["CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.invariants"])
-"""Metadata of columns that contain values. Readers do not need them, and the column may be hidden."""
+"""Column metadata that contain values. They are not cached, because the column may be hidden and readers do not need
+them."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A reference to cached changes: the digest and the size of their bytes."""
+    """A reference to cached changes: the digest of their bytes, and their size in bytes."""
 
     digest: str
     size: int
@@ -40,7 +41,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Head:
-    """The cached replay up to a version."""
+    """The entry point of a cached replay: a version with its protocol and metadata, and references to the pieces."""
 
     version: int
     identity: Sequence[str]
@@ -48,27 +49,33 @@ class _Head:
     protocol: dict[str, Any]
     metadata: dict[str, Any]
     changes: list[_Piece]
-    """Changes since the base version, newest first."""
+    """References to the changes since the base version, newest first."""
     state: list[_Piece]
-    """Files of the base version. The pieces have no removals, and no file is in two of them."""
+    """References to the files of the base version. These pieces remove nothing, and no file is in two of them."""
 
 
 class CachedLog:
-    """The state of a table, replayed from the cache and later commits, or from the complete log."""
+    """Replays a table's log from the cache and later commits, or else completely, and caches the result."""
 
     def __init__(self, location: Location, cache: MetadataCache, at: str | None) -> None:
-        """Create a cached log. Each `at` of the configuration has its entries in the cache."""
+        """Create a cached log.
+
+        Args:
+            location: the table's folder.
+            cache: the metadata cache of the table.
+            at: the `at` of the configuration. Each `at` has its own entries in the cache.
+        """
         self._location = location
         self._cache = cache
         self._uri = location.uri
         self._key = cache_key("delta log", self._uri, at)
         self._verified_log: Log | None = None
-        """The log that is known to continue the cached replay."""
+        """The listed log, if it contains the cached version and all later commits."""
         self._used_keys: set[bytes] = set()
-        """Keys of all pieces that were read or stored."""
+        """Cache keys of all pieces that were read or stored."""
 
     def log(self) -> Log | None:
-        """List the log from the cached version on; None without a cached replay of this log."""
+        """List the log from the cached version on. None if nothing is cached, or the log does not continue it."""
         head = self._head()
         if head is None:
             return None
@@ -78,13 +85,16 @@ class CachedLog:
         return self._verified_log
 
     def replay(self, log: Log, version: int) -> TableState:
-        """Return the state of a version; see `actions.replay`.
+        """Return the protocol, metadata and live files of a version, from the cache where possible.
 
         Args:
-            log: the log from the cached version on, or the complete log.
+            log: the log from the cached version on (see `log`), or the complete log.
             version: the version to replay.
+
+        Raises:
+            TableFormatError: the log has gaps or violates the protocol.
         """
-        # The identity is read first: if the table is recreated meanwhile, the cached replay does not match the new log.
+        # The identity is read first. If the table is recreated meanwhile, the cached replay will not match the new log.
         identity = self._identity(version) if version in log.commits else None
         head = self._head()
         if head is None or not (self._verified_log is log or self._is_continued_by(head, log, version)):
@@ -103,11 +113,11 @@ class CachedLog:
         state = replay.state(version)
         if version == head.version:
             return state
-        changes, base = [self._piece(new), *head.changes], head.state
+        changes, base = [self._store_piece(new), *head.changes], head.state
         if len(changes) > _MAX_CHANGES:
-            changes = [self._piece(_merged([new, *pieces[: len(head.changes)]]))]
+            changes = [self._store_piece(_merge_changes([new, *pieces[: len(head.changes)]]))]
         if 2 * sum(piece.size for piece in changes) > sum(piece.size for piece in base):
-            changes, base = [], self._state(state)
+            changes, base = [], self._store_files(state)
         self._store(version, identity, state, changes, base)
         return state
 
@@ -115,14 +125,16 @@ class CachedLog:
         replay = Replay(self._location)
         replay.read(log, version)
         state = replay.state(version)
-        self._store(version, identity, state, [], self._state(state) if identity is not None else [])
+        self._store(version, identity, state, [], self._store_files(state) if identity is not None else [])
         return state
 
     def _head(self) -> _Head | None:
-        return self._cache.get(self._key, _decoded_head)
+        return self._cache.get(self._key, _decode_head)
 
     def _is_continued_by(self, head: _Head, log: Log, version: int) -> bool:
-        """Return whether the log has all commits from the cached version to another one."""
+        """Return True if a log continues the cached replay: it is of the same table and has all commits up to
+        `version`.
+        """
         if head.version > version or not log.commits.issuperset(range(head.version, version + 1)):
             return False
         return self._identity(head.version) == head.identity
@@ -140,16 +152,19 @@ class CachedLog:
             self._cache.discard([self._key])
         else:
             head = _Head(version, identity, state.protocol, state.metadata, changes, base)
-            self._cache.put(self._key, _encoded_head(head))
+            self._cache.put(self._key, _encode_head(head))
         self._cache.discard(self._used_keys - {self._piece_key(piece.digest) for piece in (*changes, *base)})
 
-    def _state(self, state: TableState) -> list[_Piece]:
-        """Store a state in pieces. Equal files give equal pieces."""
+    def _store_files(self, state: TableState) -> list[_Piece]:
+        """Store the files of a state in pieces. Equal files give equal pieces."""
         adds = sorted(state.adds, key=lambda add: add.path)
-        return [self._piece(LogChanges(adds[start : start + _FILES], [])) for start in range(0, len(adds), _FILES)]
+        return [
+            self._store_piece(LogChanges(adds[start : start + _MAX_FILES], []))
+            for start in range(0, len(adds), _MAX_FILES)
+        ]
 
-    def _piece(self, changes: LogChanges) -> _Piece:
-        value = _encoded(changes)
+    def _store_piece(self, changes: LogChanges) -> _Piece:
+        value = _encode_changes(changes)
         digest = hashlib.sha256(value).hexdigest()[:32]
         self._used_keys.add(self._piece_key(digest))
         self._cache.put(self._piece_key(digest), value)
@@ -157,29 +172,29 @@ class CachedLog:
 
     def _load(self, piece: _Piece) -> LogChanges | None:
         self._used_keys.add(self._piece_key(piece.digest))
-        return self._cache.get(self._piece_key(piece.digest), _decoded)
+        return self._cache.get(self._piece_key(piece.digest), _decode_changes)
 
     def _piece_key(self, digest: str) -> bytes:
         return cache_key("delta actions", self._uri, digest)
 
 
-def _merged(changes: Sequence[LogChanges]) -> LogChanges:
-    """Merge changes, newest first."""
-    seen: set[FileKey] = set()
+def _merge_changes(changes: Sequence[LogChanges]) -> LogChanges:
+    """Return the net effect of several changes, which are given newest first."""
+    newer_keys: set[FileKey] = set()
     paths: set[str] = set()
     adds, removed = [], []
     for change in changes:
         for add in change.adds:
-            if add.key not in seen and add.key[0] not in paths:
+            if add.key not in newer_keys and add.key[0] not in paths:
                 paths.add(add.key[0])
                 adds.append(add)
         added_keys = {add.key for add in change.adds}
-        removed += [key for key in (*change.removed, *added_keys) if key not in seen]
-        seen |= {*added_keys, *change.removed}
+        removed += [key for key in (*change.removed, *added_keys) if key not in newer_keys]
+        newer_keys |= {*added_keys, *change.removed}
     return LogChanges(adds, sorted(set(removed) - {add.key for add in adds}, key=repr))
 
 
-def _encoded(changes: LogChanges) -> bytes:
+def _encode_changes(changes: LogChanges) -> bytes:
     adds = [
         [add.path, add.size, add.modification_time, add.partition_values, add.row_count, _vector(add.vector)]
         for add in changes.adds
@@ -187,7 +202,7 @@ def _encoded(changes: LogChanges) -> bytes:
     return zlib.compress(json.dumps([adds, changes.removed], separators=(",", ":")).encode(), 1)
 
 
-def _decoded(data: bytes) -> LogChanges:
+def _decode_changes(data: bytes) -> LogChanges:
     adds, removed = json.loads(zlib.decompress(data))
     return LogChanges(
         [
@@ -205,7 +220,7 @@ def _vector(vector: DeletionVector | None) -> list[Any] | None:
 
 
 def _redacted_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata without defaults and constraints, which may contain values of rows."""
+    """Return the metadata without column defaults and constraints, which may contain values of rows."""
     settings = metadata.get("configuration") or {}
     settings = {key: value for key, value in settings.items() if not key.startswith("delta.constraints.")}
     try:
@@ -221,11 +236,15 @@ def _without_defaults(schema: Any) -> Any:
     return [_without_defaults(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def _encoded_head(head: _Head) -> bytes:
-    pieces = [[[piece.digest, piece.size] for piece in some] for some in (head.changes, head.state)]
-    return json.dumps([head.version, head.identity, head.protocol, _redacted_metadata(head.metadata), *pieces]).encode()
+def _encode_head(head: _Head) -> bytes:
+    references = [[[piece.digest, piece.size] for piece in pieces] for pieces in (head.changes, head.state)]
+    return json.dumps(
+        [head.version, head.identity, head.protocol, _redacted_metadata(head.metadata), *references]
+    ).encode()
 
 
-def _decoded_head(data: bytes) -> _Head:
+def _decode_head(data: bytes) -> _Head:
     version, identity, protocol, metadata, changes, state = json.loads(data)
-    return _Head(version, identity, protocol, metadata, *([_Piece(*one) for one in some] for some in (changes, state)))
+    return _Head(
+        version, identity, protocol, metadata, *([_Piece(*piece) for piece in pieces] for pieces in (changes, state))
+    )

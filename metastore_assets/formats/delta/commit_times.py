@@ -1,4 +1,4 @@
-"""Commit times of the versions of a Delta table, and the newest version at a time."""
+"""Commit times of the versions of a Delta table, and the search for the newest version at a time."""
 
 from __future__ import annotations
 
@@ -23,51 +23,52 @@ class CommitTime(NamedTuple):
     """The commit time of a version, in UTC."""
 
     recorded: datetime | None
-    """The time in the commit file."""
+    """The time that the commit file records; None if it records none."""
     is_certain: bool
-    """Whether it is an in-commit timestamp."""
+    """Whether the recorded time is an in-commit timestamp, which increases from commit to commit."""
     modified: datetime | None
-    """Modification time of the commit file, if the file has no time."""
+    """Modification time of the commit file; None if the file records a time."""
 
 
 class CommitTimes:
-    """The commit times of a log. Cached times are not read again."""
+    """Reads and caches the commit times of a table's versions."""
 
     def __init__(self, location: Location, cache: MetadataCache) -> None:
         self._location = location
         self._cache = cache
         self._key = cache_key("delta commit times", location.uri)
         self._newest_key = cache_key("delta newest commit", location.uri)
-        self._known: dict[int, CommitTime] = {}
+        self._times: dict[int, CommitTime] = {}
 
-    def of(self, version: int, *, is_newest: bool = False) -> datetime | None:
-        """Return the time in a version's commit file, in UTC; None if it has none, or was removed.
+    def recorded_time(self, version: int, *, is_newest: bool = False) -> datetime | None:
+        """Return the time in a version's commit file, in UTC; None if the file has none or was removed.
 
         Args:
             version: the version.
             is_newest: whether it is the newest version, so that it is cached for `newest()`.
         """
-        if version in self._known:
-            return self._known[version].recorded
+        if version in self._times:
+            return self._times[version].recorded
         try:
-            # Asked for before it is read: if the table is made again meanwhile, what is kept is not of the new one.
+            # The identity is read first. If the table is recreated meanwhile, the cached time will not match the new
+            # log.
             identity = self._identity(version) if is_newest else []
             recorded = _recorded_time(self._location, version)[0]
         except FileNotFoundError:
             return None
         if is_newest:
-            self._cache.put(self._newest_key, json.dumps([version, identity, _number(recorded)]).encode())
+            self._cache.put(self._newest_key, json.dumps([version, identity, _microseconds(recorded)]).encode())
         return recorded
 
     def newest(self) -> tuple[int, datetime | None] | None:
-        """Return the cached newest version and its time; None if there is none, or it is no longer the newest.
+        """Return the cached newest version and its commit time; None if nothing is cached, or a newer version exists.
 
-        It lists the end of the log once, and only when there is a cached version.
+        Only if a version is cached, the end of the log is listed.
         """
-        known = self._cache.get(self._newest_key, _decoded_newest)
-        if known is None:
+        cached = self._cache.get(self._newest_key, _decode_newest)
+        if cached is None:
             return None
-        version, identity, recorded = known
+        version, identity, recorded = cached
         listed = dict(self._location.identities(LOG, f"{version:020}", NUMBERED[1]))
         if Log.of(listed).newest == version and listed.get(commit_name(version)) == identity:
             return version, recorded
@@ -76,18 +77,18 @@ class CommitTimes:
     def version_at(self, log: Log, moment: datetime) -> int | None:
         """Return the newest version that was committed up to a moment, inclusive; None if all versions are later.
 
-        The time of a commit is its in-commit timestamp, else the one in its provenance information, else the
-        modification time of its file. As in Delta, a time that is not later than that of the previous commit is moved
-        to one millisecond after it, because clocks differ. In-commit timestamps are never moved.
+        The time of a commit is its in-commit timestamp, else the time in its provenance information, else the
+        modification time of its file. Writers' clocks differ. As in Delta, a time that is not later than that of the
+        previous commit counts as one millisecond after it. In-commit timestamps are never changed.
         """
         versions = [version for version in log.versions if version in log.commits]
         self._read(versions)
         newest = previous = None
         for version in versions:
-            known = self._known[version]
-            time = known.recorded or known.modified
+            commit_time = self._times[version]
+            time = commit_time.recorded or commit_time.modified
             assert time is not None
-            if not known.is_certain and previous is not None and time <= previous:
+            if not commit_time.is_certain and previous is not None and time <= previous:
                 time = previous + _TICK
             previous = time
             if time <= moment:
@@ -95,19 +96,22 @@ class CommitTimes:
         return newest
 
     def _read(self, versions: list[int]) -> None:
-        """Read the times that are not cached. The newest cached commit file shows whether the cache is of this log."""
-        cached = self._cache.get(self._key, _decoded)
-        known: dict[int, CommitTime] = {}
+        """Read the commit times of the versions that are not cached.
+
+        The newest cached commit file shows whether the cached times are of this log.
+        """
+        cached = self._cache.get(self._key, _decode)
+        times: dict[int, CommitTime] = {}
         if cached is not None and cached[0] in versions and self._identity(cached[0]) == cached[1]:
-            known = {version: cached[2][version] for version in versions if version in cached[2]}
-        new = [version for version in versions if version not in known]
-        # Asked for before anything is read: if the table is made again meanwhile, what is kept is not of the new one.
+            times = {version: cached[2][version] for version in versions if version in cached[2]}
+        new = [version for version in versions if version not in times]
+        # The identity is read first. If the table is recreated meanwhile, the cached times will not match the new log.
         identity = self._identity(versions[-1]) if new else None
         for version in new:
-            known[version] = self._read_one(version)
-        self._known = known
+            times[version] = self._read_one(version)
+        self._times = times
         if identity is not None:
-            self._cache.put(self._key, _encoded(versions[-1], identity, known))
+            self._cache.put(self._key, _encode(versions[-1], identity, times))
 
     def _read_one(self, version: int) -> CommitTime:
         recorded, is_certain = _recorded_time(self._location, version)
@@ -121,7 +125,7 @@ class CommitTimes:
 def _recorded_time(location: Location, version: int) -> tuple[datetime | None, bool]:
     """Return the time in a commit file, and whether it is an in-commit timestamp.
 
-    Writers put it into the first or the last line, so that only both ends of a long file are read.
+    Writers record it in the first or the last line. Only both ends of a long file are read.
     """
     with location.open(f"{LOG}/{version:020}.json") as file:
         size = file.size()
@@ -139,25 +143,29 @@ def _recorded_time(location: Location, version: int) -> tuple[datetime | None, b
     return None, False
 
 
-def _encoded(newest: int, identity: Sequence[str], known: dict[int, CommitTime]) -> bytes:
-    times = [[version, _number(one.recorded), one.is_certain, _number(one.modified)] for version, one in known.items()]
-    return json.dumps([newest, identity, times], separators=(",", ":")).encode()
+def _encode(newest: int, identity: Sequence[str], times: dict[int, CommitTime]) -> bytes:
+    encoded_times = [
+        [version, _microseconds(time.recorded), time.is_certain, _microseconds(time.modified)]
+        for version, time in times.items()
+    ]
+    return json.dumps([newest, identity, encoded_times], separators=(",", ":")).encode()
 
 
-def _decoded(data: bytes) -> tuple[int, Sequence[str], dict[int, CommitTime]]:
-    newest, identity, times = json.loads(data)
-    known = {
-        version: CommitTime(_time(recorded), certain, _time(modified)) for version, recorded, certain, modified in times
+def _decode(data: bytes) -> tuple[int, Sequence[str], dict[int, CommitTime]]:
+    newest, identity, encoded_times = json.loads(data)
+    times = {
+        version: CommitTime(_time(recorded), is_certain, _time(modified))
+        for version, recorded, is_certain, modified in encoded_times
     }
-    return newest, identity, known
+    return newest, identity, times
 
 
-def _decoded_newest(data: bytes) -> tuple[int, Sequence[str], datetime | None]:
+def _decode_newest(data: bytes) -> tuple[int, Sequence[str], datetime | None]:
     version, identity, recorded = json.loads(data)
     return version, identity, _time(recorded)
 
 
-def _number(time: datetime | None) -> int | None:
+def _microseconds(time: datetime | None) -> int | None:
     return None if time is None else (time - _START) // _MICROSECOND
 
 

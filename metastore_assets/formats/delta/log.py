@@ -1,4 +1,4 @@
-"""The file names of a Delta log: commits, checkpoints and compactions, and those that make up a version."""
+"""File names in a Delta log: commits, checkpoints and compacted files, and the files that make up a version."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
 NUMBERED = ("0", ":")
-"""Names of log entries start with digits, and sort between these two texts."""
+"""Names of log entries start with digits. They sort between these two texts."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """The files of a log by purpose."""
+    """The files in a log folder, by what they are for."""
 
     commits: frozenset[int]
     compactions: tuple[tuple[int, int], ...]
     """First and last version, both inclusive, of the commits in each compacted file."""
     checkpoints: dict[int, tuple[str, ...]]
-    """File names of one complete checkpoint by version."""
+    """File names of one complete checkpoint, by version."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Log:
-        """Return the log of these file names. A checkpoint with missing parts is ignored."""
+        """Return the log that consists of files with these names. A checkpoint with missing parts is ignored."""
         commits, compactions = set(), []
         parts: dict[tuple[int, int, str], list[str]] = {}
         for name in names:
@@ -45,7 +45,7 @@ class Log:
         checkpoints = {}
         for (version, count, _), files in sorted(parts.items(), reverse=True):
             if len(files) == count:
-                # The checkpoint in the fewest files is processed last, and stays.
+                # The checkpoint in the fewest files is processed last, and wins.
                 checkpoints[version] = tuple(sorted(files))
         return cls(frozenset(commits), tuple(sorted(compactions)), checkpoints)
 
@@ -57,7 +57,7 @@ class Log:
 
     @cached_property
     def versions(self) -> tuple[int, ...]:
-        """Versions that can be replayed from the files that the log still has, ascending."""
+        """Versions that the files of the log suffice to replay, ascending."""
         complete: set[int] = set()
         starts = {end: [first for first, last in self.compactions if last == end] for _, end in self.compactions}
         for version in sorted({*self.commits, *self.checkpoints, *starts}):
@@ -69,7 +69,8 @@ class Log:
         return tuple(sorted(complete))
 
     def files(self, table: str, version: int) -> tuple[list[str], tuple[str, ...]]:
-        """Return the files to replay for a version: names of JSON files, newest first, and names of a checkpoint.
+        """Return the names of the files that make up a version: JSON files, newest first, and the parts of a
+        checkpoint.
 
         A compacted file is used only where commits are missing.
 
@@ -103,16 +104,16 @@ def commit_name(version: int) -> str:
 
 
 def commit_path(version: int) -> str:
-    """Return the path of the commit file of a version, below the table's folder."""
+    """Return the path of the commit file of a version, relative to the table's folder."""
     return f"{LOG}/{commit_name(version)}"
 
 
 def read_log(location: Location, complete: bool = False) -> Log:
-    """List the log since the checkpoint that `_last_checkpoint` names; with `complete`, from its beginning."""
+    """List the files of the log from the checkpoint on that `_last_checkpoint` names; with `complete`, all files."""
     first, end = NUMBERED
     hint = "" if complete else _checkpoint_hint(location)
     log = Log.of(location.names(LOG, hint or first, end))
-    # The hint may come from a dropped table with a longer log, and its checkpoint may have been removed.
+    # The hint may be from a dropped table with a longer log, or its checkpoint may have been removed.
     if hint and (log.newest is None or not log.checkpoints):
         log = Log.of(location.names(LOG, first, end))
     return log
@@ -124,13 +125,13 @@ def log_since(location: Location, version: int) -> Log:
 
 
 def is_delta_table(location: Location) -> bool:
-    """Return whether a folder has a log with entries. Raises OSError."""
+    """Return True if a folder has a log with at least one entry. Raises OSError."""
     entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
     return any(entry.fullmatch(name) for name in location.names(LOG, *NUMBERED) for entry in entries)
 
 
 def _checkpoint_hint(location: Location) -> str:
-    """Return the prefix of the checkpoint that `_last_checkpoint` names; empty without a valid one."""
+    """Return the digits of the version that `_last_checkpoint` names; empty without a valid hint."""
     try:
         hint = as_object(parse_json(location.read(f"{LOG}/_last_checkpoint")), "the hint")
         return f"{as_integer(hint.get('version'), 'version', minimum=0):020}"

@@ -24,11 +24,11 @@ _FEATURES = {
 }
 """Reader features that are supported."""
 _FEATURES_VERSION = 3
-"""From this reader version on, a table lists the features that readers need."""
+"""First reader version in which the protocol lists the features that readers need."""
 
 
 def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `protocol` action. Raises ValueError when a value is of a wrong type."""
+    """Return a `protocol` action after checking its types. Raises ValueError."""
     as_integer(action.get("minReaderVersion"), "minReaderVersion", minimum=1)
     for feature in as_list(action.get("readerFeatures") or [], "readerFeatures"):
         as_text(feature, "a reader feature")
@@ -36,7 +36,7 @@ def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_metadata(action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `metaData` action. Raises ValueError when a value is of a wrong type."""
+    """Return a `metaData` action after checking its types. Raises ValueError."""
     as_text(action.get("schemaString"), "schemaString")
     columns = as_list(action.get("partitionColumns") or [], "partitionColumns")
     check_distinct((as_text(name, "a partition column") for name in columns), "the partition column")
@@ -48,7 +48,7 @@ def check_metadata(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Raise TableFormatError for protocol versions, features and file formats that are not supported.
+    """Raise TableFormatError if the table needs a protocol version, feature or file format that is not supported.
 
     Args:
         table: URI of the table, for messages.
@@ -70,7 +70,16 @@ def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[st
 
 
 def mapping_mode(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> MappingMode:
-    """Return how fields are matched with columns of data files. The setting needs the feature of the protocol."""
+    """Return how columns of data files are matched with the schema: by plain name, physical `name`, or `id`.
+
+    Args:
+        table: URI of the table, for messages.
+        protocol: a valid `protocol` action. Without its feature `columnMapping` the mode is `none`.
+        metadata: a valid `metaData` action, whose setting names the mode.
+
+    Raises:
+        TableFormatError: the mode is not supported.
+    """
     version = protocol["minReaderVersion"]
     if version < _FEATURES_VERSION - 1 or (version == _FEATURES_VERSION and "columnMapping" not in _features(protocol)):
         return "none"

@@ -46,7 +46,8 @@ _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
 def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Schema:
-    """Convert a schema from Delta's JSON. Every field is nullable, because files violate what writers declare.
+    """Convert a schema from Delta's JSON to Arrow. Every field is nullable, because files may violate what writers
+    declare.
 
     Args:
         table: URI of the table, for messages.
@@ -64,8 +65,11 @@ def derived_columns(
 ) -> Iterator[tuple[pa.Field, list[pa.Field]]]:
     """Yield each generated column, with the top-level columns that its expression may refer to.
 
-    These are the columns whose names occur in the expression, without regard to case. They may be too many, never too
-    few.
+    These are all columns whose names occur in the text of the expression, so none is missed, but some may not be used.
+
+    Args:
+        fields: the top-level fields of the schema in Delta's JSON.
+        schema: the same fields in Arrow.
     """
     for field, generated in zip(fields, schema, strict=True):
         expression = (field.get("metadata") or {}).get(_GENERATED)
@@ -85,7 +89,7 @@ def derived_columns(
 
 
 def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, Any]:
-    """Return a schema in Delta's JSON. Raises ValueError when it is invalid.
+    """Return a schema in Delta's JSON after checking it.
 
     Args:
         schema: the parsed JSON.
@@ -165,9 +169,9 @@ def _primitive(table: str, column: str, name: str) -> pa.DataType:
 
 
 def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
-    """Return the value of a text. Null and the empty text are null.
+    """Return the value that the log stores as a text. None and the empty text are null.
 
-    A timestamp without a zone is in UTC if the type has a zone. Raises ValueError for a text that is no value of the
+    A timestamp without a zone is in UTC if the type has a zone. Raises ValueError if the text is not a value of the
     type.
     """
     if text is None or text == "":

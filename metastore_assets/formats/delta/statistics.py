@@ -1,4 +1,4 @@
-"""Bounds of a column in a data file, from the statistics in a Delta log."""
+"""Bounds of a column in one data file, from the file's statistics in a Delta log."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from metastore_assets.statistics.declaration import Guarantee
 
 _FOUR_DIGITS = re.compile(r"(?!0000)\d{4}-")
 _YEAR_10000 = 253_402_300_800
-"""Seconds since 1970. Writers differ in how they write and truncate years of more than four digits."""
+"""Seconds from 1970 to the year 10000. Writers differ in how they write and truncate years of more than four digits."""
 _DOUBLE_DIGITS = 15
-"""Decimal digits that a double holds exactly: some writers convert decimals to doubles."""
+"""Number of decimal digits that a double holds exactly: some writers convert decimals to doubles."""
 _DOUBLE_ERROR = Decimal(2) ** -52
 _ENDS_OF_INT64 = (-(2**63), 2**63 - 1)
-"""deltalake writes these for decimals of scale 0 that lie beyond them."""
+"""deltalake writes these in place of decimals of scale 0 that do not fit into 64 bits."""
 _WIDE = Context(prec=80)
 
 _Bound = tuple[Any, Guarantee]
@@ -33,17 +33,18 @@ _UNKNOWN: _Bound = (None, "absent")
 
 @dataclass(frozen=True)
 class StatisticsColumn:
-    """A leaf column in the terms of the statistics."""
+    """A leaf column as the statistics of the log name it."""
 
     path: tuple[str, ...]
     """Physical names from the top-level column down."""
     type: pa.DataType
     is_widened: bool
-    """Whether older files may have a narrower type."""
+    """Whether the column's type was widened, so that older files have a narrower type."""
 
 
 def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) -> StatisticsColumn | None:
-    """Return the column at a path of Arrow fields; None if it has no statistics, as below lists and maps.
+    """Return how statistics name a leaf column; None for columns that have no statistics, such as those below lists and
+    maps.
 
     Args:
         fields: the fields of the schema in Delta's JSON.
@@ -65,18 +66,18 @@ def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) 
 
 
 def physical_name(field: Mapping[str, Any]) -> str:
-    """Return the name of a field in data files, statistics and partition values."""
+    """Return the name by which data files, statistics and partition values refer to a field."""
     name: str = (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"])
     return name
 
 
 def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
-    """Return the bounds of a column that the file stores; unknown bounds without valid statistics."""
+    """Return the null count, minimum and maximum of a column in a data file; absent without valid statistics."""
     statistics = add.statistics
     if isinstance(statistics, str):
         try:
             statistics = json.loads(statistics, parse_float=Decimal)
-        except (ValueError, RecursionError):  # replay checks only the start of the text
+        except (ValueError, RecursionError):  # replay checked only the start of the text
             statistics = None
     if not isinstance(statistics, Mapping):
         return FragmentBounds()
@@ -117,7 +118,10 @@ def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: boo
 
 
 def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
-    """Return a bound, and whether it is the exact value; None for values that writers are known to get wrong."""
+    """Return a bound as a Python value, and whether it is a value of a row.
+
+    The bound is None where writers are known to record wrong bounds.
+    """
     type_ = column.type
     if pa.types.is_boolean(type_):
         return (value, True) if isinstance(value, bool) else (None, False)
@@ -132,13 +136,13 @@ def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[An
     if pa.types.is_timestamp(type_):
         return _timestamp(value, type_, is_maximum), False
     if pa.types.is_string(type_):
-        # Long texts are truncated: the minimum becomes smaller, and writers increase the maximum.
+        # Writers truncate long texts: a minimum becomes smaller, and they increase a maximum.
         return (value if isinstance(value, str) else None), False
     return None, False
 
 
 def _float(value: Any, column: StatisticsColumn) -> float | None:
-    # Shortest decimal texts of single-precision numbers are not their values as doubles.
+    # The shortest decimal text of a single-precision number is another number in double precision.
     if column.is_widened or isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
     number = float(value)

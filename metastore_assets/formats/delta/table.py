@@ -1,4 +1,4 @@
-"""The Delta format: snapshots from the log, and fragments that are Parquet files with deletion vectors."""
+"""Delta tables: snapshots come from the log, and fragments are Parquet files with deletion vectors."""
 
 from __future__ import annotations
 
@@ -65,22 +65,25 @@ class DeltaFormat(TableFormat):
         self._state_with_statistics: tuple[str, TableState] | None = None
 
     def snapshot_id(self) -> str:
-        """Return the version as text. It lists the log, of the newest version only its end."""
+        """Return the newest or requested version as text, from a listing of the log."""
         with _delta_errors(self._location):
             return str(self._version()[1])
 
     def current(self) -> SnapshotReference:
-        """Return the version and the time in its commit file. One listing shows that cached ones are still true."""
+        """Return the newest or requested version with the time in its commit file. If both are cached, one listing
+        confirms them.
+        """
         with _delta_errors(self._location):
-            if self._at is None and (known := self._times.newest()) is not None:
-                return SnapshotReference(str(known[0]), known[1])
+            if self._at is None and (newest := self._times.newest()) is not None:
+                return SnapshotReference(str(newest[0]), newest[1])
             version = self._version()[1]
-            return SnapshotReference(str(version), self._times.of(version, is_newest=self._at is None))
+            return SnapshotReference(str(version), self._times.recorded_time(version, is_newest=self._at is None))
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return the history change that version numbers show: they only grow, and start again with a new log.
+        """Return the history change that the version numbers show: they only increase, and start at 0 in a recreated
+        table.
 
-        Times decide only between a recreated table and a rollback, because writers' clocks differ.
+        Commit times only distinguish a recreated table from a rollback, because writers' clocks differ.
         """
         if not previous.id.isdecimal() or int(current.id) > int(previous.id):
             return None
@@ -89,12 +92,12 @@ class DeltaFormat(TableFormat):
         return "recreated" if current.committed_at > previous.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
-        """Return the version, from the cached replay and the commits since."""
+        """Return the snapshot of the version, from the cached replay and the commits since."""
         with _delta_errors(self._location):
             log, version = self._version()
             table = _Table(self._location_policy, self._cached_log.replay(log, version), self._filter)
             fragments = [fragment for _, fragment, _ in table.files()]
-            committed_at = self._times.of(version)
+            committed_at = self._times.recorded_time(version)
         return Snapshot(
             format="delta",
             id=str(version),
@@ -106,14 +109,14 @@ class DeltaFormat(TableFormat):
         )
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the partition columns of the metadata."""
+        """Return the partition columns in the table's metadata."""
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return what the log's statistics have of a leaf column; nothing for lists, maps, binary and variants.
+        """Return the bounds of a leaf column from the log's statistics. Lists, maps, binary and variants have none.
 
-        Exact are partition values, and integers, dates, booleans and decimals of up to 15 digits in files that have
-        tight statistics and no deletion vector. Raises TableFormatError when the log no longer has the version.
+        Partition values are exact. So are integers, dates, booleans and decimals of up to 15 digits in files that have
+        tight statistics and no deletion vector. Raises TableFormatError if the log no longer has the version.
         """
         path = column_path(snapshot.schema, column)
         with _delta_errors(self._location):
@@ -129,12 +132,12 @@ class DeltaFormat(TableFormat):
         return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
     def _version(self) -> tuple[Log, int]:
-        """Return the log as far as it is needed, and the version that the configuration selects."""
+        """Return the part of the log that is needed, and the version that the configuration selects."""
         log = self._cached_log.log() if self._at is None else None
         log = log or read_log(self._location, complete=self._at is not None)
         uri = self._location.uri
         if log.newest is None:
-            raise TableNotFoundError(f"{uri} holds no Delta table: there is no {LOG} with commits")
+            raise TableNotFoundError(f"{uri} is no Delta table: there is no {LOG} with commits")
         if self._at is None:
             return log, log.newest
         moment = parse_state_time(self._at)
@@ -151,13 +154,15 @@ class DeltaFormat(TableFormat):
 
     def _oldest(self, log: Log) -> list[str]:
         for version in log.versions:
-            time = self._times.of(version)
+            time = self._times.recorded_time(version)
             if time is not None:
                 return [f"{time.isoformat()} (version {version})"]
         return []
 
     def _state(self, version: str) -> TableState:
-        """Return the state with statistics. The last one is stored, because bounds are requested column by column."""
+        """Return the replayed state of a version, with statistics. The last state is cached: bounds are requested per
+        column.
+        """
         if self._state_with_statistics is None or self._state_with_statistics[0] != version:
             log = read_log(self._location, complete=True)
             self._state_with_statistics = version, replay(self._location, log, int(version), with_statistics=True)
@@ -165,10 +170,10 @@ class DeltaFormat(TableFormat):
 
 
 class _Table:
-    """A state of a table with the schema and partitioning of its metadata."""
+    """A replayed state with its schema and partitioning, which lists fragments."""
 
     def __init__(self, location_policy: LocationPolicy, state: TableState, partitions: PartitionFilter) -> None:
-        """Validate the metadata. Raises TableFormatError for features that are not supported."""
+        """Validate the metadata. Raises TableFormatError for an unsupported feature, or a filter by another column."""
         location = location_policy.table_root
         check_readable(location.uri, state.protocol, state.metadata)
         self._location = location
@@ -190,7 +195,9 @@ class _Table:
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
-        """The generated columns. A partition column among them is a source of its partition keys, too."""
+        """The generated columns. A generated partition column is also its own source: partition keys contain its
+        values.
+        """
         result = []
         for generated, sources in derived_columns(self.fields, self.schema):
             is_partition_field = generated.name in self.partition_columns
@@ -200,7 +207,7 @@ class _Table:
         return tuple(result)
 
     def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Yield the live files of the selected partitions, their fragments, and their partition values by identity."""
+        """Yield each live file in the selected partitions with its fragment and partition values, by identity."""
         partitions: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
         for add in self._state.adds:
@@ -218,7 +225,7 @@ class _Table:
 
     @cached_property
     def _partition_fields(self) -> list[tuple[pa.Field, str]]:
-        """The partition columns with their physical names."""
+        """Each partition column with its physical name."""
         by_name = {field["name"]: field for field in self.fields}
         return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
 
@@ -227,11 +234,11 @@ class _Table:
             return tuple(add.partition_values[name] for _, name in self._partition_fields)
         except KeyError as error:
             raise TableFormatError(
-                f"{self._location.uri}: the log does not say which value of the partition column {error} {add.path} has"
+                f"{self._location.uri}: the log records no value of the partition column {error} for {add.path}"
             ) from None
 
     def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
-        """Return the values of a partition by identity, and its key; no key when the partition is not selected."""
+        """Return a partition's values by field identity, and its key, which is None if it is not selected."""
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
@@ -244,21 +251,21 @@ class _Table:
         else:
             location, path = self._location_policy.resolve_relative(self._location, unquote(add.path))
         if add.vector is not None:
-            with suppress(ValueError, struct.error):  # Invalid names are reported when the fragment is opened.
+            with suppress(ValueError, struct.error):  # an invalid name is reported when the fragment is opened
                 add.vector.file(self._location_policy)
         source = DeltaFragmentSource(
             location, path, self._location_policy, add.vector, tuple(values.items()), self._mode
         )
         rows = add.row_count
         if rows is not None and add.vector is not None:
-            # A vector that deletes more rows than the file has is reported when it is read.
+            # A vector that deletes more rows than the file has is reported when the fragment is opened.
             rows = rows - add.vector.cardinality if add.vector.cardinality <= rows else None
         return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
 
 
 @dataclass(frozen=True)
 class DeltaFragmentSource:
-    """The source of a fragment: a data file and its deletion vector."""
+    """The source of a fragment, which is a Parquet file with its deletion vector."""
 
     location: Location
     path: str
@@ -269,13 +276,13 @@ class DeltaFragmentSource:
     mode: MappingMode
 
     def stored_size(self) -> int:
-        """Return the size of the data file from the storage, in bytes. Raises OSError or MetastoreError."""
+        """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
         return self.location.stat(self.path).size
 
     def open(self) -> FileFragmentReader:
         """Open the data file and read its deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
-        # Names in Delta are unique without regard to case, and Spark matches them so.
+        # Field names in Delta are unique without regard to case, and Spark ignores case when it matches them.
         matcher = FieldMatcher(by_id=self.mode == "id", ignore_case=True)
         with fragment_errors(full_path):
             columns = ParquetColumns(self.location.open(self.path))
@@ -296,7 +303,7 @@ class DeltaFragmentSource:
 
 
 def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
-    # Files of a recreated table may have the names and sizes of the dropped one: their modification times differ.
+    # A recreated table may have files with the names and sizes of the dropped one. Their modification times differ.
     parts = [
         add.path,
         add.size,
