@@ -1,4 +1,4 @@
-"""Hudi tables, with our own reader of the timeline. hudi-rs merges log files."""
+"""The Hudi format: the timeline is read here, and hudi-rs merges log files."""
 
 from __future__ import annotations
 

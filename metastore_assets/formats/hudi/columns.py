@@ -1,6 +1,4 @@
-"""Columns of Hudi's data files: parse those stored as text to the declared types, and supply partition values that the
-files omit.
-"""
+"""Columns of Hudi's data files: numbers that files store as texts, and partition values that files do not store."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from metastore_assets.storage.location import Location
 class HudiColumns:
     """The columns of a file, without those that Hudi adds unless they are requested.
 
-    Columns in `numbers` that the file stores as texts are parsed to the given types.
+    A column in `numbers` that the file stores as text is parsed to its type there.
     """
 
     def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
@@ -39,7 +37,7 @@ class HudiColumns:
         self.row_count = columns.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Return all values of the column at an index. Raises ArrowInvalid for a text that is not a number."""
+        """Yield all values of the column at an index. Raises ArrowInvalid for a text that is not a number."""
         for chunk in self._columns.read(self._indices[index]):
             if index in self._parsed:
                 yield from (pc.cast(part, self._parsed[index]) for part in decode_dictionary(chunk))
@@ -52,7 +50,7 @@ class HudiColumns:
 
 
 class PartitionConstants:
-    """Values of partition columns that data files do not store."""
+    """The values of partition columns that data files do not store, taken from the paths of partitions."""
 
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
         self._location = location

@@ -1,4 +1,4 @@
-"""Metadata of Hudi's commits: written files, replaced file groups, and the schema."""
+"""Metadata of Hudi's commits: the files that they wrote, the file groups that they replaced, and the schema."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A file that a commit wrote."""
+    """A file that a commit wrote, as its metadata record it."""
 
     group: Group
     name: str
     rows: int | None
-    """Number of rows of a base file."""
+    """Number of rows of a base file; None for a log file, or if it is not recorded."""
     previous: str | None
-    """Instant of the base file that this file continues; None for the first of its group."""
+    """Instant of the base file that this file replaces or changes; None for the first file of its group."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """The metadata of one completed write."""
+    """The metadata of one completed write to the table."""
 
     instant: Instant
     writes: tuple[Write, ...]
     replaced: tuple[Group, ...]
-    """File groups that no longer hold rows of the table."""
+    """File groups that the commit removed from the table."""
     schema: str | None
-    """The table's schema as Avro JSON."""
+    """The table's schema as Avro JSON; None if the commit does not record it."""
     is_rewrite: bool
-    """Whether the commit left rows unchanged, so that its schema may be older than the table's."""
+    """Whether the commit only rewrote existing rows. Its schema may then be older than the table's."""
     evolved_by_id: bool
     """Whether the schema identifies fields by number, so that columns may have been renamed."""
 
     @property
     def file_names(self) -> frozenset[tuple[Group, str]]:
-        """Return the written files by group and name."""
+        """The written files, each as its file group and name."""
         return frozenset((write.group, write.name) for write in self.writes)
 
 
@@ -111,7 +111,7 @@ def _parse_json(data: bytes) -> Mapping[str, Any]:
 
 
 def _decode_avro(data: bytes) -> Mapping[str, Any]:
-    """Decode a commit in Avro. Runs in a child process."""
+    """Return the metadata of a commit in Avro. Runs in a child process."""
     record = next(read_avro_records(data), None)
     if record is None:
         raise ValueError("it has no record")

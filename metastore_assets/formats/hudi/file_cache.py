@@ -1,4 +1,4 @@
-"""A cache of immutable files of a Hudi table: commit metadata and log files."""
+"""A cache of the contents of a Hudi table's immutable files: commit metadata and the blocks of log files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from metastore_assets.storage.location import StoredFile
 
 
 class HudiFileCache:
-    """Cached content of a table's files, identified as a listing shows them."""
+    """The cached contents of one table's files. A file is identified by its path, size and version in a listing."""
 
     def __init__(self, cache: MetadataCache, table: str) -> None:
-        """Create the cache of the table at a location."""
+        """Create the cache.
+
+        Args:
+            cache: the metadata cache of the table.
+            table: URI of the table's folder.
+        """
         self._cache = cache
         self._table = table
 
     def get_commit(self, instant: Instant) -> Commit | None:
-        """Return the metadata of an instant, or None if not cached."""
+        """Return the metadata of an instant; None if they are not cached."""
         return self._cache.get(self._key("commit", instant.stored), lambda data: self._decode_commit(instant, data))
 
     def put_commit(self, commit: Commit) -> None:
@@ -40,7 +45,7 @@ class HudiFileCache:
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
-        """Return the blocks of a log file, without their schemas, or None if not cached."""
+        """Return the blocks of a log file, without their schemas; None if they are not cached."""
         return self._cache.get(self._key("log", stored), _decode_blocks)
 
     def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:

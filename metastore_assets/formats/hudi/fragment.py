@@ -1,4 +1,4 @@
-"""A file slice of a Hudi table: its identity, and how another process opens it."""
+"""The source of a fragment of a Hudi table, which is a file slice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from metastore_assets.storage.location import Location, StoredFile
 
 @dataclass(frozen=True)
 class HudiFragmentSource:
-    """A file slice: a listed base file and the log files that change it."""
+    """A file slice that any process can open: a base file, and log files with later changes."""
 
     location: Location
     base: StoredFile | None
@@ -29,18 +29,18 @@ class HudiFragmentSource:
     logs: tuple[StoredFile, ...]
     constants: tuple[tuple[str, Constant], ...]
     numbers: tuple[tuple[str, pa.DataType], ...]
-    """Types of columns that the files may store as texts."""
+    """Name and type of number columns that the files may store as texts."""
     meta_columns: bool
     """Whether the columns that Hudi adds are requested."""
     merge_plan: MergePlan | None
-    """How to merge the slice; None for a base file alone that needs no hudi-rs."""
+    """How hudi-rs merges the slice; None if the base file alone has the rows."""
 
     def open(self) -> FileFragmentReader:
-        """Read the footer, or merge the files once. Raises FragmentError."""
+        """Open the base file, or merge the files of the slice into a temporary file. Raises FragmentError."""
         files = ((self.base,) if self.base else ()) + self.logs
         path = self.location.full_path(files[0].path)
         count = len(self.logs)
-        # One of several files is at fault; the reason names it.
+        # An error may concern any file of the slice. Its reason names the file.
         what = f"its file slice ({count} log file{'s' * (count > 1)})" if count else "the file"
         with fragment_errors(path, what), ExitStack() as stack:
             if self.merge_plan is None and self.base is not None:
@@ -64,10 +64,16 @@ class HudiFragmentSource:
 
 
 def fragment_id(files: Sequence[StoredFile], merge_plan: MergePlan | None, has_logs: bool) -> str:
-    """Return the fragment id of the files, base file first."""
+    """Return the id of the fragment of a file slice.
+
+    Args:
+        files: the files of the slice, base file first.
+        merge_plan: how the slice is merged, if it is.
+        has_logs: whether log files are among the files.
+    """
     parts: list[object] = [[stored.path, stored.size] for stored in files]
     if merge_plan is not None and has_logs:
         rules = merge_plan.rules
-        # File names do not tell which blocks of the log files apply, and how.
+        # File names do not show which blocks of the log files apply, and how they merge.
         parts += [list(merge_plan.instants), rules.mode, list(rules.ordering), list(rules.record_key)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Hudi log files: the headers of their blocks, with the kind of content and the write that each belongs to."""
+"""Hudi log files: the headers of their blocks, which tell what a block contains and which write added it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 _MAGIC = b"#HUDI#"
 _FORMAT = 1
 CONTENT_VERSION = 3
-"""Content version of Avro row blocks and delete blocks since Hudi 0.13."""
+"""Content version of blocks with Avro rows or deletes since Hudi 0.13."""
 _COMMAND, _DELETE, _CORRUPT, AVRO_BLOCK, _HFILE, PARQUET_BLOCK, _CHANGES = range(7)
 _INSTANT, _TARGET, SCHEMA_HEADER, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
 _MAX_ENTRIES = 100
@@ -22,18 +22,18 @@ _WINDOW = 64 << 10
 
 @dataclass(frozen=True)
 class LogBlock:
-    """A block without its content."""
+    """The header of a block in a log file."""
 
     kind: int
     headers: Mapping[int, str]
     content_range: tuple[int, int]
     """Position and length of the content in the file."""
     version: int = CONTENT_VERSION
-    """Content version of Avro row blocks and delete blocks."""
+    """Content version of a block with Avro rows or deletes."""
 
     @property
     def instant(self) -> str:
-        """The write that the block belongs to."""
+        """The instant of the write that added the block."""
         return self.headers.get(_INSTANT, "")
 
 
@@ -48,7 +48,7 @@ def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
 
 
 class _Cursor:
-    """A forward reader that fetches many small pieces of an object with one request."""
+    """A reader of small consecutive pieces of a file, which fetches many of them with one request."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -73,7 +73,7 @@ class _Cursor:
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
-    """Raise UnsupportedError for an unsupported block, ArrowInvalid for a corrupt one."""
+    """Raise an error for a block that cannot be merged: UnsupportedError, or ArrowInvalid if it is corrupt."""
     for block in blocks:
         if block.kind == _HFILE:
             raise UnsupportedError("log blocks in HFile are not supported")
@@ -103,7 +103,12 @@ def _check_content_version(block: LogBlock) -> None:
 
 
 def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the instants of a state whose blocks are not rolled back by a later block, in block order."""
+    """Return the instants of a state that no later block rolls back, in the order of their blocks.
+
+    Args:
+        blocks: the blocks of all log files of a slice, in order.
+        is_in_state: returns whether an instant belongs to the state.
+    """
     live: dict[str, None] = {}
     for block in blocks:
         if block.kind == _COMMAND:
@@ -114,7 +119,7 @@ def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]
 
 
 def encode_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
-    """Encode a block as in a log file."""
+    """Return the bytes of a block as they are stored in a log file."""
     body = _FORMAT.to_bytes(4, "big") + kind.to_bytes(4, "big") + len(headers).to_bytes(4, "big")
     for key, text in headers.items():
         body += key.to_bytes(4, "big") + len(text.encode()).to_bytes(4, "big") + text.encode()

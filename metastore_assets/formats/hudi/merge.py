@@ -1,7 +1,7 @@
-"""Rows of file slices that only hudi-rs reads: log files merged into a base file, and base files in Lance.
+"""Merging of file slices by hudi-rs: slices with log files, and base files in Lance.
 
-hudi-rs gets a table of its own in a temporary folder: the files of the slice, the properties that define how records
-merge, and a timeline of exactly the writes that apply. So hudi-rs cannot read another state than the planned one.
+hudi-rs reads a temporary table with the files of the slice, the properties that define how records merge, and a
+timeline of exactly the writes that apply. It therefore cannot read another state than the planned one.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ _STRATEGY_KEYS = ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.m
 _ORDERING_KEYS = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 _PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
 _LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?", re.IGNORECASE)
-"""How hudi-rs reports unsupported features."""
+"""Matches the messages with which hudi-rs reports unsupported features."""
 _MERGE_PROPERTIES = "hoodie.record.merge.property."
 
 
 @dataclass(frozen=True)
 class MergeRules:
-    """How records of one key are merged."""
+    """The properties of a table that define how records with the same key merge."""
 
     version: int
-    """The table version; 6 also stands for older ones."""
+    """The table version, at least 6: older versions merge as version 6 does."""
     mode: str
     record_key: tuple[str, ...]
     ordering: tuple[str, ...]
     meta_fields: bool
-    """Whether files have the columns that Hudi adds; otherwise keys are built from `record_key`."""
+    """Whether files have the columns that Hudi adds. Otherwise keys are built from `record_key`."""
     generator: tuple[tuple[str, str], ...]
     """Properties of the key generator."""
 
     @classmethod
     def of(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
-        """Read the rules from the table's properties. Raises ValueError for an unsupported way of merging."""
+        """Return the rules that the table's properties define. Raises ValueError for an unsupported rule."""
         payload = next((properties[key] for key in _PAYLOAD_KEYS if properties.get(key)), "")
         strategy = next((properties[key] for key in _STRATEGY_KEYS if properties.get(key)), "")
         ordering = names_property(properties, _ORDERING_KEYS)
@@ -104,7 +104,7 @@ class MergeRules:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """The information beside the files that hudi-rs needs to read a slice."""
+    """What hudi-rs needs to merge a file slice, besides its files."""
 
     rules: MergeRules
     schema: str
@@ -132,7 +132,18 @@ def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBloc
 def merge_files(
     location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], plan: MergePlan
 ) -> pa.NativeFile:
-    """Write the slice's rows to a temporary Parquet file, and open it. Raises OSError or ArrowInvalid."""
+    """Merge a file slice into a temporary Parquet file, and return that file opened.
+
+    Args:
+        location: the table's folder.
+        base: the base file of the slice, if it has one.
+        logs: the log files of the slice, in order.
+        plan: how the files are merged.
+
+    Raises:
+        OSError: a file cannot be read.
+        ArrowInvalid: a file is corrupt, or hudi-rs cannot merge the slice.
+    """
     blocks = log_blocks(location, logs)
     if plan.rules.version >= 8 and {block.instant for block in blocks} - set(plan.instants):
         raise pa.ArrowInvalid("its log files have blocks of other instants than their names record")
@@ -159,7 +170,7 @@ def merge_files(
 
 
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
-    """Return the merge mode of a table that records none, as Hudi 1.x infers it."""
+    """Return the merge mode that Hudi 1.x infers for a table that records none."""
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME
     by_payload, by_strategy = _PAYLOADS.get(payload, "CUSTOM"), _STRATEGIES.get(strategy, "CUSTOM")
@@ -189,24 +200,26 @@ def _write_table(folder: str, plan: MergePlan) -> None:
     with open(os.path.join(hoodie, "hoodie.properties"), "w", encoding="utf-8") as file:
         file.writelines(f"{key}={value}\n" for key, value in properties.items())
     if rules.version >= 8:
-        # The names of log files contain their writes, so hudi-rs needs no timeline to select blocks.
+        # The names of log files contain their instants, so hudi-rs needs no timeline to select blocks.
         os.makedirs(os.path.join(hoodie, "timeline", "history"))
         return
     metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": in_utc(plan.schema)}}
-    # Instants before the start of a timeline count as committed. This instant prevents that.
+    # hudi-rs counts instants before the start of a timeline as committed. This first instant prevents that.
     for instant in (_FIRST_INSTANT, *plan.instants):
         with open(os.path.join(hoodie, f"{instant}.deltacommit"), "w", encoding="utf-8") as file:
             json.dump(metadata | {"operationType": "UPSERT"}, file)
 
 
 def _provide_file(location: Location, stored: StoredFile, folder: str) -> str:
-    """Return the name of a file in the temporary folder."""
+    """Link or copy a file of the table into the temporary folder, and return its name there."""
     name = stored.path.rpartition("/")[2]
     target = os.path.join(folder, name)
     if location.is_local:
         location.check(stored)
         os.symlink(location.full_path(stored.path), target)
-        record_read(location.full_path(stored.path), stored.size)  # hudi-rs reads the whole file and reports no bytes
+        record_read(
+            location.full_path(stored.path), stored.size
+        )  # hudi-rs reads the whole file and does not report its bytes
     else:
         with location.open_stored(stored) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)

@@ -1,4 +1,4 @@
-"""Plans for the file slices of a Hudi table: which of them hudi-rs must read, and by which rules it merges rows."""
+"""Plans for the file slices of a Hudi table: which slices hudi-rs must merge, and by which rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metastore_assets.storage.location import StoredFile
 
 
 class MergePlanner:
-    """Plans for the file slices of a state which of them hudi-rs must read, and by which rules."""
+    """Decides for each file slice of a state whether hudi-rs must merge it, and by which rules."""
 
     def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, cache: HudiFileCache) -> None:
         self._cache = cache
@@ -26,10 +26,10 @@ class MergePlanner:
         self._state = state
         self.schema = schema
         self._rules: MergeRules | None = None
-        """The table's rules, once a slice needs them: they are read only then, because they may be unsupported."""
+        """The table's merge rules. They are parsed when a slice needs them, because unsupported rules are an error."""
 
     def plan_merge(self, file_slice: FileSlice) -> MergePlan | None:
-        """Return the plan by which hudi-rs reads a slice; None if its base file alone has the rows.
+        """Return how hudi-rs merges a slice; None if its base file alone has the rows.
 
         Raises TableFormatError for a slice that cannot be read.
         """

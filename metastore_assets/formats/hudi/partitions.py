@@ -1,4 +1,4 @@
-"""Partitions of Hudi tables: parse a folder's path to (column, value) pairs, for every key generator."""
+"""Partition paths of Hudi tables: conversion to columns and values, for all key generators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_keys import NULL_VALUE
 
 PATH_COLUMN = "_hoodie_partition_path"
-"""The name of the partition column of old tables that do not record theirs."""
+"""Name of the partition column of old tables that do not record their partition columns."""
 
 _FIELDS = ("hoodie.table.partition.fields", "hoodie.table.partition.columns")
 """The second name is that of Hudi 0.8."""
@@ -21,12 +21,12 @@ _FIELDS = ("hoodie.table.partition.fields", "hoodie.table.partition.columns")
 
 @dataclass(frozen=True)
 class PartitionPaths:
-    """How a table's partition columns form the paths of its partitions."""
+    """The layout of a table's partition paths: which folders of a path belong to which partition column."""
 
     table: str
     columns: tuple[str, ...]
     depths: tuple[int | None, ...]
-    """Number of folders for each column; None for any number."""
+    """Number of folders for each column; None if it varies."""
     hive_style: bool | None
     """Whether folder names start with `column=`; None if the table does not record it."""
     dated: tuple[str, ...]
@@ -36,7 +36,7 @@ class PartitionPaths:
 
     @classmethod
     def of(cls, table: str, properties: Mapping[str, str]) -> PartitionPaths:
-        """Read the layout from the table's properties. Older tables may lack any of them."""
+        """Return the layout that the table's properties record. Older tables may lack any of these properties."""
         recorded = next((properties[key] for key in _FIELDS if properties.get(key)), "")
         fields = [part.strip().partition(":") for part in recorded.split(",") if part.strip()]
         style = properties.get("hoodie.datasource.write.hive_style_partitioning")
@@ -57,10 +57,10 @@ class PartitionPaths:
         )
 
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
-        """Return the layout with the columns that all partition folders name, if the table records none.
+        """Return the layout with the column names in the partition folders, if the table records no columns.
 
         `year=2020/month=01` names two columns, `ts=2020/01/31` one: a folder without a column name belongs to the
-        column before it. Otherwise unrecorded settings are as in Hive's folders.
+        column before it. Other settings that are not recorded are as in Hive's folders.
         """
         if self.columns or self.hive_style is False:
             return self
@@ -71,11 +71,15 @@ class PartitionPaths:
         return replace(self, columns=columns, hive_style=True, encoded=self.encoded is not False)
 
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
-        """Return the names of the partition columns of a table with these partitions."""
+        """Return the names of the partition columns: those recorded, else `PATH_COLUMN` if the table has partition
+        folders.
+        """
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
     def items(self, path: str) -> tuple[tuple[str, str | None], ...]:
-        """Return the (column, value) pairs of a partition path. Raises TableFormatError if it does not fit."""
+        """Return the (column, value) pairs of a partition path. Raises TableFormatError if the path does not fit the
+        layout.
+        """
         if not self.columns:
             return ((PATH_COLUMN, path),) if path else ()
         texts = None if self.hive_style is False else self._hive_values(path)
@@ -115,9 +119,9 @@ class PartitionPaths:
 
 
 def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of a partition column's values according to the schema.
+    """Return the type of a partition column's values in the schema.
 
-    It is text if folders hold formatted dates, or the table has no such column.
+    The type is text if folders contain formatted dates, or the schema does not have the column.
     """
     fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
     field: pa.Field | None = fields.get(column.lower())
@@ -133,10 +137,16 @@ def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.Data
 def partition_types(
     paths: PartitionPaths, columns: Sequence[str], partitions: Collection[str], schema: pa.Schema
 ) -> dict[str, pa.DataType]:
-    """Return the types of partition columns' values as their folders spell them.
+    """Return the type of each partition column's values, as the partition paths spell them.
 
-    Some key generators write values in another form than their type, such as dates as days since 1970. A column is text
-    unless every folder has a value of its type.
+    Some key generators write another form than that of the column's type, such as a number of days for a date. A column
+    is text unless all its values can be parsed as its type.
+
+    Args:
+        paths: the layout of partition paths.
+        columns: names of the partition columns.
+        partitions: the paths of all partitions.
+        schema: the table's schema.
     """
     types = {column: value_type(paths, column, schema) for column in columns}
     typed = {column for column, type_ in types.items() if not pa.types.is_string(type_)}
@@ -154,13 +164,13 @@ def _is_struct(field: pa.Field) -> bool:
 
 
 def _named_columns(path: str) -> tuple[str, ...]:
-    """Return the columns that a folder path names; none if its first folder names no column."""
+    """Return the columns that a partition path names; none if its first folder names no column."""
     named = [folder.partition("=")[0] if "=" in folder else None for folder in path.split("/")]
     return tuple(name for name in named if name) if named[0] and "" not in named else ()
 
 
 def _depth(properties: Mapping[str, str]) -> int | None:
-    """Return the number of folders that a formatted date takes."""
+    """Return the number of folders that a formatted date takes; None if the format is not recorded."""
     prefixes = ("hoodie.keygen.timebased", "hoodie.deltastreamer.keygen.timebased", "hoodie.streamer.keygen.timebased")
     for prefix in prefixes:
         output = properties.get(f"{prefix}.output.dateformat")

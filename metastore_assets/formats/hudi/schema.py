@@ -1,4 +1,4 @@
-"""The schema of a Hudi table, from the newest commit that records one."""
+"""The schema of a Hudi table, as its newest commit records it."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ META_COLUMNS = (
     "_hoodie_file_name",
 )
 OPERATION = "_hoodie_operation"
-"""A column in tables of writers that record the operation of each row (`hoodie.allow.operation.metadata.field`)."""
+"""Name of the column with each row's operation, which some writers add (`hoodie.allow.operation.metadata.field`)."""
 _ADDED = frozenset({*META_COLUMNS, OPERATION})
 _CREATED = "hoodie.table.create.schema"
 
 
 def is_added(name: str) -> bool:
-    """Return whether Hudi adds the column of that name. `_hoodie_is_deleted` is one of the table's own columns."""
+    """Return True for the name of a column that Hudi adds. `_hoodie_is_deleted` is a column of the table."""
     return name in _ADDED
 
 
 @dataclass(frozen=True)
 class HudiSchema:
-    """The table's columns, without those that Hudi adds."""
+    """The columns of a table, without those that Hudi adds."""
 
     avro: str | None
-    """The schema as Avro JSON for readers of log files, without the columns that Hudi adds. None if not recorded."""
+    """The schema of the files as Avro JSON, without the columns that Hudi adds; None if it is not recorded."""
     columns: pa.Schema
     has_operations: bool = False
-    """Whether Hudi also adds the column of operations."""
+    """Whether Hudi also adds the column `OPERATION`."""
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
-    """Name and type of columns that some files store as texts though the table was created with numbers."""
+    """Name and type of number columns that some files store as texts."""
 
     def missing_names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names that are neither a column nor a nested field."""
+        """Return those of the names that are neither a column nor a field of a column, without regard to case."""
         column_names = {field.name.lower() for field in self.columns}
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
 
     def with_texts(self, names: Sequence[str]) -> HudiSchema:
-        """Return the schema with additional text columns, which no file holds."""
+        """Return the schema with additional text columns, which no file stores."""
         return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 
@@ -66,14 +66,17 @@ def table_schema(
     dropped: Sequence[str],
     dated: Sequence[str],
 ) -> HudiSchema | None:
-    """Return the schema after some commits; None if neither they nor the properties record one.
+    """Return the schema that the commits or the table's properties record; None if neither records one.
 
     Args:
-        dropped: Partition columns that data files do not store. They are texts if the schema lacks them.
-        dated: Partition columns whose values are formatted as dates in folder names.
+        location: the table's folder.
+        properties: the table's properties.
+        commits: the commits of the state.
+        dropped: partition columns that data files do not store. They are texts if the schema lacks them.
+        dated: partition columns whose values are formatted as dates in folder names.
 
     Raises:
-        TableFormatError
+        TableFormatError: the schema cannot be read, or columns were renamed.
     """
     created = properties.get(_CREATED)
     with_schema = [commit for commit in commits if commit.schema]
@@ -88,8 +91,9 @@ def table_schema(
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Restore number columns. Spark reads columns that are formatted as dates as texts, and updates write them as
-    texts.
+    """Return the schema with number types for date columns that were created as numbers.
+
+    Spark reads columns that folders format as dates as texts, and its updates store them as texts.
     """
     numbers = tuple(
         (field.name, created.field(field.name).type)
@@ -105,14 +109,20 @@ def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str
 
 
 def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
-    """Return the schema of a base file as Avro JSON (or None) and in Arrow. Runs in a child process."""
+    """Return the schema of a base file as Avro JSON (None if not recorded) and in Arrow. Runs in a child process."""
     with location.open_stored(base) as source:
         file = open_parquet(source)
         return (file.metadata.metadata or {}).get(b"parquet.avro.schema"), file.schema_arrow
 
 
 def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
-    """Convert Avro JSON to a schema. Raises TableFormatError if Arrow has no such type."""
+    """Return the schema that an Avro JSON text describes. Raises TableFormatError if it cannot be read.
+
+    Args:
+        location: the table's folder, for messages.
+        text: the schema as Avro JSON.
+        dropped: partition columns that data files do not store. They are texts if the schema lacks them.
+    """
     try:
         document: dict[str, Any] = parse_json(text)
         # Hudi adds columns of primitive types only, so they define no named types.
@@ -130,13 +140,16 @@ def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> 
 
 
 def schema_of_columns(stored: pa.Schema) -> HudiSchema:
-    """Return the columns of a file, if no Avro schema is recorded."""
+    """Return the schema of a table without a recorded Avro schema, from the Arrow schema of a file."""
     fields = [pa.field(field.name, field.type) for field in stored if not is_added(field.name)]
     return HudiSchema(None, pa.schema(fields), OPERATION in stored.names)
 
 
 def _check_no_column_renamed(location: Location) -> None:
-    """Raise if columns were renamed: files keep the old names, and only the numbered history of schemas shows it."""
+    """Raise TableFormatError if a column was renamed.
+
+    Files keep the old names, and only the history of schemas shows that both names are of one field.
+    """
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
     try:
@@ -160,7 +173,7 @@ def _check_no_column_renamed(location: Location) -> None:
 
 
 def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return (numbers of the field and its parents, dotted name) of every nested field."""
+    """Return a pair for every field, also nested ones: the numbers of its parents and itself, and its dotted name."""
     named_fields = []
     for field in fields:
         key = (*above, int(field["id"]))

@@ -1,4 +1,4 @@
-"""Hudi tables: the timeline lists the live files; base files are read by column, and hudi-rs merges log files."""
+"""Hudi tables: the timeline tells the live files, base files are read by column, and hudi-rs merges log files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 
 
 class HudiFormat(TableFormat):
-    """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
+    """A Hudi table at a location. Its snapshots are the states after completed writes."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._location = table_location(table)
@@ -80,11 +80,11 @@ class HudiFormat(TableFormat):
         return SnapshotReference(state.id, state.committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Compare the completion times of the instants."""
+        """Return the history change that the completion times of the instants show."""
         return history_change_by_time(previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the state, from the timeline, the metadata of new commits, and one listing of the table."""
+        """Return the snapshot, from the timeline, the metadata of new commits, and one listing of the table."""
         with _hudi_errors(self._location):
             return self._snapshot()
 
@@ -104,7 +104,7 @@ class HudiFormat(TableFormat):
         if paths.columns:
             self._check_filter(paths.columns)
         commits = self._commits(timeline.completed)
-        # Only the partitions together show what the table does not record.
+        # Partition paths can only be interpreted when all are known, because older tables do not record their columns.
         state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
         dropped = paths.columns if boolean_property(timeline.properties, _DROPPED, False) else ()
         recorded = table_schema(self._location, timeline.properties, state_commits, dropped, paths.dated)
@@ -138,7 +138,7 @@ class HudiFormat(TableFormat):
         )
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return the columns and partitions that are computed from other columns."""
+        """Return the columns and partition columns that are computed from other columns."""
         derived = []
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]
@@ -149,7 +149,7 @@ class HudiFormat(TableFormat):
         return tuple(derived)
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
-        """Return the metadata of some instants, reading only new ones."""
+        """Return the metadata of instants. Only commits that are not cached are read."""
         cached = {instant: self._cache.get_commit(instant) for instant in instants}
         for commit in read_commits(self._location, [instant for instant, commit in cached.items() if commit is None]):
             cached[commit.instant] = commit
@@ -157,7 +157,7 @@ class HudiFormat(TableFormat):
         return [commit for commit in cached.values() if commit is not None]
 
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
-        """Return a function that tells whether the partition at a path must be listed.
+        """Return a function that returns True for the path of a partition that must be listed.
 
         The types of partition columns are certain only after all partitions are listed. A column whose type may still
         change excludes no partition.
@@ -170,7 +170,7 @@ class HudiFormat(TableFormat):
         return self._partition_filter(paths, types or dict.fromkeys(paths.columns, pa.string()))
 
     def _partition_filter(self, paths: PartitionPaths, types: Mapping[str, pa.DataType]) -> Callable[[str], bool]:
-        """Return a function that tells whether the configuration may select the partition at a path."""
+        """Return a function that returns True for the path of a partition that the configuration selects."""
         if not self._filter.excludes_partitions:
             return lambda path: True
         bound_filter = self._filter.bind(self._location.uri, types)
@@ -184,7 +184,7 @@ class HudiFormat(TableFormat):
             )
 
     def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
-        """Return the schema of the newest base file, for old tables whose commits record none."""
+        """Return the schema of the newest base file. It is needed for old tables whose commits record none."""
         bases = [
             file_slice.base for file_slice in slices if file_slice.base is not None and file_slice.kind == "parquet"
         ]

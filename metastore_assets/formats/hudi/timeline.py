@@ -1,4 +1,4 @@
-"""The timeline of a Hudi table: its properties, its instants, and the instants of a state."""
+"""The timeline of a Hudi table: the table's properties, its instants, and the instants that form a state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metastore_assets.storage.location import Location, StoredFile
 
 FOLDER = ".hoodie"
 NO_INSTANT = "00000000000000"
-"""The state id of a table without commits."""
+"""The id of the state of a table without commits."""
 
 _PROPERTIES = f"{FOLDER}/hoodie.properties"
 _VERSIONS = (0, 1, 2, 3, 4, 5, 6, 8, 9)
@@ -25,9 +25,9 @@ _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([
 """`<instant>.inflight` has no action: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
 INSTANTS = ("0", ":")
-"""Names that start with digits, as instants do, sort between these two."""
+"""Names of timeline files start with digits. They sort between these two texts."""
 PARTITION_MARKER = ".hoodie_partition_metadata"
-"""The file in the folder of each partition; it may have a suffix."""
+"""Start of the name of the file that marks the folder of a partition."""
 
 
 @dataclass(frozen=True, order=True)
@@ -35,7 +35,7 @@ class Instant:
     """A completed write of the timeline."""
 
     requested: str
-    """Start time as digits; it identifies the instant."""
+    """Start time as digits, which identifies the instant."""
     completed: str | None
     """Completion time; None in the first layout, which does not record it."""
     action: str
@@ -49,22 +49,22 @@ class Instant:
 
     @property
     def became_visible(self) -> str:
-        """The time, as digits, from which the instant belongs to the table, as far as it is known."""
+        """The time, as digits, from which readers see the write. Without a completion time it is the start time."""
         return self.completed or self.requested
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """A listing of the timeline, and the table's properties."""
+    """The listed timeline of a table, with the table's properties."""
 
     location: Location
     properties: Mapping[str, str]
     completed: tuple[Instant, ...]
     """Completed writes, ordered by requested time."""
     pending: frozenset[str]
-    """Requested times of incomplete writes, without plans of compaction and clustering."""
+    """Start times of incomplete writes that change rows."""
     start: str
-    """Earlier instants have been archived, and were complete by then."""
+    """The first instant of the active timeline. Earlier instants are archived and were complete."""
 
     @property
     def version(self) -> int:
@@ -73,11 +73,14 @@ class Timeline:
 
     @property
     def layout(self) -> int:
-        """The layout. 1: completed instants are `<requested>.<action>`. 2: `<requested>_<completed>.<action>`."""
+        """Layout 1: completed instants are `<requested>.<action>`; layout 2: `<requested>_<completed>.<action>`."""
         return _layout(self.location, self.properties)
 
     def state(self, at: str | None) -> State:
-        """Return the requested state, by default the newest. Raises SnapshotNotFoundError."""
+        """Return the state that `at` names: an instant, a state id or a time; without `at`, the newest state.
+
+        Raises SnapshotNotFoundError.
+        """
         if at is None:
             return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
         if at == NO_INSTANT and not self.completed:
@@ -122,25 +125,25 @@ class Timeline:
 
 @dataclass(frozen=True)
 class State:
-    """The completed writes that form a state of the table."""
+    """The completed writes whose rows a reader sees at one point in time."""
 
     id: str
-    """The newest instant, followed by `~` and the older instants that were incomplete then (which is rare)."""
+    """The newest instant, followed by `~` and earlier instants that were incomplete then. These are rare."""
     committed_at: datetime | None
     instants: tuple[Instant, ...]
-    """Instants on the timeline, ordered by requested time."""
+    """Instants on the active timeline, ordered by start time."""
     requested: frozenset[str]
     until: str
-    """Later instants do not belong to the state."""
+    """Start time of the last instant that may belong to the state."""
     start: str
 
     def includes(self, instant: str) -> bool:
-        """Return whether the writes of an instant belong to this state."""
+        """Return True if the writes of an instant belong to this state."""
         return instant in self.requested or instant < self.start
 
 
 def load_timeline(location: Location) -> Timeline:
-    """Read the properties and list the timeline. Raises TableNotFoundError, TableFormatError or OSError."""
+    """Read the table's properties and list its timeline. Raises TableNotFoundError, TableFormatError or OSError."""
     properties = load_properties(location)
     layout = _layout(location, properties)
     _version(location, properties)
@@ -170,24 +173,24 @@ def load_timeline(location: Location) -> Timeline:
         properties,
         tuple(sorted(completed.values())),
         frozenset(requested for requested, action in unfinished_writes.items() if action in _WRITES),
-        # Instants retained for a savepoint may be followed by archived ones.
+        # A savepoint retains its instant, and later instants may be archived.
         start=min(present - savepoints or present, default=""),
     )
 
 
 def is_hudi_table(location: Location) -> bool:
-    """Return whether a folder is a table: it has the properties file, or the copy that a writer leaves."""
+    """Return True if a folder is a Hudi table: it has the file of properties, or the copy that a writer leaves."""
     name = _PROPERTIES.rpartition("/")[2]
     return name in (layout.removesuffix(".backup") for layout in location.names(FOLDER, name[:-1], f"{name}0"))
 
 
 def load_properties(location: Location) -> dict[str, str]:
-    """Parse `hoodie.properties`, a Java property file."""
+    """Return the properties in `hoodie.properties`, a Java property file. Raises TableNotFoundError without it."""
     try:
         text = _read_text(location, _PROPERTIES)
     except FileNotFoundError as error:
         try:
-            # While a writer changes the properties only a copy exists.
+            # While a writer changes the properties, only a copy exists.
             text = _read_text(location, f"{_PROPERTIES}.backup")
         except FileNotFoundError:
             raise TableNotFoundError(f"{location.uri} is no Hudi table: there is no {_PROPERTIES}") from error
@@ -205,7 +208,7 @@ def _read_text(location: Location, path: str) -> str:
 
 
 def instant_time(digits: str) -> datetime | None:
-    """Return the time of an instant as UTC; None if the digits are no time."""
+    """Return the time of an instant in UTC; None if the digits are not a time."""
     text = digits if len(digits) == 17 else f"{digits}000"
     try:
         return datetime.strptime(f"{text[:14]}.{text[14:]}000", "%Y%m%d%H%M%S.%f").replace(tzinfo=UTC)
@@ -214,12 +217,12 @@ def instant_time(digits: str) -> datetime | None:
 
 
 def boolean_property(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    """Return a boolean property."""
+    """Return a boolean property, or the default if it is not set."""
     return properties.get(key, str(default)).lower() == "true"
 
 
 def names_property(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the comma-separated names in the first of some properties that is set."""
+    """Return the comma-separated names in the first property of `keys` that is set."""
     text = next((properties[key] for key in keys if properties.get(key)), "")
     return tuple(filter(None, map(str.strip, text.split(","))))
 

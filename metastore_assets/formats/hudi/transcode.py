@@ -1,4 +1,4 @@
-"""Convert Hudi files to types that hudi-rs merges: Avro blocks to Parquet, local timestamps to instants in UTC."""
+"""Conversion of Hudi files to types that hudi-rs can merge: Avro blocks to Parquet, local timestamps to UTC."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ _BATCH_ROWS = 16_384
 
 
 def needs_transcoding(avro_schema: str) -> bool:
-    """Return whether a schema has enumerations, local timestamps, or nested timestamps."""
+    """Return True if an Avro schema has types that hudi-rs cannot merge: enumerations, local or nested timestamps."""
     return any(_needs_transcoding(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
 
 
 def in_utc(avro_schema: str) -> str:
-    """Return the schema with UTC instants in place of timestamps without time zone; the stored numbers stay."""
+    """Return the Avro schema with UTC timestamps in place of timestamps without zone. Stored numbers do not change."""
     return avro_schema.replace(f'"{_LOCAL}', '"timestamp-')
 
 
 def transcode_base(path: str) -> None:
-    """Replace a Parquet file, or a link to one. Raises ArrowInvalid for corrupt content."""
+    """Convert the timestamps of a Parquet file to UTC, and replace the file or link at the path.
+
+    Raises ArrowInvalid for corrupt content.
+    """
     target = f"{path}.new"
     with pa.OSFile(path, "rb") as source:
         file = open_parquet(source)
@@ -41,7 +44,7 @@ def transcode_base(path: str) -> None:
 
 
 def transcode_log(path: str) -> None:
-    """Replace a log file, or a link to one, by one with its rows in Parquet. Raises ArrowInvalid."""
+    """Convert the rows of a log file to Parquet, and replace the file or link at the path. Raises ArrowInvalid."""
     with open(path, "rb") as file:
         data = file.read()
     result = b""
@@ -54,7 +57,7 @@ def transcode_log(path: str) -> None:
         elif kind == PARQUET_BLOCK:
             content = _parquet(open_parquet(pa.BufferReader(content)).read())
         result += encode_block(kind, headers, content)
-    # Replace a link to the table's file; do not write through it.
+    # The path may be a link to the table's own file, which must not change.
     os.unlink(path)
     with open(path, "wb") as file:
         file.write(result)
@@ -109,9 +112,9 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
 
 
 def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
-    """Return the rows of an Avro block: after version and row count, each row as length and bytes.
+    """Return the rows of an Avro block. After the version and the row count it has the length and bytes of each row.
 
-    Versions 1 to 3 differ in delete blocks only.
+    The content versions 1 to 3 differ only in delete blocks.
     """
     count = int.from_bytes(content[4:8], "big")
     position = 8
@@ -134,7 +137,7 @@ def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
 
 
 def _container(schema: str, rows: list[bytes]) -> bytes:
-    """Return an Avro file with these rows."""
+    """Return an Avro container file with the given encoded rows."""
     body = b"".join(rows)
     items = b"".join(_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
     header = b"Obj\x01" + encode_varint(2) + items + encode_varint(0) + _SYNC
