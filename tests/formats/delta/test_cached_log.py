@@ -38,7 +38,7 @@ _STEPS = st.lists(
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few commits lead through all ways of keeping them."""
-    monkeypatch.setattr(cached_log, "_FILES", 7)
+    monkeypatch.setattr(cached_log, "_MAX_FILES", 7)
     monkeypatch.setattr(cached_log, "_MAX_CHANGES", 2)
 
 
