@@ -1,4 +1,4 @@
-"""Iceberg tables, with our own reader of metadata files and manifests."""
+"""The Iceberg format: metadata files and manifests are read here."""
 
 from __future__ import annotations
 

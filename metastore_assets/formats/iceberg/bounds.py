@@ -1,4 +1,4 @@
-"""Bounds and counts of one column in one data file, from the manifests of an Iceberg table."""
+"""Null count and bounds of one column in one data file, from the manifests of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from metastore_assets.statistics.declaration import Guarantee
 
 _ABSENT: tuple[None, Guarantee] = (None, "absent")
 _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}
-"""Binary formats of numbers. A file older than a type promotion stores the narrower type."""
+"""Binary formats of numbers in bounds. A file that is older than a type promotion stores the narrower type."""
 
 
 def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
-    """Return null count, minimum and maximum of the column at the end of a path of fields, from `entry.statistics`.
+    """Return the null count, minimum and maximum of a leaf column in a data file; all are absent without statistics.
 
-    Counts are exact if no deletes apply. Writers may truncate bounds and ignore NaN.
+    Args:
+        path: the fields from the top-level column down to the leaf.
+        entry: the manifest entry of the data file, with statistics.
+        has_deletes: whether deletes apply to the file; the null count is then an upper bound instead of exact.
+
+    Returns:
+        Minimum and maximum are bounds, because writers may truncate them and ignore NaN.
     """
     statistics = entry.statistics
     if statistics is None or not identity(path[-1]).isdecimal() or _is_uncertain(path, entry):
@@ -39,7 +45,7 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
 
 
 def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
-    """Return whether writers count the values of a nested column differently.
+    """Return True if writers count the values of a nested column in different ways.
 
     Counts below lists and maps vary. Below structs only Parquet writers count the rows of null structs.
     """
@@ -55,7 +61,7 @@ def _null_count(statistics: Statistics, field_id: int, rows: int) -> int | None:
 
 
 def decoded(data: bytes | None, type_: pa.DataType) -> Constant | None:
-    """Decode a bound in Iceberg's binary single-value form; None if it does not fit the type, or is NaN."""
+    """Return the value of a bound in Iceberg's binary single-value form; None if it does not fit or is NaN."""
     if data is None:
         return None
     try:

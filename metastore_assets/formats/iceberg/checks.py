@@ -1,4 +1,4 @@
-"""Validation of an Iceberg metadata file before anything in it is used."""
+"""Validation of an Iceberg metadata file before its content is used."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
 
 
 def check_metadata(raw: Mapping[str, Any]) -> None:
-    """Raise ValueError naming a key with a value of the wrong kind or with a contradiction. Optional keys may be
-    absent.
+    """Raise ValueError if a key of a metadata file is missing, has a value of the wrong kind, or contradicts another
+    key.
+
+    Optional keys may be missing.
     """
     as_text(raw.get("location"), "location")
     as_integer(raw.get("last-updated-ms"), "last-updated-ms")
@@ -38,7 +40,7 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError for a schema with duplicate field ids or names, or beyond the limits."""
+    """Raise ValueError for a schema in which field ids or names repeat, or that exceeds the limits."""
     ids: list[int] = []
     _check_fields(schema.get("fields"), ids, 1)
     check_distinct(ids, "the field id")
@@ -79,7 +81,7 @@ def _check_spec(fields: Any) -> None:
 
 
 def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> None:
-    # Some writers draw ids from all 64-bit numbers.
+    # Snapshot ids may use all 64 bits without a sign.
     if required or raw.get(key) is not None:
         as_integer(raw.get(key), key, unsigned=True)
 

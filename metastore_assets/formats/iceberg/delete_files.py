@@ -1,4 +1,4 @@
-"""Position delete files and deletion vectors of Iceberg tables, read as positions of deleted rows in one data file."""
+"""Position delete files and deletion vectors of Iceberg tables: the positions of the deleted rows of a data file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from metastore_assets.storage.location import Location
 Positions = npt.NDArray[np.uint64]
 
 _LEAST_VECTOR = 12
-"""Size of a length, a magic number and a checksum, in bytes."""
+"""Minimum size of a deletion vector in bytes: a length, a magic number and a checksum."""
 
 
 @dataclass(frozen=True)
 class PositionDeletes:
-    """A position delete file or a deletion vector."""
+    """A position delete file, or a deletion vector (format `puffin`), with its location."""
 
     location: Location
     path: str
@@ -38,15 +38,16 @@ class PositionDeletes:
     size: int | None = None
 
     def positions(self, data_path: str, row_count: int, *, exact: bool) -> Positions:
-        """Return the deleted positions of a data file, in no order and possibly repeated.
+        """Return the deleted positions of a data file, in any order and possibly repeated.
 
         Args:
-            path: The recorded path of the data file.
-            rows: The number of rows of the data file.
-            exact: Compare complete paths. Otherwise paths that differ in scheme or authority name the same file.
+            data_path: the recorded path of the data file.
+            row_count: the number of rows of the data file.
+            exact: whether complete paths are compared. Otherwise paths that differ in scheme or authority name the same
+                file.
 
         Raises:
-            ValueError, OSError, ArrowException: If the file cannot be read.
+            ValueError, OSError, ArrowException: the file cannot be read.
         """
         if self.format == "puffin":
             return self._vector(row_count)
@@ -82,7 +83,7 @@ class PositionDeletes:
 
 
 def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
-    """Rechunk columns so that their chunks have the same lengths.
+    """Yield the chunks of several columns, cut so that the chunks of each tuple have the same length.
 
     Raises ArrowInvalid unless all columns have the same number of rows.
     """
@@ -98,7 +99,7 @@ def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, .
 
 
 def _next(column: Iterator[pa.Array]) -> pa.Array:
-    """Return the next chunk with rows, or an empty one at the end."""
+    """Return the next chunk that has rows, or an empty array at the end."""
     return next((piece for piece in column if len(piece)), pa.nulls(0))
 
 
@@ -108,7 +109,7 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:
-    """Return a mask of the paths that name the data file. Few of the paths are distinct."""
+    """Return a mask that is true for the paths that name the data file. Each distinct path is compared once."""
     wanted = data_path if exact else plain_path(data_path)
     encoded = paths.dictionary_encode()
     matches = [

@@ -1,4 +1,4 @@
-"""Match delete files with data files by sequence numbers and partitions, as the Iceberg specification says."""
+"""Matching of delete files with data files, by sequence numbers and partitions, as the Iceberg specification says."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class Deletes:
 
     files: tuple[FileEntry, ...] = ()
     digest: str = ""
-    """Digest of `files`; empty if there are none."""
+    """Digest that identifies `files`; empty if there are none."""
     exact_path: bool = False
-    """Whether only the complete recorded path identifies the data file, because another data file has the same path
+    """Whether deletes name the data file by its complete recorded path, because another data file has the same path
     under another authority."""
 
     def row_count(self, data: FileEntry) -> int | None:
-        """Return the number of live rows of the data file, or None if the manifests do not determine it."""
+        """Return the number of live rows of a data file; None if the manifests do not determine it."""
         if not self.files:
             return data.record_count
-        # A deletion vector states how many rows it deletes. Other delete files may repeat each other.
+        # Only the record count of a single deletion vector is the number of deleted rows. Other delete files may
+        # overlap.
         only_vector = len(self.files) == 1 and self.files[0].format == "puffin"
         remaining = data.record_count - self.files[0].record_count if only_vector else -1
         return remaining if remaining >= 0 else None
@@ -40,9 +41,9 @@ _NO_DELETES = Deletes()
 
 
 class DeleteIndex:
-    """An index of a snapshot's delete files.
+    """An index that finds the delete files of a snapshot by data file and partition.
 
-    `is_unpartitioned` tells whether a spec is unpartitioned; its equality deletes apply in every partition.
+    Equality deletes of an unpartitioned spec apply in every partition; `is_unpartitioned` tells which specs are.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class DeleteIndex:
         self._shared: dict[tuple[_Partition, int], Deletes] = {}
 
     def deletes_of(self, data: FileEntry) -> Deletes:
-        """Return the deletes of a data file. Raises ValueError if it has no sequence number."""
+        """Return the deletes that apply to a data file. Raises ValueError if there are deletes and it has no sequence
+        number.
+        """
         if not (self._by_path or self._by_partition or self._unpartitioned):
             return _NO_DELETES
         by_path = self._by_path.get(self._key(data.path), ())
@@ -105,7 +108,10 @@ class DeleteIndex:
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
-    """Return whether a delete file applies to rows of that age. Equality deletes spare rows of the same commit."""
+    """Return True if a delete file applies to rows with a sequence number.
+
+    Equality deletes do not apply to rows of their own commit.
+    """
     if entry.sequence_number is None:
         raise ValueError(f"the delete file {entry.path} has no sequence number in its manifest")
     if entry.content == EQUALITY_DELETES:
@@ -114,7 +120,9 @@ def _applies(entry: FileEntry, sequence_number: int) -> bool:
 
 
 def _target(entry: FileEntry, data_paths: Collection[str]) -> str | None:
-    """Return the only data file that a position delete file names, if the manifest says so."""
+    """Return the path of the only data file that a position delete file concerns; None if the manifest does not show
+    it.
+    """
     if entry.referenced_data_file is not None:
         return entry.referenced_data_file
     if entry.statistics is None:

@@ -1,4 +1,4 @@
-"""Equality deletes of Iceberg tables: find the rows of a data file that equal a deleted row, in Arrow."""
+"""Equality deletes of Iceberg tables: the positions of rows that equal a deleted row, found with Arrow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ Columns = Sequence[pa.Array]
 
 
 class DeleteRowCache:
-    """A least-recently-used cache of columns with a limit in bytes. The keys identify the content."""
+    """A least-recently-used cache of the rows of delete files, limited in bytes: one delete file applies to many
+    fragments.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -36,7 +38,7 @@ class DeleteRowCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
-        """Return the columns, reading them if they are not cached. Raises what `read` raises."""
+        """Return the columns of a key, calling `read` if they are not cached. Raises the errors of `read`."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -59,13 +61,13 @@ class DeleteRowCache:
 
 
 DELETE_ROWS = DeleteRowCache(DELETES_CACHE_BYTES)
-"""The process-wide cache of delete files, which are immutable."""
+"""The rows of delete files that this process has read. Delete files are immutable."""
 _WHAT = "bytes of rows by which rows are deleted"
 
 
 @dataclass(frozen=True)
 class EqualityDeletes:
-    """An equality delete file: rows that equal one of its rows in the columns `keys` are deleted. Null equals null."""
+    """An equality delete file. It deletes rows that equal one of its rows in the columns `keys`. Null equals null."""
 
     location: Location
     path: str
@@ -73,20 +75,22 @@ class EqualityDeletes:
     size: int
     """Recorded size in bytes."""
     keys: tuple[pa.Field, ...]
-    """Top-level fields of the table that contain the key columns; each is pruned to the path to one leaf."""
+    """The key columns, each as a top-level field of the table that is pruned to the path to one leaf."""
 
 
 def equal_rows(
     data: FileFragmentReader, path: str, deletes: Sequence[EqualityDeletes], fallback: FallbackIds
 ) -> Positions:
-    """Return the ascending positions of the rows of `data` that any of the files deletes.
+    """Return the ascending positions of the rows that equality delete files delete.
 
     Args:
-        path: Path of the data file, for messages.
-        data: An open reader that shows all rows. Columns that the data file lacks are filled by the reader.
+        data: an open reader that returns all rows of the data file. It fills columns that the file lacks.
+        path: path of the data file, for messages.
+        deletes: the delete files that apply to the data file.
+        fallback: assigns field ids to files without ids.
 
     Raises:
-        FragmentError: If a file cannot be read.
+        FragmentError: a file cannot be read.
     """
     by_keys: dict[tuple[pa.Field, ...], list[EqualityDeletes]] = {}
     for file in deletes:
@@ -110,7 +114,7 @@ def equal_rows(
 
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
-    """Return the key columns of a delete file. `size` is the memory that other delete files take."""
+    """Return the key columns of a delete file. `size` is the number of bytes that the other delete files take."""
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
         full_path = file.location.full_path(file.path)
@@ -137,7 +141,7 @@ def _leaf_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _leaves(reader: FileFragmentReader, key: pa.Field) -> Iterator[pa.Array]:
-    """Return the leaf column of a key. It is null below a null."""
+    """Yield the leaf column of a key in chunks. A leaf below a null struct is null."""
     for chunk in reader.read(key):
         while pa.types.is_struct(chunk.type):
             chunk = pc.struct_field(chunk, [0])
@@ -145,7 +149,7 @@ def _leaves(reader: FileFragmentReader, key: pa.Field) -> Iterator[pa.Array]:
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """Return values that Arrow compares as equal exactly when Iceberg does."""
+    """Return an array whose values Arrow compares as Iceberg compares the values of the given array."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_floating(array.type):
@@ -157,11 +161,11 @@ def _comparable(array: pa.Array) -> pa.Array:
 
 
 class _Rows:
-    """A set of rows that tests many rows for membership."""
+    """A set of rows, against which many rows are tested at once."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._values = [pc.unique(column) for column in columns]
-        # The distinct codes of all columns up to one, ascending.
+        # The distinct codes of the first n columns together, ascending, for each n.
         self._distinct_codes: list[Codes] = []
         self._codes(columns, np.ones(len(columns[0]), bool), self._number_codes)
 
@@ -177,8 +181,9 @@ class _Rows:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Number the rows column by column so that equal rows get equal numbers; unknown rows are removed from
-        `present`.
+        """Number rows column by column, so that equal rows get equal numbers.
+
+        Rows that are not in the set become false in `present`. `compress` replaces codes by small numbers.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):

@@ -1,4 +1,4 @@
-"""One data file of an Iceberg table with its delete files, which any process can open."""
+"""The source of a fragment of an Iceberg table: a data file with the delete files that apply to it."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from metastore_assets.storage.location import Location
 
 @dataclass(frozen=True)
 class IcebergFragmentSource:
-    """Everything that a worker needs to read one data file."""
+    """A data file with its delete files, which any process can open."""
 
     location: Location
     path: str
     format: str
     recorded_path: str
-    """The path as manifests and delete files record it."""
+    """The path of the data file as manifests and delete files record it."""
     exact_path: bool
-    """Whether a delete file must name this exact path."""
+    """Whether delete files name the data file by its complete path."""
     constants: tuple[tuple[str, Constant], ...]
-    """Field id and value of columns that are constant in the file and may be missing in it."""
+    """Field id and value of each column that is constant in the file. The file may store the column."""
     position_deletes: tuple[PositionDeletes, ...]
     equality_deletes: tuple[EqualityDeletes, ...]
     fallback: FallbackIds
 
     def stored_size(self) -> int:
-        """Return the stored size of the data file in bytes. Raises OSError or MetastoreError."""
+        """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
         return self.location.stat(self.path).size
 
     def open(self) -> FileFragmentReader:
-        """Open the file and find its deleted rows. Raises FragmentError."""
+        """Open the data file and read which rows are deleted. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
         with ExitStack() as stack:
             with fragment_errors(full_path):
@@ -58,8 +58,7 @@ class IcebergFragmentSource:
     ) -> FileFragmentReader:
         constants = dict(self.constants)
         if has_ids(columns.fields):
-            # Columns in the file take precedence. Files migrated from Hive have neither ids nor their partition's
-            # values.
+            # Columns in the file take precedence. Files migrated from Hive have neither ids nor partition values.
             stored = set(map(matcher.identity, columns.fields))
             constants = {key: value for key, value in constants.items() if key not in stored}
         mapping = ColumnMapping(matcher, constants)

@@ -1,4 +1,4 @@
-"""Locate the files of an Iceberg table. Recorded locations are absolute, and tables are moved and copied."""
+"""Locations of the files of an Iceberg table, whose metadata record absolute paths even if the table was moved."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/]+)/")
 
 
 def plain_path(recorded: str) -> str:
-    """Normalize a path: without scheme, authority and `./`, as Hadoop's writers spell it in several ways."""
+    """Return a path without scheme, authority and a leading `./`, which writers spell in several ways."""
     return path_without_origin(recorded).removeprefix("./")
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """Resolves recorded files of a table that may have moved."""
+    """The current location of a table, by which recorded paths of its files are resolved."""
 
     location_policy: LocationPolicy
     folder: Location
     """The table's current folder, which contains `metadata/`."""
     previous_roots: tuple[str, ...] = ()
-    """Recorded locations whose files are now in `folder`."""
+    """Recorded locations of the table whose files are now in `folder`."""
 
     @property
     def name(self) -> str:
@@ -34,10 +34,10 @@ class TableFiles:
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """Return the location of a recorded file, and its path below that location.
+        """Return the location of a file by its recorded path, and the file's path below that location.
 
-        A configured path mapping wins over a detected move. Raises TableFormatError for a file outside of what the
-        table may read, and for a relative path that cannot be resolved.
+        A configured path mapping takes precedence over a detected move. Raises TableFormatError for a file outside the
+        locations that the table may refer to, and for a relative path that cannot be resolved.
         """
         if self.location_policy.path_mapping.apply(recorded) == recorded:
             for root in (*self.previous_roots, self.folder.uri):
@@ -49,11 +49,17 @@ class TableFiles:
 def table_files(
     location_policy: LocationPolicy, folder: Location, metadata: TableMetadata, snapshot: IcebergSnapshot | None
 ) -> TableFiles:
-    """Return the files of a table whose folder may differ from the recorded location.
+    """Return how recorded paths of a table are resolved, and detect whether the table was moved.
 
-    A table that was moved or copied as a whole is read in its current folder: if the folder holds the snapshot's
-    manifest list at its recorded relative path, all recorded files are expected there. The original is not read even if
-    it still exists, because it may change.
+    If the current folder has the snapshot's manifest list at its recorded relative path, the table was moved or copied
+    as a whole, and all files are read in the current folder. The original is not read even if it still exists, because
+    it may change.
+
+    Args:
+        location_policy: decides which files the table may refer to.
+        folder: the table's current folder.
+        metadata: the table's metadata.
+        snapshot: the snapshot to read; None for a table without snapshots.
     """
     files = TableFiles(location_policy, folder)
     first = None if snapshot is None else snapshot.manifest_list or next(iter(snapshot.manifests), None)
@@ -71,7 +77,7 @@ def table_files(
 
 
 def _below(recorded: str, root: str) -> str | None:
-    """Return the path of a file below a root, or None. Schemes and missing authorities are ignored."""
+    """Return the path of a file relative to a root; None outside of it. Schemes and missing authorities are ignored."""
     ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(f"{root}/")
     if ours and theirs and ours[1] != theirs[1]:
         return None

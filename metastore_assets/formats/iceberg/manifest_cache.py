@@ -1,4 +1,4 @@
-"""A cache of the entries of manifests. A manifest never changes once it is written."""
+"""A cache of the entries of manifests, which never change."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 
 
 class ManifestCache:
-    """The cached entries of a table's manifests.
+    """The cached entries of one table's manifests.
 
     A manifest is identified by path, length, the commit that added it, and the table. A table that is recreated at the
-    same place has other manifests.
+    same location has other manifests.
     """
 
     def __init__(self, cache: MetadataCache, table: str, metadata: TableMetadata) -> None:
-        """Create the cache of the table whose folder is at `table`."""
+        """Create the cache.
+
+        Args:
+            cache: the metadata cache of the table.
+            table: URI of the table's folder.
+            metadata: the table's metadata, whose UUID and partition specs are part of every key.
+        """
         self._cache = cache
         # The entries also depend on the partition specs.
         self._table = [table, metadata.uuid, metadata.default_spec_id, repr(sorted(metadata.specs.items()))]
 
     def get(self, manifest: Manifest) -> list[FileEntry] | None:
-        """Return the entries of a manifest, without statistics of data files, or None if they are not cached."""
+        """Return the entries of a manifest, without statistics of data files; None if they are not cached."""
         return None if manifest.length is None else self._cache.get(self._key(manifest), _decoded)
 
     def put(self, manifest: Manifest, entries: Sequence[FileEntry]) -> None:
@@ -59,7 +65,7 @@ def _entry(record: FileEntry) -> FileEntry:
 
 
 def _pairs(statistics: Statistics | None) -> list[list[tuple[int, Any]]] | None:
-    """Encode a map as pairs, because JSON has text keys only."""
+    """Return the maps of statistics as lists of pairs, because the keys of JSON objects are texts."""
     return None if statistics is None else [list(one.items()) for one in statistics]
 
 

@@ -1,6 +1,6 @@
-"""Manifest lists and manifests of an Iceberg table: the live data files and delete files of a snapshot.
+"""Manifest lists and manifests of an Iceberg table, which list the live data files and delete files of a snapshot.
 
-They are read by the field ids in their Avro schemas. Other Avro headers are not needed, because some writers omit them.
+Avro fields are matched by their field ids. Other Avro headers are not needed, because some writers omit them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metastore_assets.storage.location import Location
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 DELETED_PATH_ID = 2_147_483_546
-"""Field id of the column `file_path` of positional delete files."""
+"""Field id of the column `file_path` in position delete files."""
 _DELETED = 2
 _ADDED = 1
 
@@ -57,25 +57,25 @@ _VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_byt
 _MISSING = object()
 
 
-# Named tuples, because there are many and they come from another process.
+# The records are named tuples, because there are many and a child process returns them.
 
 
 class Manifest(NamedTuple):
-    """An entry of a manifest list."""
+    """A manifest as a manifest list describes it."""
 
     path: str
     spec_id: int | None
-    """None if neither the list nor the manifest says."""
+    """Id of the partition spec; None if the list does not record it."""
     content: int
     """0 for data files, 1 for delete files."""
     sequence_number: int
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
-    """Per partition field: lower bound, upper bound, and whether it has a null or NaN. None if not recorded."""
+    """For each partition field: lower bound, upper bound, and whether it has a null or NaN. None if not recorded."""
     is_encrypted: bool = False
     length: int | None = None
-    """Length in bytes; None if the list does not say."""
+    """Length in bytes; None if the list does not record it."""
     snapshot_id: int | None = None
-    """Id of the snapshot that added the manifest, if the list says."""
+    """Id of the snapshot that added the manifest; None if the list does not record it."""
 
 
 class Statistics(NamedTuple):
@@ -88,16 +88,16 @@ class Statistics(NamedTuple):
 
 
 class FileEntry(NamedTuple):
-    """A live data file or delete file."""
+    """A live data file or delete file as a manifest describes it."""
 
     content: int
     path: str
-    """The recorded path."""
+    """The path as recorded."""
     format: str
     """`parquet`, `orc`, `avro` or `puffin`."""
     spec_id: int
     partition: tuple[Any, ...]
-    """The raw value of each field of the spec: None, a number, text or bytes."""
+    """The stored value of each field of the partition spec: None, a number, text or bytes."""
     record_count: int
     size: int
     """Recorded size in bytes, which may be wrong."""
@@ -111,7 +111,7 @@ class FileEntry(NamedTuple):
 
 
 def read_manifest_list(location: Location, path: str) -> list[Manifest]:
-    """Return the manifests of a snapshot, in order. Runs in a child process.
+    """Return the manifests in a manifest list, in order. Runs in a child process.
 
     Raises ValueError or ArrowInvalid for a corrupt list.
     """
@@ -136,7 +136,7 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
 
 
 def _integer_or_none(value: Any) -> int | None:
-    """Return an integer that only identifies the manifest, or None if it is not one."""
+    """Return the value if it is an integer, else None."""
     return value if isinstance(value, int) else None
 
 
@@ -177,7 +177,7 @@ class ManifestReader:
 
 
 def _spec_id(data: bytes) -> int | None:
-    """Return the id of the partition spec in the header of a manifest."""
+    """Return the id of the partition spec in the header of a manifest; None if the header does not have it."""
     text = read_avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
@@ -198,7 +198,8 @@ def _live_entries(
             )
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
-            # Inherited: the manifest is written before the sequence number of its commit is known.
+            # An added file inherits the sequence number of its manifest, because its own is written before that is
+            # assigned.
             sequence_number = manifest.sequence_number
         partition = _partition(file.get("partition") or {}, spec)
         yield _entry(file, spec_id, partition, sequence_number, read_statistics(file) if has_statistics else None)
@@ -235,7 +236,9 @@ def _entry(
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
-    """Return the raw value of each field of a spec. Raises ValueError for a missing value: null would be a guess."""
+    """Return the stored value of each field of a spec. Raises ValueError for a missing value, which must not count as
+    null.
+    """
     values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:
         return values
@@ -256,7 +259,7 @@ def _statistics(file: Mapping[str, Any]) -> Statistics:
 
 
 def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
-    """Return the bounds of the paths in a position delete file, or None."""
+    """Return the bounds of the paths in a position delete file; None for other files or without bounds."""
     if file.get("content") != POSITION_DELETES:
         return None
     lower, upper = (
@@ -267,5 +270,5 @@ def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
 
 
 def _mapping(value: Any) -> Mapping[int, Any]:
-    """Decode a map with keys other than text, which Avro stores as an array of records."""
+    """Return a map whose keys are not texts. Avro stores it as an array of records."""
     return {item["key"]: item["value"] for item in value or ()}

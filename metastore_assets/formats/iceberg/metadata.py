@@ -1,4 +1,4 @@
-"""Schemas, partition specs and snapshots of an Iceberg metadata file."""
+"""The content of an Iceberg metadata file: schemas, partition specs and snapshots."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class PartitionField:
     name: str
     field_id: int
     source_id: int | None
-    """Field id of the source column; None if there are several or none."""
+    """Field id of the source column; None if the field has no source column or several."""
     transform: str
     """`identity`, `void`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`, or `unknown`."""
     width: int | None = None
-    """Number of buckets of a `bucket` transform."""
+    """Number of buckets of a `bucket` transform; None for other transforms."""
     source_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     """Field ids of all source columns."""
     written: str = field(default="", repr=False, compare=False)
@@ -40,7 +40,7 @@ class PartitionField:
 
 @dataclass(frozen=True)
 class IcebergSnapshot:
-    """One snapshot of the table's history."""
+    """One snapshot in a metadata file."""
 
     id: int
     parent_id: int | None
@@ -48,14 +48,14 @@ class IcebergSnapshot:
     schema_id: int | None
     manifest_list: str | None
     manifests: tuple[str, ...]
-    """Paths of manifests that the metadata file lists itself (format version 1)."""
+    """Paths of manifests, if the metadata file lists them itself (format version 1)."""
     is_encrypted: bool
     """Whether the manifest list is encrypted."""
 
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """The parts of a metadata file that readers need."""
+    """The parts of a metadata file that are needed to read the table."""
 
     format_version: int
     location: str
@@ -73,11 +73,11 @@ class TableMetadata:
     """(milliseconds, snapshot id) of each change of the current snapshot, oldest first."""
     properties: Mapping[str, str]
     uuid: str = ""
-    """The table's UUID, which differs for a table recreated at the same place; empty if an old writer recorded none."""
+    """The table's UUID, which changes if the table is recreated at the same location; empty if it is not recorded."""
 
 
 def read_metadata(location: Location, path: str) -> TableMetadata:
-    """Parse a metadata file. Raises TableFormatError if it is none, or has an unsupported format version."""
+    """Return the content of a metadata file. Raises TableFormatError if it is invalid or too new."""
     full_path = location.full_path(path)
     raw = read_metadata_json(location, path)
     if "view-uuid" in raw or "current-version-id" in raw:
@@ -147,7 +147,7 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _transform(name: str, sources: int) -> str:
-    """Parse a transform. Readers ignore unknown ones, because the specification allows new transforms."""
+    """Return the kind of a transform by its name. Unknown ones are allowed, because the specification may add some."""
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
     # A transform of several columns may have other results than the same transform of one column.

@@ -1,4 +1,4 @@
-"""Find the current metadata file of an Iceberg table."""
+"""The search for the current metadata file of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ METADATA = "metadata"
 """The folder of a table with its metadata files."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
-"""A metadata file has some of these keys beside its location."""
+"""Keys of a metadata file, of which at least one is present besides `location`."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
 _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
-"""The names `v1`, `v2`, … of tables without a catalog sort between these two."""
+"""The names `v1`, `v2`, … in tables without a catalog sort between these two texts."""
 _PROBED = 10_000
-"""Number of names that are searched for a metadata file; catalogs number theirs so that they sort early."""
+"""Number of file names that are searched for a metadata file. Catalogs number theirs, so that they sort early."""
 _TRIED = 3
-"""Number of files that are read to check whether they are metadata files."""
+"""Maximum number of files that are read to check whether they are metadata files."""
 
 
 def is_metadata_file(path: str) -> bool:
-    """Return whether a path or URI names a metadata file rather than a table's folder."""
+    """Return True if a path or URI has the name of a metadata file."""
     return _NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def is_iceberg_table(location: Location) -> bool:
-    """Return whether a location is a metadata file, or a folder with metadata files.
+    """Return True if a location is a metadata file, or a folder with metadata files.
 
-    Only files with unusual names are read.
+    Files are read only if their names are unusual.
     """
     if is_metadata_file(location.uri):
         return True
@@ -45,7 +45,9 @@ def is_iceberg_table(location: Location) -> bool:
 
 
 def has_iceberg_metadata(location: Location) -> bool:
-    """Return whether a folder seems to have metadata files, by a few requests. Other JSON may have similar names."""
+    """Return True if a folder has metadata files, by a few requests. Files are read, because other JSON may have such
+    names.
+    """
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:
         names += islice(location.names(METADATA, *_VERSIONED), _TRIED)
@@ -54,10 +56,10 @@ def has_iceberg_metadata(location: Location) -> bool:
 
 
 def newest_metadata(folder: Location) -> StoredFile:
-    """Return the current metadata file in a table's folder.
+    """Return the current metadata file in a table's folder, which is the file with the highest version.
 
-    It is the one of the highest version. Several files may qualify (two writers without a catalog, or names without a
-    number); then the version hint decides, or else the latest update time. Raises TableNotFoundError if there is none.
+    Several files may have that version (two writers without a catalog) or none (names without a number). Then the
+    version hint decides, or else the latest update time. Raises TableNotFoundError if there is no metadata file.
     """
     files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
     names = [name for name in files if _NAME.fullmatch(name)]
@@ -74,7 +76,9 @@ def newest_metadata(folder: Location) -> StoredFile:
 
 
 def read_metadata_json(location: Location, path: str) -> Mapping[str, Any]:
-    """Read a metadata file as JSON. Raises TableNotFoundError, or TableFormatError if it is none."""
+    """Return a metadata file as parsed JSON. Raises TableNotFoundError, or TableFormatError if it is not a metadata
+    file.
+    """
     full_path = location.full_path(path)
     raw = _json(location, path)
     if not isinstance(raw, dict) or not isinstance(raw.get("location"), str):
@@ -115,7 +119,7 @@ def _is_metadata(location: Location, path: str) -> bool:
     try:
         raw = _json(location, path)
     except TableFormatError:
-        # A corrupt candidate is compared by its name.
+        # For a corrupt file the name decides.
         return _version(path.rpartition("/")[2]) is not None
     except TableNotFoundError:
         return False

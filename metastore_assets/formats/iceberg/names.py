@@ -1,4 +1,4 @@
-"""Assign field ids to data files of Iceberg tables that have none, by the table's name mapping or by position."""
+"""Assignment of field ids to data files that have none, by the table's name mapping or by position."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _Tree = tuple["Node", ...]
 
 @dataclass(frozen=True)
 class Node:
-    """A field of a name mapping."""
+    """A field with its id and nested fields, as a name mapping or a schema describes it."""
 
     names: tuple[str, ...]
-    """The field's possible names; unused if fields are matched by position."""
+    """Names that the field may have in files; unused if fields are matched by position."""
     id: int | None
     children: _Tree = ()
 
 
 @dataclass(frozen=True)
 class FallbackIds:
-    """Assigns field ids to the columns of a file that has none."""
+    """The rule by which the columns of a file without field ids get ids."""
 
     nodes: _Tree
     by_position: bool
 
     @cached_property
     def digest(self) -> str:
-        """A digest that identifies the assignment."""
+        """A digest that identifies the rule."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> FallbackIds:
-        """Create the assignment from the table's name mapping, or else from positions in the oldest recorded schema.
+        """Return the rule of a table: its name mapping, or else the positions of columns in the oldest recorded schema.
 
-        A mapping that places a field id elsewhere than the schemas is ignored: it was written for other ids. Hive's
-        migration numbers nested fields differently from the table.
+        A mapping is ignored if it gives a field id to another field than the schemas do. Hive's migration writes such
+        mappings, because it numbers nested fields differently.
         """
         field_paths: dict[int | None, set[tuple[int | None, ...]]] = {}
         for field_path in (
@@ -61,11 +61,14 @@ class FallbackIds:
         return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
-        """Return a matcher of the table's fields in a file of that kind.
+        """Return the matcher of the table's fields with those of one file.
 
-        Files that lack columns of the table cannot be matched by `positions`.
+        Args:
+            kind: the file format, such as `parquet`.
+            fields: the fields of the file.
+            positions: whether fields may be matched by position. They may not in files that lack columns of the table.
         """
-        # As specified. ORC has an attribute for this, which not all writers set.
+        # The specification says so. ORC has an attribute for it, which not all writers set.
         longs_are_times = kind == "orc"
         if has_ids(fields) or (self.by_position and not positions):
             return FieldMatcher(by_id=True, longs_are_times=longs_are_times)
@@ -77,7 +80,7 @@ class FallbackIds:
         return _NamedMatcher(dict(self._identified(fields, self.nodes)), top_level, longs_are_times)
 
     def _identified(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
-        """Return the ids with their names in the file."""
+        """Yield the id of each field of a file, also of nested ones, with its name in the file."""
         for index, field in enumerate(fields):
             node = self._node(field, index, nodes)
             if node is not None:
@@ -92,7 +95,7 @@ class FallbackIds:
 
 
 class _NamedMatcher(FieldMatcher):
-    """Matches fields by the names that one file has for ids; `top_level` are the ids of its columns by name."""
+    """A matcher for one file without ids: each id has a name in the file. `top_level` maps column names to ids."""
 
     def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
         super().__init__(by_id=True, longs_are_times=longs_are_times)
@@ -115,12 +118,12 @@ class _NamedMatcher(FieldMatcher):
 
 
 def has_ids(fields: Sequence[pa.Field]) -> bool:
-    """Return whether a file has any field ids."""
+    """Return True if any field of a file has a field id."""
     return any(PARQUET_FIELD_ID in (field.metadata or {}) or has_ids(_below(field.type)) for field in fields)
 
 
 def _below(type_: pa.DataType) -> list[pa.Field]:
-    """Return the child fields of a type, with the names that name mappings use inside lists and maps."""
+    """Return the child fields of a type. Inside lists and maps they have the names that name mappings use."""
     if isinstance(type_, pa.BaseExtensionType):
         return _below(type_.storage_type)
     if pa.types.is_struct(type_):
@@ -133,12 +136,12 @@ def _below(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _mapped(entry: Mapping[str, Any]) -> Node:
-    """Decode a node of a name mapping."""
+    """Return a node of a name mapping, parsed from JSON."""
     return Node(tuple(entry["names"]), entry.get("field-id"), tuple(map(_mapped, entry.get("fields") or ())))
 
 
 def _positions(fields: Sequence[Mapping[str, Any]]) -> _Tree:
-    """Assign ids by position: column number n has the id n, as Iceberg numbers the columns of a new table.
+    """Return a node for each column position: position n has the id n, as Iceberg numbers the columns of a new table.
 
     Nested fields are also in the order of their ids.
     """
@@ -163,7 +166,10 @@ def _type(type_: Any) -> _Tree:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return whether a mapping has a field where a schema has it. None in a mapping and dropped fields always match."""
+    """Return True if a field of a mapping is where a schema has its id. Ids of dropped fields always match.
+
+    None in the mapping matches every id.
+    """
     return field_paths is None or any(
         len(field_path) == len(mapped)
         and all(mapped_id in (None, field_id) for mapped_id, field_id in zip(mapped, field_path, strict=True))
@@ -172,7 +178,7 @@ def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None,
 
 
 def _field_paths(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
-    """Return the ids on the path from a column to each field."""
+    """Yield for each field the ids on the path from its column down to it."""
     for node in nodes:
         field_path = (*above, node.id)
         if node.id is not None:

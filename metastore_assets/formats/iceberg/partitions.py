@@ -1,4 +1,4 @@
-"""Partitions of an Iceberg table: convert raw manifest values to text for keys and to values of rows."""
+"""Partitions of an Iceberg table: stored values of manifests as texts of partition keys and as values of rows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from metastore_assets.iso8601 import date_text, timestamp_text
 
 _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 _TRANSFORM_TYPES = {"year": pa.int32(), "day": pa.date32(), "bucket": pa.int32()}
-"""Types of transformed values, as keys spell them. Months and hours are texts."""
+"""Types of transformed values, as partition keys spell them. Months and hours are texts."""
 _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
-"""Suffixes that complete the text of a period to the text of its first day."""
+"""By transform, what follows the text of a period in the date of its first day."""
 _NAN = math.nan
 """A single NaN object: NaN does not equal itself, but tuples that hold the same object are equal."""
 _OF_SOURCE_TYPE = ("identity", "truncate")
@@ -33,28 +33,28 @@ _OF_SOURCE_TYPE = ("identity", "truncate")
 
 @dataclass(frozen=True)
 class Partition:
-    """The partition of a data file."""
+    """The partition of data files that have the same partition values."""
 
     key: str
     items: tuple[tuple[str, str | None], ...]
-    """The (partition field, text) pairs of the key."""
+    """The (partition field, text) pairs of the partition key."""
     constants: tuple[tuple[str, Constant], ...]
-    """Field id and value of top-level columns that identity transforms make constant."""
+    """Field id and value of each top-level column that an identity transform makes constant."""
 
     @cached_property
     def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
-        """The constants as distinguishable texts."""
+        """The constants as texts, which are distinct for distinct values."""
         return tuple((field_id, value_text(value)) for field_id, value in self.constants)
 
 
 class Partitions:
-    """The partitions of all specs of a table, cached."""
+    """The partition fields of a table, of all its partition specs. It converts stored partition values."""
 
     def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
         self.specs = metadata.specs
         self._default_spec_id = metadata.default_spec_id
         self._table = table
-        # Current types first: a value of an older, narrower type is also a value of the current type.
+        # Current types come first: a value of an older, narrower type is also a value of the current type.
         newest_first = sorted(metadata.schemas.items(), reverse=True)
         schemas = [schema, *(older for _, older in newest_first)]
         self._sources: dict[int | None, tuple[str, Any]] = {}
@@ -75,16 +75,16 @@ class Partitions:
         self._partitions_by_values: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the partition fields: those of the default spec, then those of other specs."""
+        """Return the names of the partition fields: first those of the default spec, then those of other specs."""
         order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
         fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
         return tuple(dict.fromkeys(field.name for field in fields))
 
     def types(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Return name and type of the values of each partition field, as keys spell them.
+        """Return each partition field with the type of its values, as partition keys spell them.
 
         Days are dates; years and buckets are integers. Months (`2024-01`) and hours (`2024-01-31-08`) are texts. A
-        field is also a text if specs disagree about its type or its type is unknown.
+        field is also text if specs disagree about its type, or its type is unknown.
         """
         types_by_name: dict[str, set[pa.DataType]] = {name: set() for name in self.columns()}
         for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
@@ -92,8 +92,8 @@ class Partitions:
         return tuple((name, types.pop() if len(types) == 1 else pa.string()) for name, types in types_by_name.items())
 
     def buckets(self) -> tuple[tuple[str, str, int], ...]:
-        """Return name, id of the top-level column, and bucket count of the fields that are the same bucket in all
-        specs.
+        """Return each field that is the same bucket in all specs: name, id of the top-level column, and number of
+        buckets.
         """
         fields: dict[str, set[PartitionField]] = {}
         for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
@@ -105,7 +105,7 @@ class Partitions:
         )
 
     def derived(self, specs: Collection[int]) -> tuple[DerivedColumn, ...]:
-        """Return the partition fields of some specs, with their source columns."""
+        """Return the partition fields of some specs as derived columns, with their source columns."""
         fields = {field: None for spec_id in sorted(specs) for field in self.specs[spec_id]}
         return tuple(
             DerivedColumn(
@@ -119,18 +119,18 @@ class Partitions:
         )
 
     def is_unpartitioned(self, spec_id: int) -> bool:
-        """Return whether all files of a spec are in one partition."""
+        """Return True if a spec has no partition fields other than void ones."""
         return all(field.transform == "void" for field in self.specs[spec_id])
 
     def partition(self, spec_id: int, raw: tuple[Any, ...]) -> Partition:
-        """Return the partition with these raw values, one for each field of the spec."""
+        """Return the partition with the given stored values, one for each field of the spec."""
         partition = self._partitions_by_values.get((spec_id, raw))
         if partition is None:
             partition = self._partitions_by_values[spec_id, raw] = self._describe(self.specs[spec_id], raw)
         return partition
 
     def normal(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Normalize raw values so that those of one partition are equal, whichever manifest they come from.
+        """Return stored values in a form in which values of one partition are equal, in whichever manifest they are.
 
         NaN does not equal itself, and the byte length of a decimal depends on the column's precision at that time.
         """
@@ -138,9 +138,10 @@ class Partitions:
         return raw if types is None else tuple(map(_normal, raw, types))
 
     def text(self, field: PartitionField, raw: Any) -> str | None:
-        """Return a raw value as text of a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null.
+        """Return a stored value as text of a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for
+        null.
 
-        For an unknown transform it is the stored value: a number, a text, or bytes as hexadecimal digits.
+        The value of an unknown transform is its stored value: a number, a text, or bytes as hexadecimal digits.
         """
         if raw is None:
             return None
@@ -149,11 +150,11 @@ class Partitions:
         return value_text(_typed(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """Return the key pair of a binary value in a manifest list, or None if it is uncertain."""
+        """Return the (field, text) pair of a bound in a manifest list; None if the bound may not be the only value."""
         is_number = field.transform in _UNITS or field.transform == "bucket"
         type_ = pa.int32() if is_number else self._type(field)
         if type_ is None or pa.types.is_floating(type_):
-            return None  # Lists do not always record NaN.
+            return None  # manifest lists do not always record NaN
         value = decoded(bound, type_)
         if value is None:
             return None
@@ -172,7 +173,7 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of a field's values; None if it is the stored type, or unknown."""
+        """Return the type of a field's values; None if they keep their stored type, or it is unknown."""
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None
         name, type_ = self._sources[field.source_id]
@@ -180,7 +181,7 @@ class Partitions:
 
 
 def _period_text(number: int, transform: str) -> str:
-    """Return the start of the ISO 8601 text of a period, given as its number of periods since 1970."""
+    """Return the text of a period, such as `2024-01` for a month, from its number since 1970."""
     if transform == "hour":
         return timestamp_text(number * 3600, "s", "-").removesuffix(":00:00")
     first_day = np.datetime64(number, _UNITS[transform]).astype("datetime64[D]").astype(np.int64)
@@ -198,7 +199,9 @@ def _normal(raw: Any, type_: pa.DataType | None) -> Any:
 
 
 def _typed(raw: Any, type_: pa.DataType | None) -> Constant:
-    """Convert a manifest value to its type. Manifests store dates and times as numbers and decimals as bytes."""
+    """Return a stored value as a constant of its type. Manifests store dates and times as numbers, and decimals as
+    bytes.
+    """
     if raw is None or type_ is None:
         return constant(raw, type_)
     if pa.types.is_decimal(type_):

@@ -1,4 +1,4 @@
-"""Plan the fragments of an Iceberg snapshot: read manifests, and match delete files with data files."""
+"""Plan of the fragments of an Iceberg snapshot: manifests are read, and delete files are matched with data files."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from metastore_assets.tasks.runner import with_arguments
 _References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
 
 _READ_AT_ONCE = 8
-"""Number of manifests that are fetched at the same time, since most of the time is waiting."""
+"""Number of manifests that are fetched at the same time, because requests spend most of their time waiting."""
 _MANIFESTS = 64
-"""Number of manifests that are requested together."""
+"""Number of manifests in one batch of requests."""
 
 
 @dataclass(frozen=True)
 class PlannedFragment:
-    """A fragment, with the manifest entry of its data file."""
+    """A fragment with the manifest entry of its data file, which has the file's statistics if they were requested."""
 
     fragment: Fragment
     entry: FileEntry
@@ -73,7 +73,7 @@ class FragmentPlanner:
         self._manifest_cache = ManifestCache(cache, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
-        """The spec of new files; after planning also the specs of all files that were considered."""
+        """Ids of the default spec and, after planning, of the specs of all files that were read from manifests."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -86,7 +86,7 @@ class FragmentPlanner:
         self._filter = partition_filter.bind(files.name, dict(self.partitions.types()))
 
     def fragments(self, *, with_statistics: bool = False) -> Iterator[PlannedFragment]:
-        """Yield the fragments of the partitions that pass the filter, in no order."""
+        """Yield the fragments of the selected partitions, in any order."""
         deletes: list[FileEntry] = []
         data: list[FileEntry] = []
         for entry in self._entries(with_statistics):
@@ -112,7 +112,7 @@ class FragmentPlanner:
                     yield from self._selected(metadata_result(outcome))
 
     def _read(self, manifests: Sequence[Manifest], with_statistics: bool) -> list[Any]:
-        """Return the entries of each manifest, or the error of reading it. Cached entries have no statistics."""
+        """Return for each manifest its entries, or the error of reading it. Cached entries have no statistics."""
         outcomes: list[Any] = [
             None if with_statistics else self._manifest_cache.get(manifest) for manifest in manifests
         ]
@@ -131,7 +131,9 @@ class FragmentPlanner:
         return outcomes
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Yield the entries that pass the filter."""
+        """Yield the entries of delete files, and those of data files in selected partitions. Their values are
+        normalized.
+        """
         for entry in entries:
             self.specs_in_use.add(entry.spec_id)
             partition = self.partitions.normal(entry.spec_id, entry.partition)
@@ -152,7 +154,7 @@ class FragmentPlanner:
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
     def _may_match(self, manifest: Manifest) -> bool:
-        """Return whether a manifest may contain entries that pass the filter."""
+        """Return True if a manifest may have entries in selected partitions."""
         spec = self.partitions.specs.get(manifest.spec_id) if manifest.spec_id is not None else None
         if not self._filter.patterns or manifest.content != 0 or not spec or manifest.partitions is None:
             return True
@@ -204,7 +206,7 @@ class FragmentPlanner:
         )
 
     def _references(self, deletes: Deletes) -> _References:
-        """Return the deletes in the form that workers need, shared by all data files with the same deletes."""
+        """Return the delete files in the form that fragment sources need. Data files with the same deletes share it."""
         if deletes.digest not in self._shared:
             by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]
             by_position = [file for file in deletes.files if file.content != EQUALITY_DELETES]
@@ -233,7 +235,9 @@ class FragmentPlanner:
         return self._equality_files[entry.path]
 
     def _key(self, entry: FileEntry, field_id: int) -> pa.Field:
-        """Return a key column of an equality delete: from the planned schema, else from the last schema that had it."""
+        """Return a key column of an equality delete file: from the planned schema, else from the newest schema that has
+        it.
+        """
         newest_first = [self._metadata.schemas[schema_id] for schema_id in sorted(self._metadata.schemas, reverse=True)]
         for schema in (self._state.schema, *newest_first):
             for path in fields_by_id(schema["fields"]):

@@ -1,4 +1,4 @@
-"""Read Avro records by the field ids in their schema, whatever the fields are named."""
+"""Reading of Avro records by the field ids in their schema, whatever their fields are named."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ _UNWANTED = "unwanted_"
 def records_by_id(
     data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Avro file with fields named by id, without unrequested fields."""
+    """Yield the records of an Avro file with the requested fields only, under the requested names.
+
+    Args:
+        data: the content of the file.
+        names: the name of each requested field, by field id.
+        spec: the partition spec, whose fields a record `partition` has. They are named by `partition_name`.
+    """
 
     def schemas(field: Any) -> tuple[Any, Any]:
         written = _named(field, _Naming(names, spec))
@@ -25,19 +31,19 @@ def records_by_id(
 
 
 def partition_name(index: int) -> str:
-    """Return the name, in records, of the partition field at a position of the spec."""
+    """Return the name that a partition field has in records, by its position in the spec."""
     return f"partition_{index}"
 
 
 @dataclass(frozen=True)
 class _Naming:
-    """The names of a record's fields."""
+    """The names that the fields of a record get."""
 
     names: Mapping[int, str]
     spec: tuple[PartitionField, ...]
 
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return a name for each field: by its id, or else its own name unless another field has that id."""
+        """Return a name for each field: that of its id, else its own name if no other field has the id of that name."""
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []
         for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
@@ -48,7 +54,7 @@ class _Naming:
         return names
 
     def below(self, name: str) -> _Naming:
-        """Return the naming inside a field."""
+        """Return the names of the fields inside a field."""
         if name != "partition":
             return self
         return _PartitionNaming({}, self.spec)
@@ -60,7 +66,7 @@ class _Naming:
         return name if name in self.names.values() else None
 
     def _otherwise(self, name: str, index: int) -> str:
-        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # The key and value of a map.
+        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # `key` and `value` are the fields of a map
 
 
 class _PartitionNaming(_Naming):
@@ -80,9 +86,9 @@ class _PartitionNaming(_Naming):
 
 
 def _named(type_: Any, naming: _Naming) -> Any:
-    """Rename the fields of an Avro type.
+    """Return an Avro type with renamed fields and without logical types.
 
-    Logical types are removed, because their Python values do not cover all stored values.
+    The Python values of logical types do not cover all stored values.
     """
     if isinstance(type_, list):
         return [_named(one, naming) for one in type_]
@@ -102,7 +108,7 @@ def _named(type_: Any, naming: _Naming) -> Any:
 
 
 def _pruned(type_: Any) -> Any:
-    """Remove unrequested fields from an Avro type."""
+    """Return an Avro type without the fields that were not requested."""
     if isinstance(type_, list):
         return [_pruned(one) for one in type_]
     if not isinstance(type_, dict):

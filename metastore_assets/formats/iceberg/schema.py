@@ -1,4 +1,4 @@
-"""The schema of an Iceberg table as Arrow: names and types, with field ids and initial defaults at every depth."""
+"""The schema of an Iceberg table in Arrow, with field ids and initial defaults at every depth."""
 
 from __future__ import annotations
 
@@ -43,15 +43,22 @@ _WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
 
 
 def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
-    """Convert a schema to Arrow. Every field is nullable, because a file may be older than the field.
+    """Return a schema in Arrow. Every field is nullable, because a file may be older than the field.
 
-    Raises TableFormatError naming a column of an unsupported type.
+    Args:
+        table: URI of the table, for messages.
+        schema: a schema of the metadata file.
+
+    Raises:
+        TableFormatError: a column has an unsupported type.
     """
     return pa.schema([_field(table, field, "") for field in schema["fields"]])
 
 
 def fields_by_id(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
-    """Yield the path to each field of a JSON schema's struct, outermost field first, except below lists and maps."""
+    """Yield the path to each field of a struct, from the outermost field down. Fields below lists and maps are left
+    out.
+    """
     for field in fields:
         yield (*path, field)
         type_ = field["type"]
@@ -60,7 +67,7 @@ def fields_by_id(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Itera
 
 
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
-    """Return the top-level field of a path of `fields_by_id`, pruned to that path."""
+    """Return the top-level Arrow field of a path of `fields_by_id`, pruned to that path."""
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
         field = _annotated(table, above, pa.field(above["name"], pa.struct([field])))
@@ -109,7 +116,7 @@ def _identified(field: pa.Field, field_id: int) -> pa.Field:
 
 
 def primitive_type(table: str, column: str, name: str) -> pa.DataType:
-    """Return the Arrow type of a primitive Iceberg type, by its name in metadata."""
+    """Return the Arrow type of a primitive Iceberg type by its name. Raises TableFormatError if it is not supported."""
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     decimal, fixed = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
@@ -123,7 +130,7 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
 
 
 def default_value(value: Any, type_: pa.DataType) -> Constant:
-    """Decode a value in Iceberg's JSON single-value form. Raises an error if it does not fit the type."""
+    """Return a value in Iceberg's JSON single-value form as a constant. Raises an error if it does not fit the type."""
     if value is None:
         return pa.nulls(1, type_)
     if pa.types.is_struct(type_):
@@ -148,7 +155,7 @@ def _joined(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """Return a value that is no struct, list or map in a form that Arrow accepts."""
+    """Return a value of a leaf type in a form that Arrow accepts."""
     if pa.types.is_decimal(type_):
         return Decimal(value)
     if type_ == pa.uuid():

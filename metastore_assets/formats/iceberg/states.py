@@ -1,4 +1,4 @@
-"""Resolve the requested state of an Iceberg table: the newest, or that of a branch, tag, snapshot or time."""
+"""States of an Iceberg table: the newest, or that of a branch, tag, snapshot or time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMeta
 
 @dataclass(frozen=True)
 class State:
-    """A resolved state of a table."""
+    """A state of a table: a snapshot and the schema to read it with."""
 
     snapshot: IcebergSnapshot | None
-    """None if the table has never had rows."""
+    """The snapshot; None if the table has never had rows."""
     schema: Mapping[str, Any]
     committed_at: datetime
 
@@ -28,9 +28,15 @@ class State:
 
 
 def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
-    """Return the state that `at` names: a branch, a tag, a snapshot id, or a time in the history of the branch `main`.
+    """Return the state that `at` names; without `at`, the current state.
 
-    Without `at` it is the current state. `name` is the table's name in SnapshotNotFoundError.
+    Args:
+        name: the table's name, for messages.
+        metadata: the table's metadata.
+        at: a branch, a tag, a snapshot id, or a time in the history of the branch `main`.
+
+    Raises:
+        SnapshotNotFoundError: the table does not have that state.
     """
     if at is None:
         return _head(name, metadata)
@@ -51,18 +57,18 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
 
 
 def history_change_since(metadata: TableMetadata, state: State, previous: SnapshotReference) -> HistoryChange:
-    """Return how a table's history changed since an earlier state, by the recorded snapshots.
+    """Return the history change from an earlier state to the current one, by the recorded snapshots.
 
     A snapshot without a parent need not be the first: some writers remove the parent when they expire it.
     """
     if state.id == previous.id:
         return "metadata changed"
     if previous.committed_at is None or not previous.id.isdecimal():
-        return None  # The table had no snapshot, or another format.
+        return None  # the table had no snapshot, or another format
     line = list(_ancestors(metadata, None if state.snapshot is None else state.snapshot.id))
     if any(str(snapshot.id) == previous.id for snapshot in line):
         return None
-    # The snapshot may also have expired; its time then tells whether it was part of the history.
+    # The previous snapshot may have expired. Its time then tells whether it was an ancestor.
     is_previous = bool(line) and _time(line[0].timestamp_ms) <= previous.committed_at
     return "rolled back" if is_previous or int(previous.id) in metadata.snapshots or not line else None
 
@@ -101,7 +107,7 @@ def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mappin
 def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
     if metadata.snapshot_log:
         return metadata.snapshot_log
-    # The log is optional; the ancestors of the current snapshot contain the same.
+    # The snapshot log is optional. The ancestors of the current snapshot are the same.
     return [(snapshot.timestamp_ms, snapshot.id) for snapshot in _ancestors(metadata, metadata.current_snapshot_id)]
 
 

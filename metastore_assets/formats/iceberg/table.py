@@ -1,4 +1,4 @@
-"""Iceberg tables: metadata files and manifests list the live files; workers apply the deletes."""
+"""Iceberg tables: metadata files and manifests tell the live files, and fragments apply the deletes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 
 @dataclass(frozen=True)
 class _LoadedTable:
-    """The content of a table's metadata file, and the table's current location."""
+    """What was read from a table's metadata file, with the table's current folder."""
 
     location_policy: LocationPolicy
-    """What the table's metadata may refer to."""
+    """Decides which files the table may refer to."""
     folder: Location
     """The table's current folder."""
     metadata: TableMetadata
@@ -56,14 +56,14 @@ class IcebergFormat(TableFormat):
         return self.current().id
 
     def current(self) -> SnapshotReference:
-        """Return the snapshot's id and time, from a listing and the metadata file.
+        """Return the id and time of the requested state, from a listing and the metadata file.
 
-        The time is that of the last change of the table, schema changes included. For an earlier state or another
-        branch it is the time of the snapshot.
+        For the current state the time is that of the last change of the table, schema changes included. For an earlier
+        state or another branch it is the time of the snapshot.
         """
         with self._iceberg_errors():
             location, file = self._file()
-            # Cache the answer, because a metadata file may hold thousands of snapshots and is immutable.
+            # The result is cached, because a metadata file is immutable and may list thousands of snapshots.
             key = cache_key("iceberg state", location.uri, self._table.at, *file)
             reference = self._cache.get(key, _decode_reference)
             if reference is None:
@@ -73,7 +73,7 @@ class IcebergFormat(TableFormat):
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Compare the table's UUID and the snapshot's ancestors, from the metadata file."""
+        """Return the history change that the table's UUID and the ancestors of its snapshot show."""
         with self._iceberg_errors():
             loaded = self._load()
         planned_uuid, uuid = self._cache.get(self._uuid_key, bytes.decode), loaded.metadata.uuid
@@ -82,7 +82,7 @@ class IcebergFormat(TableFormat):
         return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
-        """Return the requested state, from the metadata file, the manifest list, and all new manifests."""
+        """Return the requested state, from the metadata file, the manifest list, and new manifests."""
         with self._iceberg_errors():
             loaded = self._load()
             state, planner = loaded.state, self._planner(loaded)
@@ -105,9 +105,11 @@ class IcebergFormat(TableFormat):
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the manifests' bounds of a leaf column. Manifests are read again, because the cache omits statistics.
+        """Return the bounds of a leaf column in the manifests, which are read again because the cache has no
+        statistics.
 
-        Counts are exact without deletes; minimum and maximum are bounds. Columns below lists and maps have none.
+        Null counts are exact without deletes; minimum and maximum are bounds. Columns below lists and maps have
+        none.
         """
         path = column_path(snapshot.schema, column)
         bounds_by_id: dict[str, FragmentBounds] = {}
@@ -125,7 +127,7 @@ class IcebergFormat(TableFormat):
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """Return the table's location, and the metadata file at or below it. Raises OSError."""
+        """Return the table's location, and its current metadata file at or below the location. Raises OSError."""
         location = table_location(self._table)
         if not is_metadata_file(location.uri):
             return location, newest_metadata(location)
@@ -135,7 +137,7 @@ class IcebergFormat(TableFormat):
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
-        """Read the table's metadata file: by default the current one, else `file` at or below `location`."""
+        """Return the content of a metadata file: by default the current one, else `file` at or below `location`."""
         if location is None or file is None:
             location, file = self._file()
         metadata = read_metadata(location, file.path)
@@ -153,7 +155,7 @@ class IcebergFormat(TableFormat):
         if parent.uri.endswith(f"/{METADATA}"):
             folder = parent.folder
             return LocationPolicy.of(self._table, folder), folder
-        # Metadata files may be stored elsewhere; then only the recorded location identifies the folder.
+        # Metadata files may be stored elsewhere. Then only the recorded location identifies the folder.
         location_policy = LocationPolicy.of(self._table, parent)
         location, path = location_policy.resolve(metadata.location)
         return location_policy, location.below(path)
