@@ -50,14 +50,14 @@ def run() -> list[Row]:
     store = ObjectStore(str(folder))
     spec, leaf, node = _profiles(store, columns)
     children = tuple(merges.Child(f"part={at}", leaf, spec.id, matches_spec=True) for at in range(partitions))
-    group = merges.MergeGroup("*", "table", children, is_merged_on=False)
+    group = merges.MergeGroup("*", "table", children, is_input=False)
     tree = merge_tree([(key_position(child.key), child) for child in children], merges.FAN_IN)
     path = _path(store, tree, children[0], node)
     merge = replace(path, group=group)
     with _counted() as read:
         started = time.process_time()
         with StatesReader(store) as opened:
-            merges.merge_node_states(opened, spec, merge, merges.NodeFiles(store, spec))
+            merges.merge_node_states(opened, spec, merge, merges.NodeWriter(store, spec))
         seconds = time.process_time() - started
     shutil.rmtree(folder)
     megabytes = sum(read) / MB

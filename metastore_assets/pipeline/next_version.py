@@ -99,7 +99,7 @@ class VersionBuilder:
         self._entries = SegmentEntries(self._fragment_entries(), [*nodes, *reduction.nodes])
 
     def merge_table(self) -> None:
-        """Merge the profiles of partitions into that of the table, unless they are those of the published version."""
+        """Merge the profiles of all partitions to that of the table; reuse the published one if nothing changed."""
         base = self._target.base
         # People read the table's own files, so these have current column names and order, unlike those of partitions.
         children = tuple(
@@ -118,13 +118,13 @@ class VersionBuilder:
                 self._table_files = base.files
                 self._add_nodes([node for node in self._nodes_before.values() if node_group(node.id) == TABLE])
                 return
-        group = MergeGroup(TABLE, "table", children, is_merged_on=False, has_value_counts=False)
+        group = MergeGroup(TABLE, "table", children, is_input=False, has_value_counts=False)
         reduction = merge_groups(self._merge, [group])
         self._table_files = reduction.files[TABLE]
         self._add_nodes(reduction.nodes)
 
     def update_value_counts(self) -> None:
-        """Write the table's value counts."""
+        """Update the published value counts of the table by the changed fragments, and write their files."""
         partitions = self._target.partitions
         profiles = (
             [self._fragments[id_].files for id_ in partitions[0].fragments]
@@ -151,7 +151,7 @@ class VersionBuilder:
     def version(
         self, cached_metadata: Mapping[bytes, bytes] | None = None, dropped_columns: tuple[str, ...] = ()
     ) -> Version:
-        """Return the version.
+        """Return the version that references all files that were written.
 
         Args:
             cached_metadata: Metadata of the table's files, which planning the next version uses.

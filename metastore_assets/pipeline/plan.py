@@ -50,7 +50,7 @@ DEFAULT_REQUEST = RefreshRequest()
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """The state that a plan is computed from."""
+    """The snapshot, the published version, the spec and the stored profiles that a plan is computed from."""
 
     table: str
     base: Version | None
@@ -172,7 +172,7 @@ class Plan:
     type_changes: tuple[TypeChange, ...] = ()
     """Columns of both schemas whose type changed; their values are read again."""
     read_again: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By column and output: the number of profiled fragments that are read again, because the profile lacks it."""
+    """By column and output, the number of fragments that are read again because their profile lacks the output."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and the table does not have, but had in an earlier version."""
 

@@ -111,7 +111,7 @@ def refresh(
 
 
 class _PurgedError(MetastoreError):
-    """A purge removed files while the plan was made."""
+    """Raised if a purge removed files while the plan was made."""
 
 
 class _Refresh:

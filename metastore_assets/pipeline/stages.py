@@ -29,7 +29,7 @@ class PlanStage(ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the stage as it appears in `refresh --dry-run --json`."""
@@ -56,7 +56,7 @@ class ProfileFragments(PlanStage):
     """Fragments whose stored profile is used instead of reading them."""
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return f"{_count(self.fragments, 'fragment')}, {self.bytes:,} bytes; {self.reused:,} stored profiles are reused"
 
 
@@ -74,7 +74,7 @@ class ResolveAutoPolicies(PlanStage):
     columns: tuple[str, ...]
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return _names("column", self.columns)
 
 
@@ -90,7 +90,7 @@ class DropValueCounts(PlanStage):
     """Columns whose value counts may be dropped."""
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return _names("column", self.columns)
 
 
@@ -103,7 +103,7 @@ class SaveProfiles(PlanStage):
     fragments: int
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return _count(self.fragments, "profile")
 
 
@@ -119,7 +119,7 @@ class SkipRewrites(PlanStage):
     """Partitions with both added and removed fragments."""
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return _names("partition", self.partitions)
 
 
@@ -138,7 +138,7 @@ class MergePartitions(PlanStage):
     """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
 
@@ -153,7 +153,7 @@ class MergeTable(PlanStage):
     reads_stored_state = True
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return "the profiles of all partitions"
 
 
@@ -169,7 +169,7 @@ class UpdateValueCounts(PlanStage):
     """Columns that are enumerated or fingerprinted. `resolve_auto_policies` may remove some."""
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return _names("column", self.columns)
 
 
@@ -183,7 +183,7 @@ class CompactSegments(PlanStage):
     reads_stored_state = True
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return "multi-profile files"
 
 
@@ -198,7 +198,7 @@ class WriteIndexes(PlanStage):
     """Columns with value filters."""
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         filters = f", value filters of {_names('column', self.filtered_columns)}" if self.filtered_columns else ""
         return f"fragments, partition statistics{filters}"
 
@@ -214,7 +214,7 @@ class Publish(PlanStage):
     """The version before; 0 for none."""
 
     def summary(self) -> str:
-        """Return what the stage does, in a few words."""
+        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
         return f"version {self.version}" + (f", after version {self.previous}" if self.previous else "")
 
 

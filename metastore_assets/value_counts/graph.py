@@ -4,7 +4,7 @@
       → values        sum, by (column, value): frequency            the primary order, which ranks are read from
           → frequencies   by (column, frequency ↓, value)           the order that most queries need
                           of values that occur at least twice: the others follow, in the order of `values`
-          → facts         sum, by (column, frequency): values       distinct, duplicates and entropy derive from it
+          → frequency_counts  sum, by (column, frequency): values   distinct, duplicates and entropy derive from it
 
     the same value counts with their partition, for columns with `by_partition: on`
       → by_partition  sum, by (column, value, partition): frequency   which partitions hold a value

@@ -74,7 +74,7 @@ class MergeGroup:
     """Folder of the merged profile, below the table's folder."""
     children: tuple[Child, ...]
     previous: PreviousResult | None = None
-    is_merged_on: bool = True
+    is_input: bool = True
     """Whether the merged profile is an input of other merges, so that its states are stored."""
     has_value_counts: bool = True
     """Whether value counts are stored with the profile. Else they are the table's, which are stored separately."""
@@ -117,8 +117,8 @@ class MergeContext:
         return self.compatibility.wanted
 
 
-class NodeFiles:
-    """Writes the nodes of one task. Small nodes share a file."""
+class NodeWriter:
+    """Writes the states of the nodes of one merge task. Small nodes share a file."""
 
     def __init__(self, store: ObjectStore, spec: ProfileSpec) -> None:
         self._store = store
@@ -230,7 +230,7 @@ def node_id(group_key: str, members: Sequence[str]) -> str:
 
 
 def merge_node_states(
-    reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeFiles
+    reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeWriter
 ) -> tuple[int, pa.Table, list[str]]:
     """Merge the states of a branch of the tree, and first those of the branches below.
 

@@ -20,7 +20,7 @@ from metastore_assets.pipeline.merging.merges import (
     Child,
     MergeContext,
     MergeGroup,
-    NodeFiles,
+    NodeWriter,
     TreeMerge,
     insert_results,
     merge_node_states,
@@ -97,7 +97,7 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
     engine, store, spec = context.engine, context.store, context.spec
     columns = len(spec.leaves)
     has_fingerprints = any(policy.is_fingerprinted for _, policy in spec.leaves)
-    single = [group for group in groups if _is_single(group) and not (has_fingerprints and not group.is_merged_on)]
+    single = [group for group in groups if _is_single(group) and not (has_fingerprints and not group.is_input)]
     files = {group.key: group.children[0].files for group in single if not group.children[0].files.is_states_only}
     segment_groups = [group for group in single if group.key not in files]
     merging = [group for group in groups if group not in single]
@@ -188,7 +188,7 @@ def _merge_trees(context: MergeContext, groups: Sequence[MergeGroup]) -> tuple[d
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
     """Merge a branch, and first everything below it. Runs in a worker process unless `is_local`."""
-    nodes = NodeFiles(store, spec)
+    nodes = NodeWriter(store, spec)
     with StatesReader(store) as reader:
         row_count, states, names = merge_node_states(reader, spec, merge, nodes)
     group = merge.group
@@ -200,7 +200,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     entries = nodes.finish()
     rows = _finalize(spec, states)
     # Only the table's value counts contain which values are repeated.
-    counted_states = ("enumerated",) if group.is_merged_on else ("enumerated", "repeated")
+    counted_states = ("enumerated",) if group.is_input else ("enumerated", "repeated")
     counted = {
         position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in counted_states
     }
@@ -213,7 +213,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
         )
         return _TaskResult(merge.number, intermediate, entries, sums, {} if group.has_value_counts else counted)
     profile = ProfileContent(row_count, rows, decode_histograms(states))
-    files = write_profile(store, group.folder, spec, profile, states=group.is_merged_on)
+    files = write_profile(store, group.folder, spec, profile, states=group.is_input)
     return _TaskResult(merge.number, files, entries)
 
 
@@ -297,4 +297,4 @@ def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple
     ]
     frequencies = tuple(name for _, name in task.summed.files)
     profile = ProfileContent(merged.row_count, rows, merged.histograms, frequencies)
-    return group.key, write_profile(store, group.folder, spec, profile, states=group.is_merged_on)
+    return group.key, write_profile(store, group.folder, spec, profile, states=group.is_input)

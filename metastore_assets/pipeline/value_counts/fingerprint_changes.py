@@ -129,13 +129,13 @@ class StoredCounts:
     column: FingerprintedColumn
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Implement `PublishedCounts.totals`."""
+        """Return how many rows have each of some ascending fingerprints."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
         return FingerprintCounts(rows["fingerprint"].to_numpy(), rows["frequency"].to_numpy()).counts_of(fingerprints)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Implement `PublishedCounts.values`."""
+        """Return the stored values with one of these ascending fingerprints, with their frequencies."""
         return self.reader.values_of_fingerprints(self.column.field_id, self.column.type_class, fingerprints)
 
 
@@ -143,11 +143,11 @@ class NoCounts:
     """The counts of a column that is not in the published version."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Implement `PublishedCounts.totals`."""
+        """Return how many rows have each of some ascending fingerprints."""
         return np.zeros(len(fingerprints), np.int64)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Implement `PublishedCounts.values`."""
+        """Return the stored values with one of these ascending fingerprints, with their frequencies."""
         return EMPTY
 
 

@@ -57,7 +57,7 @@ def write_runs(
 
 
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """Return the rows of the stages `values`, `frequencies` and `facts` in key order, by the kind of stage.
+    """Return the rows of the stages of one type class in key order, by the kind of stage.
 
     Args:
         type_class: The class of the values.
