@@ -165,31 +165,31 @@ def everything(config: MetastoreConfig) -> dict[str, Any]:
     }
 
 
-def close(own: Any, other: Any) -> bool:
+def close(left: Any, right: Any) -> bool:
     """Equal; floats to 1e-9 relative, for moments of the third and fourth order are rounded as they merge."""
-    if isinstance(own, dict) and isinstance(other, dict):
-        return own.keys() == other.keys() and all(close(own[key], other[key]) for key in own)
-    if isinstance(own, float) and isinstance(other, float):
-        return own == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
-    return bool(own == other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
+    if isinstance(left, float) and isinstance(right, float):
+        return left == pytest.approx(right, rel=1e-9, abs=1e-12, nan_ok=True)
+    return bool(left == right)
 
 
-def numbers(told: dict[str, Any]) -> dict[str, Any]:
+def numbers(answer: dict[str, Any]) -> dict[str, Any]:
     """A profile without the states that serve merging only."""
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
-    columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in told["columns"].items()}
-    return {"row_count": told["row_count"], "columns": columns}
+    columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in answer["columns"].items()}
+    return {"row_count": answer["row_count"], "columns": columns}
 
 
-def assert_same(own: dict[str, Any], other: dict[str, Any]) -> None:
-    """Two results of `everything` agree in all numbers; where they do not, the place, column and number are told."""
-    assert own["row_count"] == other["row_count"]
-    assert own["partitions"].keys() == other["partitions"].keys()
-    pairs = [("table", own["table"], other["table"])]
-    pairs += [(key, told[1], other["partitions"][key][1]) for key, told in own["partitions"].items()]
-    for place, left, right in pairs:
+def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Two results of `everything` agree in all numbers; else the error names the partition, column and number."""
+    assert first["row_count"] == second["row_count"]
+    assert first["partitions"].keys() == second["partitions"].keys()
+    pairs = [("table", first["table"], second["table"])]
+    pairs += [(key, answer[1], second["partitions"][key][1]) for key, answer in first["partitions"].items()]
+    for partition, left, right in pairs:
         left, right = numbers(left), numbers(right)
-        assert left["row_count"] == right["row_count"], place
+        assert left["row_count"] == right["row_count"], partition
         for column, row in left["columns"].items():
             for name, value in row.items():
-                assert close(value, right["columns"][column][name]), (place, column, name)
+                assert close(value, right["columns"][column][name]), (partition, column, name)

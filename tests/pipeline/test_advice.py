@@ -12,7 +12,7 @@ from metastore_assets.errors import ProfileError
 from metastore_assets.profiling import profile
 
 
-def test_what_is_advised(tmp_path: Path) -> None:
+def test_advice_for_damaged_and_unsupported_files(tmp_path: Path) -> None:
     """The advice to repair or remove is for damaged files only, not for unsupported ones."""
     (tmp_path / "a.csv").write_text("id,text\n1,a\n2,b\n")
     with zipfile.ZipFile(tmp_path / "b.csv", "w") as archive:

@@ -114,9 +114,9 @@ def assert_full_says_the_same(walk: Walk) -> None:
     root.with_name("kept").rename(root)
 
 
-def _without_estimated_percentiles(told: dict[str, Any]) -> None:
+def _without_estimated_percentiles(answer: dict[str, Any]) -> None:
     """How digests were grouped shows in their last digits."""
-    for _, profile in [(0, told["table"]), *told["partitions"].values()]:
+    for _, profile in [(0, answer["table"]), *answer["partitions"].values()]:
         for row in profile["columns"].values():
             if row["percentiles_guarantee"] == "estimate":
                 row["percentiles"] = None

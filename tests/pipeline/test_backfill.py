@@ -56,12 +56,12 @@ def fill(
 
 def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
     """As far as it comes until it is interrupted at its n-th event; None when it came to its end before."""
-    told = 0
+    events = 0
 
     def interrupt(progress: Progress) -> None:
-        nonlocal told
-        told += 1
-        if told == event:
+        nonlocal events
+        events += 1
+        if events == event:
             raise Interrupted
 
     config, result = config_of(lake), BackfillResult("t")
@@ -105,7 +105,7 @@ def test_a_first_version_takes_all(lake: Lake) -> None:
     assert plan_of(lake, BackfillSelection("all")).seconds is not None
 
 
-def test_before_the_first_version_a_part_is_kept(lake: Lake) -> None:
+def test_a_part_is_saved_before_the_first_version(lake: Lake) -> None:
     """Nothing is told of a table of which most is unknown; what was read is not read again."""
     selection = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, selection)
@@ -152,7 +152,7 @@ def test_missing_and_stale(lake: Lake) -> None:
     assert plan_of(lake, BackfillSelection("stale")).chunks == ()
 
 
-def test_partitions_that_are_gone_are_a_version(lake: Lake) -> None:
+def test_removed_partitions_are_a_version(lake: Lake) -> None:
     """Without a selection, though no partition has anything to be read; with one, nothing of it is to be done."""
     fill(lake, BackfillSelection())
     lake.files()[0].unlink()
@@ -244,7 +244,7 @@ def test_another_choice_does_not_go_on(lake: Lake) -> None:
     assert paths(lake, "backfills") == []
 
 
-def test_partitions_dropped_meanwhile_are_left_out(lake: Lake) -> None:
+def test_partitions_dropped_meanwhile_are_omitted(lake: Lake) -> None:
     """A table does not stand still for hours: what came is read as every refresh reads it, what went is not missed."""
     fill(lake, BackfillSelection())
 

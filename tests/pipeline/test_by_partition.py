@@ -60,16 +60,16 @@ def reader(lake: Lake, root: str = "root") -> ValueCountReader:
                                                                       latest(config).value_counts))  # fmt: skip
 
 
-def kept(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]]:
+def stored_counts(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]]:
     """By column, how often which value, as text, is in which partition."""
-    found: dict[str, Counter[tuple[str, str]]] = {}
+    counts_by_column: dict[str, Counter[tuple[str, str]]] = {}
     for column in lists.by_partition:
-        own = found.setdefault(column, Counter())
+        counts = counts_by_column.setdefault(column, Counter())
         table = lists.table_by_partition(column)
         columns = (table[name].to_pylist() for name in ("value", "partition", "frequency"))
         for value, partition, count in zip(*columns, strict=True):
-            own[_text(value), partition] += count
-    return found
+            counts[_text(value), partition] += count
+    return counts_by_column
 
 
 def counted(lake: Lake, columns: Any) -> dict[str, Counter[tuple[str, str]]]:
@@ -109,7 +109,7 @@ def test_after_any_commits_it_is_what_duckdb_counts(tmp_path: Path, monkeypatch:
         lake.options = {"columns": dict.fromkeys(sorted(on), ON)}
         refresh(config(lake), lake.table, no_spark)
         several = len(latest(lake.config()).partitions) > 1
-        found, expected = kept(reader(lake)), counted(lake, on if several else ())
+        found, expected = stored_counts(reader(lake)), counted(lake, on if several else ())
         assert found == expected
         table = Metastore(lake.config().root).table("t")
         with monkeypatch.context() as patched:
@@ -123,10 +123,10 @@ def test_after_any_commits_it_is_what_duckdb_counts(tmp_path: Path, monkeypatch:
         lake.commit()
     refresh(config(lake), lake.table, no_spark)
     refresh(config(lake, "scratch"), lake.table, no_spark)
-    assert kept(reader(lake)) == kept(reader(lake, "scratch")) == counted(lake, on)
+    assert stored_counts(reader(lake)) == stored_counts(reader(lake, "scratch")) == counted(lake, on)
     assert verify(config(lake), lake.table, no_spark).is_right
     compact(VersionStore(ObjectStore(lake.config().root), "t"), lake.table)
-    assert kept(reader(lake)) == counted(lake, on)
+    assert stored_counts(reader(lake)) == counted(lake, on)
 
 
 def test_turning_it_on_reads_stored_profiles_only(plain: Plain) -> None:
@@ -223,13 +223,13 @@ def test_partitions_that_get_other_keys(tmp_path: Path, monkeypatch: pytest.Monk
     assert where() == (1, [("q=k", 1), ("q=l", 2), (last, 2)], 5)
 
 
-def test_lists_by_partition_that_were_changed_are_found(spark: SparkSession, tmp_path: Path) -> None:
+def test_changed_counts_by_partition_are_reported(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path, options={"columns": {"group": ON}})
     for partition in range(3):
         lake.append(partition)
     with everything_on_spark():
         refresh(lake.config(), lake.table, lambda: spark)
-    assert kept(reader(lake)) == counted(lake, ["group"])
+    assert stored_counts(reader(lake)) == counted(lake, ["group"])
     store, version = ObjectStore(lake.config().root).child("t"), latest(lake.config())
     lists = read_value_counts(store, version.value_counts)
     schema = graph.rows_of("string", by_partition=True).schema
@@ -246,9 +246,7 @@ def test_lists_by_partition_that_were_changed_are_found(spark: SparkSession, tmp
     assert difference.difference.stored.startswith("a in part=1: ")
 
 
-def test_what_loses_the_race_leaves_nothing_and_a_purge_none_of_what_went(
-    plain: Plain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_race_and_a_purge_remove_value_counts(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in (1, 2, 3):
         plain.put(f"p={part}/one", pa.table({"a": [f"person {part}", "y"] * 5}))
     plain.refresh()

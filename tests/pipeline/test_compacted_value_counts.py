@@ -240,7 +240,7 @@ def test_one_that_is_missing_or_damaged_is_written_again(lake: Lake, *, is_damag
         assert pq.read_table(lake.path(again)).equals(held)
 
 
-def test_expiry_follows_what_versions_name(lake: Lake) -> None:
+def test_expiry_removes_unreferenced_files(lake: Lake) -> None:
     from datetime import timedelta
 
     lake.put("one", pa.table({"a": [1, 2]}))

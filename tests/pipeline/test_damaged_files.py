@@ -53,7 +53,7 @@ def put(folder: Path, part: int, name: str, seed: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two partitions, one of so many files that they merge in steps; one file came later, one left. Lists are
     compacted."""
     folder = tmp_path_factory.mktemp("whole")
@@ -92,8 +92,8 @@ def noticed(folder: Path) -> str:
     return "" if result.is_right and not result.skipped_partitions else str(result)
 
 
-def test_a_file_of_any_kind_that_is_missing_is_named(whole: Path) -> None:
-    result = kinds(whole)
+def test_a_file_of_any_kind_that_is_missing_is_named(intact: Path) -> None:
+    result = kinds(intact)
     assert len(result) > 20
     for kind, paths in result.items():
         if kind == HINT or kind.startswith("versions/"):
@@ -101,7 +101,7 @@ def test_a_file_of_any_kind_that_is_missing_is_named(whole: Path) -> None:
         for path in paths[:2]:
             data = path.read_bytes()
             path.unlink()
-            assert path.name in noticed(whole), kind
+            assert path.name in noticed(intact), kind
             path.write_bytes(data)
 
 
@@ -158,10 +158,10 @@ CHANGED = {
 }
 
 
-def test_values_that_were_changed_are_told(whole: Path, tmp_path: Path) -> None:
+def test_changed_values_are_reported(intact: Path, tmp_path: Path) -> None:
     """All at once, each told of where it is."""
     folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
+    shutil.copytree(intact, folder)
     result = kinds(folder)
     for kind, (column, _) in CHANGED.items():
         assert [path for path in result[kind] if change(path, column)], kind

@@ -30,7 +30,7 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
 
 @pytest.mark.parametrize("lists", ["all", "off"])
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
-def test_a_range_that_shrinks_is_told_as_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
+def test_a_shrinking_range_equals_one_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
     """The files with the values furthest out go first, whole or in part: bins become finer, and bounds closer."""
     draw = random.Random(seed)
     lake = tmp_path / "lake"

@@ -70,7 +70,7 @@ def test_a_dropped_column_stops_nothing(tmp_path: Path) -> None:
     }
 
 
-def test_a_dropped_column_stays_known_when_its_versions_expire(tmp_path: Path) -> None:
+def test_a_dropped_column_is_recorded_after_its_versions_expire(tmp_path: Path) -> None:
     write(tmp_path, "id", "a.b")
     columns = {"a.b": {"frequencies": "off"}}
     refreshed(tmp_path, columns)
@@ -83,7 +83,7 @@ def test_a_dropped_column_stays_known_when_its_versions_expire(tmp_path: Path) -
     assert (done.version, done.dropped_columns) == (3, ("a.b",))
 
 
-def test_a_policy_that_comes_after_its_column_went(tmp_path: Path) -> None:
+def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
     """Any version that is stored explains the name; the next one records it."""
     for names in (("id", "note"), ("id",), ("id", "more")):
         write(tmp_path, *names)

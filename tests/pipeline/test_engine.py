@@ -62,7 +62,7 @@ def test_without_spark_comes_out_what_comes_out_on_it(spark: SparkSession, tmp_p
 
 
 @pytest.mark.parametrize("limit", ["_SMALL_BYTES", "_SMALL_FILES", "_SMALL_MERGE", "_SMALL_SUM"])
-def test_much_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+def test_much_work_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """Reading is so by bytes and by files, merging by columns, summing by values."""
     lake = Lake(tmp_path)
     lake.append(1)
@@ -73,12 +73,12 @@ def test_much_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         refresh(_auto(lake, "much"), lake.table, no_spark)
 
 
-def test_many_short_lists_are_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list costs more than its values where it is short: 5,000 columns are no little work."""
+def test_many_short_value_counts_are_summed_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a column with few values costs more than summing its values."""
     monkeypatch.setattr(engines, "_SMALL_MERGE", 100)
     engine = engines.Engine(no_spark)
-    assert engine.sums_here(lists=100, values=5_000)
-    assert not engine.sums_here(lists=101, values=5_000)
+    assert engine.sums_here(columns=100, values=5_000)
+    assert not engine.sums_here(columns=101, values=5_000)
 
 
 def test_files_are_read_on_spark_unless_the_configuration_says_otherwise(tmp_path: Path) -> None:

@@ -32,63 +32,69 @@ COLUMN = FingerprintedColumn("x", "x", "int64", pa.field("x", pa.int64()), 0, BI
 FRAGMENT = st.lists(st.integers(0, 30), max_size=8)
 
 
-def listed(values: Sequence[int]) -> Frequencies:
+def frequencies_of(values: Sequence[int]) -> Frequencies:
     counts = sorted(Counter(values).items())
     return Frequencies(pa.array([own for own, _ in counts], pa.int64()), pa.array([n for _, n in counts], pa.int64()))
 
 
 def fingerprints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
-    return sum_fingerprints(narrow_fingerprints(fingerprint_frequencies(listed(entry)), BITS) for entry in fragments)
+    return sum_fingerprints(
+        narrow_fingerprints(fingerprint_frequencies(frequencies_of(entry)), BITS) for entry in fragments
+    )
 
 
-def found(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
-    return sum_frequencies((COLUMN.within(listed(entry), wanted), 1) for entry in fragments)
+def values_of_fingerprints(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
+    return sum_frequencies((COLUMN.within(frequencies_of(entry), wanted), 1) for entry in fragments)
 
 
 @dataclass
-class Told:
+class CountsOfFragments:
     """What the lists of some fragments would say."""
 
     fragments: Sequence[Sequence[int]]
 
-    def totals(self, asked: Numbers) -> Numbers:
-        return fingerprints(self.fragments).counts_of(asked)
+    def totals(self, wanted: Numbers) -> Numbers:
+        return fingerprints(self.fragments).counts_of(wanted)
 
-    def values(self, asked: Numbers) -> Frequencies:
-        assert (self.totals(asked) >= 2).all()
-        return COLUMN.within(candidates(self.fragments), asked)
+    def values(self, wanted: Numbers) -> Frequencies:
+        assert (self.totals(wanted) >= 2).all()
+        return COLUMN.within(candidates(self.fragments), wanted)
 
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
     """What the list has to hold: the values whose fingerprint occurs at least twice."""
-    whole, total = listed([value for entry in fragments for value in entry]), fingerprints(fragments)
+    whole, total = frequencies_of([value for entry in fragments for value in entry]), fingerprints(fragments)
     if not len(whole):
         return EMPTY
     chosen = pa.array(is_member(fingerprint_values(whole, BITS), total.fingerprints[total.counts >= 2]))
     return Frequencies(whole.values.filter(chosen), whole.counts.filter(chosen))
 
 
-def told(values: Frequencies) -> dict[int, int]:
+def counts_by_value(values: Frequencies) -> dict[int, int]:
     return dict(zip(values.values.to_pylist(), values.counts.to_pylist(), strict=True))
 
 
 @given(st.lists(FRAGMENT, max_size=5), st.lists(FRAGMENT, max_size=3), st.lists(FRAGMENT, max_size=3))
-def test_a_step_leads_to_what_there_is(stay: list[list[int]], removed: list[list[int]], added: list[list[int]]) -> None:
+def test_an_update_equals_counts_from_scratch(
+    stay: list[list[int]], removed: list[list[int]], added: list[list[int]]
+) -> None:
     before = candidates([*stay, *removed])
     asked_for: list[int] = []
 
     def find_old(wanted: Numbers) -> Frequencies:
         asked_for.extend(wanted)
-        return found(stay, wanted)
+        return values_of_fingerprints(stay, wanted)
 
     change = compute_change(
         COLUMN,
         ChangedFingerprints(fingerprints(added), fingerprints(removed)),
-        Told([*stay, *removed]),
-        partial(found, added),
+        CountsOfFragments([*stay, *removed]),
+        partial(values_of_fingerprints, added),
         find_old,
     )
-    assert told(sum_frequencies([(before, 1), (change.values, 1)])) == told(candidates([*stay, *added]))
+    assert counts_by_value(sum_frequencies([(before, 1), (change.values, 1)])) == counts_by_value(
+        candidates([*stay, *added])
+    )
     after, sums = fingerprints([*stay, *added]), fingerprints([*stay, *removed])
     asked = np.arange(2**BITS)
     assert (sums.counts_of(asked) + change.fingerprints.counts_of(asked)).tolist() == after.counts_of(asked).tolist()
@@ -98,8 +104,8 @@ def test_a_step_leads_to_what_there_is(stay: list[list[int]], removed: list[list
         assert not asked_for, "what only goes, and shares no fingerprint, is not read"
 
 
-def test_values_that_are_not_there_are_found_out() -> None:
-    nothing = Told([])
+def test_missing_values_are_an_error() -> None:
+    nothing = CountsOfFragments([])
     with pytest.raises(CorruptionError, match=r"'x'.*\b1 of 1\b"):
         compute_change(
             COLUMN,
@@ -110,4 +116,6 @@ def test_values_that_are_not_there_are_found_out() -> None:
         )
     changes = ChangedFingerprints(fingerprints([]), fingerprints([[1]]))
     with pytest.raises(CorruptionError, match=r"'x'.*\bmore\b.*\bfingerprint\b"):
-        compute_change(COLUMN, changes, nothing, partial(found, []), partial(found, []))
+        compute_change(
+            COLUMN, changes, nothing, partial(values_of_fingerprints, []), partial(values_of_fingerprints, [])
+        )

@@ -71,7 +71,7 @@ def test_no_small_change_undoes_a_choice(distinct: int, repeats: int) -> None:
         assert why_fingerprinted(2 * distinct, 2 * values) is None
 
 
-def test_what_hardly_repeats_is_kept_by_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decided from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
     for module in (auto_policies, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
@@ -158,7 +158,7 @@ def test_fingerprints_follow_from_lists(tmp_path: Path) -> None:
     assert (lake.algorithm(), dict(lake.top())) == ("enumerated", {"a": 2, "d": 2, "e": 2, "c": 1})
 
 
-def test_what_was_not_kept_is_read(tmp_path: Path) -> None:
+def test_values_that_are_not_stored_are_read(tmp_path: Path) -> None:
     lake = Words(tmp_path, frequencies="off")
     lake.words("a", "b")
     lake.words("a", part=1)
@@ -215,7 +215,7 @@ def test_values_that_come_again_are_looked_up(tmp_path: Path, monkeypatch: pytes
     assert lake.table.spread("word").distinct_count == 201
 
 
-def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
+def test_answers_and_refusals(tmp_path: Path) -> None:
     lake = Words(tmp_path)
     lake.words("a", "b", "b", None)
     lake.words("a", "c", part=1)
@@ -284,7 +284,7 @@ def test_small_columns_of_one_file_and_none(tmp_path: Path) -> None:
     assert lake.top() == [("z", 2)]
 
 
-def test_verifying_finds_what_is_not_so(tmp_path: Path) -> None:
+def test_verify_reports_changed_fingerprints(tmp_path: Path) -> None:
     lake = Words(tmp_path)
     path = lake.words("a", "b", "b")
     lake.words("a", "c", part=1)
@@ -303,15 +303,15 @@ def test_verifying_finds_what_is_not_so(tmp_path: Path) -> None:
     assert not verify(lake.config, lake.config.tables[0], _no_spark).is_right
 
 
-def test_compaction_and_purge_keep_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a purge leaves no trace of a value that is gone."""
     lake = Words(tmp_path)
-    gone = lake.words("Ada Deleted-Person", "b", "x")
+    removed_file = lake.words("Ada Deleted-Person", "b", "x")
     lake.words("Ada Deleted-Person", "c", "x", "b", part=1)
     lake.refresh()
-    kept = lake.words("d", "x", part=2)
+    retained_file = lake.words("d", "x", part=2)
     lake.refresh()
-    gone.unlink()
+    removed_file.unlink()
     (tmp_path / "lake" / "p=1" / "2.parquet").unlink()
     lake.words("b", "c", "x", "b", part=1)
     lake.refresh()
@@ -324,12 +324,12 @@ def test_compaction_and_purge_keep_what_is_told(tmp_path: Path, monkeypatch: pyt
     assert lake.top() == expected
     for path in (tmp_path / "root").rglob("*.parquet"):
         assert "Ada" not in str(pq.read_table(path).to_pydict()), path
-    kept.unlink()
+    retained_file.unlink()
     lake.refresh()
     assert lake.top() == [("b", 2)]
 
 
-def test_a_file_changed_in_place_is_found_out(tmp_path: Path) -> None:
+def test_a_file_changed_in_place_is_an_error(tmp_path: Path) -> None:
     """The values that are read have to be those that the fingerprints were taken of."""
     lake = Words(tmp_path)
     path = lake.words("a", "b")

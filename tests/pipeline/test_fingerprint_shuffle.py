@@ -37,7 +37,7 @@ FINGERPRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integ
 
 
 @given(FINGERPRINTS)
-def test_what_is_sent_arrives(own: FingerprintCounts) -> None:
+def test_sent_fingerprints_arrive(own: FingerprintCounts) -> None:
     assert decoded(pa.py_buffer(encoded(own))).equals(own)
 
 
@@ -61,7 +61,7 @@ def _failing(seed: int) -> FingerprintCounts:
     raise CorruptionError(f"profile {seed} is damaged")
 
 
-def _keep(number: int, total: FingerprintCounts) -> tuple[int, FingerprintCounts]:
+def _return_total(number: int, total: FingerprintCounts) -> tuple[int, FingerprintCounts]:
     record_write(f"run {number}", 10)
     return number, total
 
@@ -70,7 +70,7 @@ def _keep(number: int, total: FingerprintCounts) -> tuple[int, FingerprintCounts
 def test_ranges_come_together(spark: SparkSession) -> None:
     """With what the tasks read and wrote, for who counts that."""
     with count_io() as meter:
-        result = shuffle_fingerprints(spark, _read, [1, 2, 3], 20_000_000, 12, _keep)
+        result = shuffle_fingerprints(spark, _read, [1, 2, 3], 20_000_000, 12, _return_total)
     read, written = meter.counts().read.to_json(), meter.counts().written.to_json()
     assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(result), "bytes": 10 * len(result)})
     assert len(result) > 2
@@ -80,7 +80,7 @@ def test_ranges_come_together(spark: SparkSession) -> None:
     )
     assert whole.equals(sum_fingerprints(map(_read, [1, 2, 3])))
     with pytest.raises(CorruptionError, match="is damaged"):
-        shuffle_fingerprints(spark, _failing, [1, 2], 10, 12, _keep)
+        shuffle_fingerprints(spark, _failing, [1, 2], 10, 12, _return_total)
 
 
 @pytest.mark.long

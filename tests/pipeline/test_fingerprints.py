@@ -170,9 +170,7 @@ def test_what_occurs_twice_is_what_duckdb_counts(
 
 
 @pytest.mark.parametrize("policy", [PRINTED, {"frequencies": "all"}], ids=["fingerprints", "lists"])
-def test_a_refresh_tells_what_changed_in_the_lists_or_that_it_is_not_known(
-    tmp_path: Path, policy: dict[str, Any]
-) -> None:
+def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str, Any]) -> None:
     lake = Lake(tmp_path, policy)
     path = lake.put(codes("aabb" * 5))
     lake.put(codes("ab" * 15))

@@ -62,10 +62,10 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pyt
 def test_terms_add_up_by_column_and_sign(engine: Engine, tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     old = write(store, a={1: 5, 2: 1}, b={"x": 2}, c={7: 1})
-    came = write(store, a={2: 1, 3: 4}, b={"ä": 1})
-    went = write(store, a={1: 2, 2: 2}, c={7: 1})
+    added = write(store, a={2: 1, 3: 4}, b={"ä": 1})
+    removed = write(store, a={1: 2, 2: 2}, c={7: 1})
     summed = sum_columns(
-        engine, store, "table", spec(), [FrequencySum(0, (0, 1, 2), ((old, 1), (came, 1), (went, -1)), 9)]
+        engine, store, "table", spec(), [FrequencySum(0, (0, 1, 2), ((old, 1), (added, 1), (removed, -1)), 9)]
     )[0]
     assert read(store, summed, "a") == {1: 3, 3: 4}
     assert read(store, summed, "b") == {"x": 2, "ä": 1}
@@ -73,7 +73,7 @@ def test_terms_add_up_by_column_and_sign(engine: Engine, tmp_path: Path) -> None
     assert {position: facts.distinct_count for position, facts in summed.summaries.items()} == {0: 2, 1: 2, 2: 0}
 
 
-def test_sums_of_several_profiles_stay_apart(engine: Engine, tmp_path: Path) -> None:
+def test_sums_of_several_profiles_are_separate(engine: Engine, tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={number: 1, -1: 1}) for number in range(40)]
     sums = [FrequencySum(0, (0,), tuple((one, 1) for one in lists[:33]), 66)]

@@ -54,7 +54,7 @@ def config(folder: Path, hidden: tuple[str, ...] = HIDDEN, **more: Any) -> Metas
     return MetastoreConfig(root=str(folder / "root"), tables=[config])
 
 
-def test_nothing_tells_of_a_hidden_value(spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_stored_reveals_a_hidden_value(spark: SparkSession, tmp_path: Path) -> None:
     uri, own = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
         write_deltalake(uri, table(seed), mode="append", partition_by=["day"])
@@ -190,7 +190,7 @@ def test_a_column_is_hidden_in_partitions_from_before_it(spark: SparkSession, tm
     assert answer == {"day=1": (1, 0, *hidden), "day=2": (2, 0, *hidden), "day=3": (0, 1, *hidden)}
 
 
-def test_a_configured_key_is_not_kept(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another key is another policy: what was hashed with the former one is read again. The environment's wins."""
     write_deltalake(str(tmp_path / "lake"), table(1))
     first, second = "a" * 40, "b" * 40

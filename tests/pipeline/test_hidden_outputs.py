@@ -34,11 +34,16 @@ HIDDEN = ("name", "number", "person")
 
 def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
     """Everything that can be kept is asked of the columns, filters also of those that are hidden."""
-    kept: dict[str, Any] = {"by_partition": "on", "ranks": "on", "value_filter": "on", "statistics": CUSTOM_STATISTICS}
+    policy: dict[str, Any] = {
+        "by_partition": "on",
+        "ranks": "on",
+        "value_filter": "on",
+        "statistics": CUSTOM_STATISTICS,
+    }
     # What takes lists of values is refused of hidden ones.
     columns = {name: {"values": "hidden", "ranks": "off", "by_partition": "off"} for name in HIDDEN if hidden}
     table = TableConfig.model_validate(
-        {"name": "t", "uri": str(folder / "lake"), "columns": {"default": kept, **columns}}
+        {"name": "t", "uri": str(folder / "lake"), "columns": {"default": policy, **columns}}
     )
     return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
 
@@ -70,7 +75,7 @@ def published(folder: Path, own: MetastoreConfig) -> VersionStore:
     return versions
 
 
-def telling(folder: Path) -> list[str]:
+def files_with_values(folder: Path) -> list[str]:
     """Files of the root that hold a secret: as text, or as the bytes of a number in a cell."""
     root = folder / "root"
     result = [path for text in TEXTS for path in holding(root, text)]
@@ -86,13 +91,13 @@ def assert_says_nothing(command: list[str]) -> None:
     assert [text for text in TEXTS if text in done.output] == [], command
 
 
-def test_no_output_tells_of_a_hidden_value(
+def test_no_output_reveals_a_hidden_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = config(tmp_path, hidden=True)
     with caplog.at_level(logging.DEBUG):
         published(tmp_path, own)
-        assert telling(tmp_path) == []
+        assert files_with_values(tmp_path) == []
         (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
         monkeypatch.chdir(tmp_path)
         page = tmp_path / "page.html"
@@ -107,7 +112,7 @@ def test_no_output_tells_of_a_hidden_value(
         assert "name" in page.read_text(encoding="utf-8")
         assert [text for text in TEXTS if text in page.read_text(encoding="utf-8")] == []
     assert [text for text in TEXTS if text in caplog.text] == []
-    assert telling(tmp_path) == []
+    assert files_with_values(tmp_path) == []
 
 
 def test_a_purge_takes_what_was_shown_out_of_all_of_it(tmp_path: Path) -> None:
@@ -118,4 +123,4 @@ def test_a_purge_takes_what_was_shown_out_of_all_of_it(tmp_path: Path) -> None:
     refresh(own, own.tables[0], no_spark)
     append_versions(versions)
     purge(Engine(no_spark, "auto"), versions, versions.newest())
-    assert telling(tmp_path) == []
+    assert files_with_values(tmp_path) == []

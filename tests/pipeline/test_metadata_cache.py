@@ -80,7 +80,7 @@ def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     assert _memory_file(config) == third
 
 
-def test_what_is_kept_may_be_gone_or_damaged(spark: SparkSession, tmp_path: Path) -> None:
+def test_cached_metadata_may_be_missing_or_damaged(spark: SparkSession, tmp_path: Path) -> None:
     """Then the files are read: the same plan, and the next version keeps it again."""
     config = _config(tmp_path)
     table = config.table("t")
@@ -101,7 +101,7 @@ def test_what_is_kept_may_be_gone_or_damaged(spark: SparkSession, tmp_path: Path
         assert plan_refresh(config, table).snapshot.bytes_read == 0
 
 
-def test_expire_keeps_what_kept_versions_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_expire_retains_files_of_retained_versions(spark: SparkSession, tmp_path: Path) -> None:
     """Whichever version wrote it, and only that."""
     config = _config(tmp_path)
     table = config.table("t")

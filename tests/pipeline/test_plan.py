@@ -107,7 +107,7 @@ def test_a_removed_fragment_changes_its_partition_without_reading() -> None:
     assert (ids(second), second.changed_partitions, [one.id for one in second.removed]) == ([], ("all",), ["b"])
 
 
-def test_a_partition_without_fragments_is_gone() -> None:
+def test_a_partition_without_fragments_is_removed() -> None:
     base = published(plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2"))))
     second = plan(base, snapshot(fragment("a", "k=1"), identity="2"))
     assert (second.changed_partitions, second.removed_partitions) == ((), ("k=2",))
@@ -230,7 +230,7 @@ def test_a_new_option_with_a_default_changes_no_signature() -> None:
 
 
 @pytest.mark.parametrize("output", ["STATISTICS_VERSION", "FREQUENCIES_VERSION", "HISTOGRAMS_VERSION"])
-def test_outputs_have_versions_of_their_own(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     """Of an output that comes out differently, only columns that have it are read again."""
     nothing = {"frequencies": "off", "histogram": "off"}
     only = {"STATISTICS_VERSION": {}, "FREQUENCIES_VERSION": {"frequencies": "all"}, "HISTOGRAMS_VERSION": {}}[output]
@@ -280,7 +280,7 @@ def test_an_unknown_partition_is_refused_by_name() -> None:
         plan(None, snapshot(fragment("a", "k=1")), partitions=["k=9"])
 
 
-def test_a_full_plan_made_again_takes_what_was_just_read() -> None:
+def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
     """Who loses a race plans again: of a full refresh, what it read itself counts, what is stored does not."""
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))
@@ -301,7 +301,7 @@ def test_an_added_column_with_a_default_is_read_from_all() -> None:
     assert ids(plan(published(second), snapshot(fragment("a"), schema=SCHEMA.append(default)))) == []
 
 
-def test_a_plan_tells_of_changed_types_and_why() -> None:
+def test_a_plan_reports_changed_types_and_reasons() -> None:
     """Of columns that are in both, by identity; the reason where what is in the files decides."""
     base = published(plan(None, snapshot(fragment("a"))))
     wider = pa.schema([("id", pa.string()), ("name", pa.binary()), ("new", pa.int64())])

@@ -37,7 +37,7 @@ def counted(*parts: str) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda own: (-own[1], own[0]))
 
 
-def test_policies_are_cuts_of_what_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> None:
     """A policy that lists less, or all again, reads no file, and what else is asked is answered exactly."""
     for part, values in VALUES.items():
         (tmp_path / "lake" / f"part={part}").mkdir(parents=True)

@@ -41,7 +41,7 @@ def test_every_child_is_merged_once(keys: set[int], fan_in: int) -> None:
 
 
 @given(KEYS, FAN_INS, st.randoms())
-def test_the_shape_follows_from_the_children_alone(keys: set[int], fan_in: int, shuffle: random.Random) -> None:
+def test_the_shape_depends_only_on_the_children(keys: set[int], fan_in: int, shuffle: random.Random) -> None:
     """Neither the order in which they are given nor what was there before matters."""
     order = [(key_position(str(key)), key) for key in keys]
     shuffle.shuffle(order)

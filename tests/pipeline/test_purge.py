@@ -80,7 +80,7 @@ def inflated(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("place", ["alone", "beside others"])
-def test_a_deleted_value_is_found_nowhere(spark: SparkSession, lake: Lake, place: str) -> None:
+def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, place: str) -> None:
     def run() -> None:
         refresh(lake.config(), lake.table, lambda: spark)
 
@@ -110,7 +110,7 @@ def test_a_deleted_value_is_found_nowhere(spark: SparkSession, lake: Lake, place
     assert versions(lake).numbers() == [6]
 
 
-def test_what_lost_a_race_is_gone(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """All files below the root are of a version: an attempt of the purge, too, may have told of what went meanwhile."""
     path = lake.append(1)
     for _ in range(2):

@@ -79,15 +79,15 @@ def assert_column(
         assert result is not None
         return result[0] if len(result) == 1 else result
 
-    for found in table.quantile(column, FRACTIONS, partition):
-        own = None if found.value is None else found.value.as_py()
-        assert own == ask(f'quantile_disc("{column}", {found.q:f})'), (column, found, partition)
+    for quantile in table.quantile(column, FRACTIONS, partition):
+        own = None if quantile.value is None else quantile.value.as_py()
+        assert own == ask(f'quantile_disc("{column}", {quantile.q:f})'), (column, quantile, partition)
     if column != "group":
         # Of decimals DuckDB rounds to their scale, of dates it tells timestamps.
         what = f'quantile_cont("{column}"::DOUBLE, ?)' if column != "day" else 'quantile_cont("day"::TIMESTAMP, ?)'
-        for found in table.quantile(column, FRACTIONS, partition, "continuous"):
-            own = None if found.value is None else found.value.as_py()
-            expected = connection.execute(f"SELECT {what.replace('?', f'{found.q:f}')} FROM t").fetchone()
+        for quantile in table.quantile(column, FRACTIONS, partition, "continuous"):
+            own = None if quantile.value is None else quantile.value.as_py()
+            expected = connection.execute(f"SELECT {what.replace('?', f'{quantile.q:f}')} FROM t").fetchone()
             assert expected is not None
             if isinstance(own, float):
                 assert own == pytest.approx(expected[0], rel=1e-12)

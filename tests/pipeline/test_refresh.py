@@ -25,28 +25,28 @@ def no_spark() -> SparkSession:
     raise AssertionError("Spark was started for nothing")
 
 
-def assert_matches_duckdb(told: dict[str, Any], lake: Lake) -> None:
+def assert_matches_duckdb(answer: dict[str, Any], lake: Lake) -> None:
     """Counts, bounds, sums, distinct values and every frequency, computed by another engine from the files."""
     with duckdb.connect() as connection:
         connection.execute(
             f"CREATE VIEW t AS SELECT * FROM read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = false)"
         )
-        assert connection.execute("SELECT count(*) FROM t").fetchone() == (told["row_count"],)
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (answer["row_count"],)
         for column in ("id", "group", "price", "day"):
-            own = told["table"]["columns"][column]
+            row = answer["table"]["columns"][column]
             counted = connection.execute(
                 f'SELECT count("{column}"), count(*) - count("{column}"), count(DISTINCT "{column}"), '
                 f'min("{column}"), max("{column}") FROM t'
             ).fetchone()
-            bounds = [None if own[key] is None else own[key].as_py() for key in ("minimum", "maximum")]
-            assert counted == (own["value_count"], own["null_count"], own["distinct_count"], *bounds), column
+            bounds = [None if row[key] is None else row[key].as_py() for key in ("minimum", "maximum")]
+            assert counted == (row["value_count"], row["null_count"], row["distinct_count"], *bounds), column
             listed = connection.execute(
                 f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 1'
             ).fetchall()
-            assert own["enumerated"] == sorted((repr(value), count) for value, count in listed), column
+            assert row["enumerated"] == sorted((repr(value), count) for value, count in listed), column
         for column in ("id", "price"):
             (total,) = connection.execute(f'SELECT sum("{column}")::VARCHAR FROM t').fetchone() or (None,)
-            assert told["table"]["columns"][column]["sum"] == total, column
+            assert answer["table"]["columns"][column]["sum"] == total, column
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_incremental_equals_from_scratch_and_duckdb(
         lake.commit()
 
 
-def test_an_unchanged_table_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unchanged_table_publishes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(1)
     first = refresh(lake.config(), lake.table, lambda: spark)
@@ -111,20 +111,20 @@ def test_a_removed_and_restored_fragment_is_not_read_again(spark: SparkSession, 
     assert_same(everything(lake.config()), first)
 
 
-def test_progress_is_told_in_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_progress_is_reported_in_order(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(1)
     lake.append(2)
-    told: list[Progress] = []
-    refresh(lake.config(), lake.table, lambda: spark, progress=told.append)
-    stages = [one.stage for one in told]
+    events: list[Progress] = []
+    refresh(lake.config(), lake.table, lambda: spark, progress=events.append)
+    stages = [one.stage for one in events]
     assert [stage for index, stage in enumerate(stages) if stages[:index].count(stage) == 0] == [
         "plan",
         "profile",
         "reduce",
         "publish",
     ]
-    assert [(one.done, one.total) for one in told if one.stage == "profile"] == [(0, 2), (2, 2)]
+    assert [(one.done, one.total) for one in events if one.stage == "profile"] == [(0, 2), (2, 2)]
 
 
 def test_a_table_without_rows_has_a_version(spark: SparkSession, tmp_path: Path) -> None:

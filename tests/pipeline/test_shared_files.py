@@ -139,7 +139,7 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
     assert_same(everything(config), everything(lake.config("scratch")))
 
 
-def test_what_is_left_of_a_file_moves(tmp_path: Path) -> None:
+def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
     """When less than half is in use and nobody needs the rest for a restore; nothing is read or merged for it."""
     lake = SmallFiles(tmp_path)
     files = [lake.append(0, 20) for _ in range(5)]
@@ -211,7 +211,7 @@ def lists(config: MetastoreConfig) -> Counter[str]:
     return found
 
 
-def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column that only the whole table shows to be near-unique is listed in no fragment from then on, old or new."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)

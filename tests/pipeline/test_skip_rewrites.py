@@ -56,7 +56,7 @@ def shuffled(table: pa.Table, seed: int = 3) -> pa.Table:
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_rows_that_were_moved_change_nothing(spark: SparkSession, lake: Lake, parts: int) -> None:
+def test_moved_rows_change_no_profile(spark: SparkSession, lake: Lake, parts: int) -> None:
     def run() -> RefreshResult:
         return refresh(lake.config(), lake.table, lambda: spark)
 

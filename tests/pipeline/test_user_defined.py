@@ -199,7 +199,7 @@ def test_it_is_the_same_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert close(told(lake), told(lake, "spark"))
 
 
-def test_one_more_statistic_reads_only_what_lists_do_not_tell(tmp_path: Path) -> None:
+def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Path) -> None:
     """Of listed columns nothing is read again; of one that is not, all fragments, and the plan names it."""
     lake = Lake(tmp_path)
     for partition in (1, 2, 2):

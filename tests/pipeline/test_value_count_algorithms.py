@@ -119,7 +119,7 @@ def left_over(config: MetastoreConfig) -> set[str]:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_long_lists_are_cut_unless_told_otherwise(
+def test_long_value_counts_are_split_into_ranges_by_default(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranges, "MAX_UNSPLIT_VALUES", 300)

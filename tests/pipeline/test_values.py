@@ -168,7 +168,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.spark
 @pytest.mark.parametrize("partition", [None, "part=a", "part=b"])
 @pytest.mark.parametrize("name", STORABLE)
-def test_every_type_is_told_as_it_is(
+def test_every_type_is_reported_unchanged(
     told: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
 ) -> None:
     """Counts, bounds, percentiles and every frequency, by definition, in Python's integers."""
@@ -193,7 +193,7 @@ def test_every_type_is_told_as_it_is(
 
 
 @pytest.mark.spark
-def test_everything_that_is_told_is_text_without_loss(told: Table) -> None:
+def test_every_answer_is_text_without_loss(told: Table) -> None:
     """The JSON of the command and the events of Dagster, of columns that Python has no values for."""
     table = told.statistics()
     shown = {row["column"]: row for row in columns_json(told.version, table)}
@@ -233,7 +233,7 @@ def check_histogram(told: Table, row: ColumnStatistics) -> None:
 
 
 @pytest.mark.spark
-def test_tasks_of_users_keep_their_scalars(spark: SparkSession) -> None:
+def test_tasks_of_users_return_scalars(spark: SparkSession) -> None:
     """Also those of nanoseconds and far years that a function has seen where it was defined."""
     types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
     numbers = (1, 999, 2**63 - 1, 7)

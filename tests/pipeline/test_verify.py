@@ -51,10 +51,10 @@ def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
 
 def changed(lake: Lake, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
     """Another content in a stored file, whose schema and metadata stay."""
-    place = Path(lake.config().root) / "t" / path
-    file = pq.ParquetFile(place)
+    file_path = Path(lake.config().root) / "t" / path
+    file = pq.ParquetFile(file_path)
     groups = [change(file.read_row_group(at)) for at in range(file.num_row_groups)]
-    with pq.ParquetWriter(place, file.schema_arrow) as writer:
+    with pq.ParquetWriter(file_path, file.schema_arrow) as writer:
         for group in groups:
             writer.write_table(group.cast(file.schema_arrow))
 
@@ -64,7 +64,7 @@ def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
     return table.set_column(at, name, pa.array(values, table.schema.field(name).type))
 
 
-def test_what_was_published_is_right(spark: SparkSession, lake: Lake) -> None:
+def test_a_published_version_is_right(spark: SparkSession, lake: Lake) -> None:
     result = verified(spark, lake)
     assert result.is_right, result.differences
     assert (result.fragments, result.partitions, result.complete, result.skipped_partitions) == (6, 3, True, 0)
@@ -94,7 +94,7 @@ def test_a_table_is_right_whose_columns_changed_since_its_partitions_were_profil
     assert (result.fragments, result.partitions) == (5, 3)
 
 
-def test_statistics_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
+def test_changed_statistics_are_reported(spark: SparkSession, lake: Lake) -> None:
     def one_more(table: pa.Table) -> pa.Table:
         names, counts = table["column"].to_pylist(), table["null_count"].to_pylist()
         return with_column(table, "null_count", [n + (c == "day") for c, n in zip(names, counts, strict=True)])
@@ -109,7 +109,7 @@ def test_statistics_that_were_changed_are_found(spark: SparkSession, lake: Lake)
     assert int(difference.difference.stored) == int(difference.difference.computed) + 1
 
 
-def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
+def test_changed_value_counts_of_a_partition_are_reported(spark: SparkSession, lake: Lake) -> None:
     (partition,) = [partition for partition in latest(lake.config()).partitions if partition.key == "part=3"]
 
     store = ObjectStore(lake.config().root).child("t")
@@ -130,7 +130,7 @@ def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> N
     assert verified(spark, lake, partitions=("part=1",)).is_right
 
 
-def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
+def test_changed_value_counts_of_the_table_are_reported(spark: SparkSession, lake: Lake) -> None:
     version = latest(lake.config())
     store = ObjectStore(lake.config().root).child("t")
     lists = read_value_counts(store, version.value_counts)
@@ -146,7 +146,7 @@ def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lak
     assert {own.difference.statistic for own in is_derivable} == {"order by frequency", "counts by frequency"}
 
 
-def test_a_stored_file_that_is_gone_is_told(spark: SparkSession, lake: Lake) -> None:
+def test_a_missing_stored_file_is_reported(spark: SparkSession, lake: Lake) -> None:
     gone = next(entry for entry in latest(lake.config()).fragments if entry.partition_key == "part=2")
     (Path(lake.config().root) / "t" / next(gone.files.paths())).unlink()
     result = verified(spark, lake, partitions=("part=2",))
@@ -154,14 +154,14 @@ def test_a_stored_file_that_is_gone_is_told(spark: SparkSession, lake: Lake) -> 
     assert "is still in use" in result.differences[0].difference.stored
 
 
-def test_partitions_that_changed_since_are_left_out(spark: SparkSession, lake: Lake) -> None:
+def test_partitions_that_changed_since_are_skipped(spark: SparkSession, lake: Lake) -> None:
     next(iter((lake.uri / "part=2").iterdir())).unlink()
     lake.append(1)
     result = verified(spark, lake)
     assert (result.is_right, result.partitions, result.skipped_partitions, result.complete) == (True, 2, 1, False)
 
 
-def test_what_cannot_be_verified_says_why(spark: SparkSession, lake: Lake) -> None:
+def test_a_verification_that_cannot_run_says_why(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(PartitionNotFoundError, match="part=9"):
         verified(spark, lake, partitions=("part=9",))
     lake.options["columns"] = {"group": {"histogram": "off", "frequencies": "off"}}
