@@ -36,7 +36,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-def regroup_steps(store: ObjectStore, settings: Settings) -> Pair:
+def grouped_pair(store: ObjectStore, settings: Settings) -> Pair:
     """Keys that fall into groups, and the sizes of the groups."""
     key, value = columns(k="int64"), columns(x="int64")
     stage = StageNode("grouped", (("keys",),), key, value, lambda k, rows: ((k % GROUPS, row) for row in rows))
@@ -48,7 +48,7 @@ def regroup_steps(store: ObjectStore, settings: Settings) -> Pair:
 
 @pytest.mark.parametrize("buffer_rows", [4, 60, 1_000_000])
 def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int], buffer_rows: int) -> None:
-    pair = regroup_steps(store, replace(RUNS, buffer_rows=buffer_rows, batch_rows=buffer_rows))
+    pair = grouped_pair(store, replace(RUNS, buffer_rows=buffer_rows, batch_rows=buffer_rows))
     size = KEYS // GROUPS
     looked_up.clear()
     pair.flow.advance({"keys": pair.table("keys", [("update", k, -k) for k in range(GROUPS)])})
@@ -59,7 +59,7 @@ def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int]
 
 
 def test_former_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> None:
-    pair = regroup_steps(store, RUNS)
+    pair = grouped_pair(store, RUNS)
     looked_up.clear()
     pair.advance({"keys": [U(1, 7), D(2)]})
     root, mappings, content, sizes = looked_up
@@ -75,7 +75,7 @@ def test_a_view_looks_up_few_keys_and_many(
 ) -> None:
     """By two key columns, of which the first is the same for many rows, and for all of some row groups; in several row
     groups that are read at once."""
-    monkeypatch.setattr(module, "_TOGETHER", 100)
+    monkeypatch.setattr(module, "_MAX_ROWS_TOGETHER", 100)
     key = columns(a=lead, b=value)
     pair = Pair(store, Graph((RootNode("keys", key, columns(x="int64")),)), settings=RUNS)
 
@@ -93,12 +93,12 @@ def test_a_view_looks_up_few_keys_and_many(
 
 def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read ahead by another thread, its error comes out all the same."""
-    pair = regroup_steps(store, RUNS)
+    pair = grouped_pair(store, RUNS)
     run = next(run for run in pair.flow.version().runs("grouped") if run.dataset == "content")
     path = store.uri(run.path)
     with open(path, "r+b") as file:
         file.seek(2000)
         file.write(bytes(60))
-    monkeypatch.setattr(module, "_TOGETHER", 1)
+    monkeypatch.setattr(module, "_MAX_ROWS_TOGETHER", 1)
     with pytest.raises(CorruptionError, match=run.path):
         pair.seen().groups("grouped", list(range(GROUPS)))
