@@ -104,11 +104,11 @@ class Node:
             return {child.key: child.drawn(draw, nulls) for child in self.children}
         if self.form == "list":
             return [self.children[0].drawn(draw, nulls) for _ in range(draw.choice([0, 1, 1, 2, 3]))]
-        keys, found = self.children[0], {}
+        keys, collected = self.children[0], {}
         for _ in range(draw.randrange(3)):
             key = keys.drawn(draw, 0.0)
-            found[repr(key)] = (key, self.children[1].drawn(draw, nulls))
-        return list(found.values())
+            collected[repr(key)] = (key, self.children[1].drawn(draw, nulls))
+        return list(collected.values())
 
     def array(self, values: Sequence[Any], names: Mapping[int, str] | None = None) -> pa.Array:
         """Values in Arrow, with the names of the table or, by key, other ones."""
@@ -134,7 +134,7 @@ class Node:
         if self.form == "list":
             return pa.ListArray.from_arrays(ends, self.children[0].array(elements, names), mask=absent)
         keys, items = (
-            child.array([pair[place] for pair in elements], names) for place, child in enumerate(self.children)
+            child.array([pair[position] for pair in elements], names) for position, child in enumerate(self.children)
         )
         return pa.MapArray.from_arrays(ends, keys, items, mask=absent)
 
@@ -157,11 +157,11 @@ class Leaf:
     @property
     def names(self) -> tuple[str, ...]:
         """From the top, with the fixed names of elements, keys and values."""
-        found = [self.nodes[0].name]
+        collected = [self.nodes[0].name]
         for parent, child in zip(self.nodes, self.nodes[1:], strict=False):
             fixed = {"list": ["element"], "map": ["key", "value"]}.get(parent.form)
-            found.append(child.name if fixed is None else fixed[parent.children.index(child)])
-        return tuple(found)
+            collected.append(child.name if fixed is None else fixed[parent.children.index(child)])
+        return tuple(collected)
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -174,15 +174,15 @@ class Leaf:
 
     def values(self, row: Mapping[int, Any]) -> list[Any]:
         """Of a row: one, or as many as there are elements."""
-        found = [row.get(self.nodes[0].key)]
+        collected = [row.get(self.nodes[0].key)]
         for parent, child in zip(self.nodes, self.nodes[1:], strict=False):
             if parent.form == "struct":
-                found = [None if value is None else value.get(child.key) for value in found]
+                collected = [None if value is None else value.get(child.key) for value in collected]
             else:
-                place = next(at for at, own in enumerate(parent.children) if own is child)
-                held = [element for value in found for element in value or ()]
-                found = held if parent.form == "list" else [pair[place] for pair in held]
-        return found
+                position = next(at for at, child_node in enumerate(parent.children) if child_node is child)
+                held = [element for value in collected for element in value or ()]
+                collected = held if parent.form == "list" else [pair[position] for pair in held]
+        return collected
 
 
 def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
@@ -311,7 +311,7 @@ class Drawer:
             return Node(key, name, draw.choice(self.kinds))
         if form == "struct":
             names = self.some_names(draw.randrange(1, 4))
-            return Node(key, name, None, form, [self.node(own, depth + 1) for own in names])
+            return Node(key, name, None, form, [self.node(child_node, depth + 1) for child_node in names])
         if form == "list":
             return Node(key, name, None, form, [self.node("element", depth + 1)])
         keys = [kind for kind in self.kinds if kind.family in ("number", "text", "date", "local", "bytes")]

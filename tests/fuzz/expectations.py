@@ -26,10 +26,10 @@ class Difference(AssertionError):
     """Raised where an answer is not the oracle's."""
 
 
-def expect(found: Any, expected: Any, what: str) -> None:
+def expect(actual: Any, expected: Any, what: str) -> None:
     """Raises Difference unless both are equal."""
-    if found != expected:
-        raise Difference(f"{what}: found {found!r}, expected {expected!r}")
+    if actual != expected:
+        raise Difference(f"{what}: found {actual!r}, expected {expected!r}")
 
 
 def expect_true(condition: object, what: str) -> None:
@@ -60,9 +60,9 @@ class ColumnTruth:
 
     @classmethod
     def of(cls, leaf: Leaf, rows: Iterable[Row]) -> ColumnTruth:
-        found = [value for row in rows for value in leaf.values(row)]
-        values = [value for value in found if value is not None]
-        return cls(leaf, len(found) - len(values), values)
+        actual = [value for row in rows for value in leaf.values(row)]
+        values = [value for value in actual if value is not None]
+        return cls(leaf, len(actual) - len(values), values)
 
     @property
     def kind(self) -> Kind:
@@ -80,7 +80,7 @@ class ColumnTruth:
     def numbers(self) -> list[Any]:
         """By increasing value, without NaN."""
         points = self.points()
-        return sorted(own for own in points if not (self.kind.family == "float" and own[0]))
+        return sorted(bound_point for bound_point in points if not (self.kind.family == "float" and bound_point[0]))
 
 
 def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
@@ -101,11 +101,13 @@ def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
         if not numbers:
             expect(bound, None, f"{what}: {name}")
         elif is_exact or bound is not None:
-            own = answered_point(kind, bound)
+            bound_point = answered_point(kind, bound)
             if is_exact:
-                expect(own, numbers[end], f"{what}: {name}")
+                expect(bound_point, numbers[end], f"{what}: {name}")
             else:
-                expect_true(own <= numbers[0] if end == 0 else own >= numbers[-1], f"{what}: {name} is no bound")
+                expect_true(
+                    bound_point <= numbers[0] if end == 0 else bound_point >= numbers[-1], f"{what}: {name} is no bound"
+                )
     if row.distinct_count_guarantee == "exact":
         expect(row.distinct_count, len(truth.counts()), f"{what}: distinct")
     if row.duplicate_count is not None:
@@ -116,8 +118,8 @@ def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
         expect(row.true_count, sum(truth.values), f"{what}: true")
     if kind.family in ("text", "bytes") and truth.values:
         lengths = [len(value) for value in truth.values]
-        found = (row.minimum_length, row.maximum_length)
-        expect(found, (min(lengths), max(lengths)), f"{what}: lengths")
+        actual = (row.minimum_length, row.maximum_length)
+        expect(actual, (min(lengths), max(lengths)), f"{what}: lengths")
     if row.percentiles is not None and row.percentiles_guarantee == "exact" and numbers:
         for fraction, value in row.percentiles:
             wanted = quantile(numbers, Fraction(round(fraction * 100), 100))
@@ -143,10 +145,10 @@ def check_hidden(lookup: Table | FilteredView, row: ColumnStatistics, truth: Col
         "spread": lambda: lookup.spread(row.column),
     }.items():
         try:
-            found = ask()
+            actual = ask()
         except NotStoredError:
             continue
-        expect_true(not found, f"{what}: {name} tells {found!r}")
+        expect_true(not actual, f"{what}: {name} tells {actual!r}")
 
 
 def check_answers(
@@ -168,10 +170,10 @@ def check_answers(
     except NotStoredError:
         expect_true(row.frequencies != "enumerated" or not truth.values, f"{what}: top is refused of a listed column")
     else:
-        found = [(answered_point(kind, value), count) for value, count in top.values]
+        actual = [(answered_point(kind, value), count) for value, count in top.values]
         least = 2 if frequencies == "repeated" else 1
         wanted = [item for item in ordered if item[1] >= least][: 2 if frequencies == "top(2)" else 3]
-        expect(found, wanted, f"{what}: top")
+        expect(actual, wanted, f"{what}: top")
     try:
         answer = lookup.quantile(column, q, partition)
     except NotStoredError:
@@ -182,13 +184,16 @@ def check_answers(
         elif answer.guarantee == "exact":
             expect(answered_point(kind, answer.value), quantile(numbers, q), f"{what}: quantile {q}")
         elif answer.value is not None:
-            own = answered_point(kind, answer.value)
-            expect_true(numbers[0] <= own <= numbers[-1], f"{what}: quantile {q} is {own}, outside of the values")
-    for value, own in list({repr(value): value for value in truth.values}.items())[:2]:
-        scalar = kind.array([own])[0]
+            bound_point = answered_point(kind, answer.value)
+            expect_true(
+                numbers[0] <= bound_point <= numbers[-1],
+                f"{what}: quantile {q} is {bound_point}, outside of the values",
+            )
+    for value, bound_point in list({repr(value): value for value in truth.values}.items())[:2]:
+        scalar = kind.array([bound_point])[0]
         for name, ask, wanted_count in (
-            ("frequency", lookup.frequency, counts[point(kind, own)]),
-            ("rank", lookup.rank, sum(other < point(kind, own) for other in truth.points())),
+            ("frequency", lookup.frequency, counts[point(kind, bound_point)]),
+            ("rank", lookup.rank, sum(other < point(kind, bound_point) for other in truth.points())),
         ):
             try:
                 count = ask(column, scalar, partition)

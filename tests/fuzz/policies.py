@@ -54,17 +54,17 @@ class Policies:
 
     def of_columns(self, columns: Sequence[Node]) -> Policies:
         """Without those of columns that are not there."""
-        known = {"default", *paths_of(columns).values()}
-        return Policies({path: own for path, own in self.columns.items() if path in known})
+        valid_paths = {"default", *paths_of(columns).values()}
+        return Policies({path: policy for path, policy in self.columns.items() if path in valid_paths})
 
 
 def drawn_policies(draw: random.Random, columns: Sequence[Node], partition: Node | None) -> Policies:
     """Of all columns, of some, or of none."""
     paths = paths_of(columns)
     chosen = draw.sample(sorted(paths.values()), min(len(paths), draw.choice([0, 1, 2, 5])))
-    found = {path: draw.choice(_POLICIES) for path in chosen}
+    chosen_policies = {path: draw.choice(_POLICIES) for path in chosen}
     if draw.random() < 0.4:
-        found["default"] = draw.choice([own for own in _POLICIES if own.get("values") != "shown"])
+        chosen_policies["default"] = draw.choice([policy for policy in _POLICIES if policy.get("values") != "shown"])
     if partition is not None:
-        found[paths[partition.key,]] = {"values": "shown"}
-    return Policies(found)
+        chosen_policies[paths[partition.key,]] = {"values": "shown"}
+    return Policies(chosen_policies)

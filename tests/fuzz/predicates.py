@@ -78,8 +78,8 @@ class Not(Predicate):
     inner: Predicate
 
     def holds(self, row: Row) -> Logic:
-        found = self.inner.holds(row)
-        return None if found is None else not found
+        outcome = self.inner.holds(row)
+        return None if outcome is None else not outcome
 
     def sql(self) -> str:
         return f"not ({self.inner.sql()})"
@@ -94,9 +94,9 @@ class Several(Predicate):
     parts: Sequence[Predicate]
 
     def holds(self, row: Row) -> Logic:
-        found = [part.holds(row) for part in self.parts]
+        outcome = [part.holds(row) for part in self.parts]
         decisive = self.word == "or"
-        return decisive if decisive in found else None if None in found else not decisive
+        return decisive if decisive in outcome else None if None in outcome else not decisive
 
     def sql(self) -> str:
         return f" {self.word} ".join(f"({part.sql()})" for part in self.parts)
@@ -118,8 +118,8 @@ class Test(Predicate):
     """Of an expression of Arrow."""
 
     def value(self, row: Row) -> Any:
-        (found,) = self.leaf.values(row)
-        return found
+        (outcome,) = self.leaf.values(row)
+        return outcome
 
     @property
     def kind(self) -> Kind:
@@ -156,8 +156,8 @@ class Comparison(Test):
         return f"{self.name} {self.operator} {self.literal.text}"
 
     def arrow(self) -> pc.Expression:
-        found: pc.Expression = getattr(self.field, _ARROW[self.operator])(self.literal.scalar)
-        return found
+        outcome: pc.Expression = getattr(self.field, _ARROW[self.operator])(self.literal.scalar)
+        return outcome
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ class Between(Test):
     def holds(self, row: Row) -> Logic:
         value = self.value(row)
         sides = [self.compare(">=", value, self.low), self.compare("<=", value, self.high)]
-        found = False if False in sides else None if None in sides else True
-        return found if found is None or not self.negated else not found
+        outcome = False if False in sides else None if None in sides else True
+        return outcome if outcome is None or not self.negated else not outcome
 
     def sql(self) -> str:
         return f"{self.name}{' not' if self.negated else ''} between {self.low.text} and {self.high.text}"
@@ -204,25 +204,25 @@ class In(Test):
         value = self.value(row)
         if self.is_ieee:
             if value is None:
-                return not self.skips_nulls and any(own.point is None for own in self.literals)
+                return not self.skips_nulls and any(item.point is None for item in self.literals)
             # Arrow looks values up: NaN is itself.
-            return point(self.kind, value) in [own.point for own in self.literals]
-        found = [self.compare("=", value, own) for own in self.literals]
-        result = True if True in found else None if None in found else False
+            return point(self.kind, value) in [item.point for item in self.literals]
+        outcome = [self.compare("=", value, item) for item in self.literals]
+        result = True if True in outcome else None if None in outcome else False
         return result if result is None or not self.negated else not result
 
     def sql(self) -> str:
-        members = ", ".join(own.text for own in self.literals)
+        members = ", ".join(item.text for item in self.literals)
         return f"{self.name}{' not' if self.negated else ''} in ({members})"
 
     def arrow(self) -> pc.Expression:
         type_ = self.kind.arrow
-        scalars = [pa.scalar(None, type_) if own.scalar is None else own.scalar for own in self.literals]
-        found: pc.Expression = pc.is_in(
+        scalars = [pa.scalar(None, type_) if item.scalar is None else item.scalar for item in self.literals]
+        outcome: pc.Expression = pc.is_in(
             self.field,
             options=pc.SetLookupOptions(value_set=pa.array(scalars, type_), skip_nulls=self.skips_nulls),
         )
-        return found
+        return outcome
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,8 @@ class Like(Test):
 @dataclass(frozen=True)
 class Flag(Test):
     def holds(self, row: Row) -> Logic:
-        found: Logic = self.value(row)
-        return found
+        outcome: Logic = self.value(row)
+        return outcome
 
     def sql(self) -> str:
         return self.name
@@ -287,16 +287,16 @@ class Flag(Test):
 
 
 def _regex(pattern: str, escape: str) -> str:
-    found, at = "", 0
+    outcome, at = "", 0
     while at < len(pattern):
         character = pattern[at]
         if character == escape:
             at += 1
-            found += re.escape(pattern[at])
+            outcome += re.escape(pattern[at])
         else:
-            found += {"%": ".*", "_": "."}.get(character) or re.escape(character)
+            outcome += {"%": ".*", "_": "."}.get(character) or re.escape(character)
         at += 1
-    return found
+    return outcome
 
 
 class PredicateDrawer:
@@ -320,27 +320,27 @@ class PredicateDrawer:
     def _test(self, ieee: bool) -> Predicate:
         draw = self.draw
         leaf = draw.choice(self.leaves)
-        kind, place = leaf.node.kind, (leaf, self._name(leaf, exact=ieee), ieee)
+        kind, target = leaf.node.kind, (leaf, self._name(leaf, exact=ieee), ieee)
         if kind is None or draw.random() < 0.1:
-            return Null(*place, draw.random() < 0.5)
+            return Null(*target, draw.random() < 0.5)
         if kind.family == "flag" and draw.random() < 0.5:
-            return Flag(*place)
+            return Flag(*target)
         if kind.family == "float" and draw.random() < 0.1:
-            return NaN(*place, draw.choice(["is nan", "is not nan", "isnan"]))
+            return NaN(*target, draw.choice(["is nan", "is not nan", "isnan"]))
         if kind.family == "text" and not ieee and draw.random() < 0.25:
-            return self._like(place)
+            return self._like(target)
         if draw.random() < 0.3:
             members = [self._literal(leaf, kind, ieee, in_list=True) for _ in range(draw.choice([1, 2, 3, 5, 9]))]
-            return In(*place, members, not ieee and draw.random() < 0.4, draw.random() < 0.5)
+            return In(*target, members, not ieee and draw.random() < 0.4, draw.random() < 0.5)
         if ieee:
-            return Comparison(*place, draw.choice(list(_ARROW)), self._literal(leaf, kind, ieee))
+            return Comparison(*target, draw.choice(list(_ARROW)), self._literal(leaf, kind, ieee))
         if draw.random() < 0.2:
             low, high = (self._literal(leaf, kind, ieee) for _ in range(2))
-            return Between(*place, low, high, draw.random() < 0.4)
+            return Between(*target, low, high, draw.random() < 0.4)
         if draw.random() < 0.1:
-            return Distinct(*place, self._literal(leaf, kind, ieee), draw.random() < 0.5)
+            return Distinct(*target, self._literal(leaf, kind, ieee), draw.random() < 0.5)
         literal = self._literal(leaf, kind, ieee)
-        return Comparison(*place, draw.choice(list(_OPERATORS)), literal, draw.random() < 0.2)
+        return Comparison(*target, draw.choice(list(_OPERATORS)), literal, draw.random() < 0.2)
 
     def _name(self, leaf: Leaf, *, exact: bool) -> str:
         parts = []
@@ -349,19 +349,19 @@ class PredicateDrawer:
             parts.append(quote + name.replace(quote, quote * 2) + quote)
         return ".".join(parts)
 
-    def _like(self, place: tuple[Leaf, str, bool]) -> Predicate:
+    def _like(self, target: tuple[Leaf, str, bool]) -> Predicate:
         draw = self.draw
         escape = draw.choice(["\\", "\\", "!"])
-        found = ""
+        outcome = ""
         for character in draw.choice(["", "a", "ab", "a%b", 'x"y', "it's", "😀", "a" * 70]):
             chosen = draw.random()
-            found += "%" if chosen < 0.15 else "_" if chosen < 0.3 else character
-        found = "".join(escape + own if own == escape else own for own in found)
+            outcome += "%" if chosen < 0.15 else "_" if chosen < 0.3 else character
+        outcome = "".join(escape + item if item == escape else item for item in outcome)
         if draw.random() < 0.3:
-            found += escape + draw.choice(["%", "_", escape])
+            outcome += escape + draw.choice(["%", "_", escape])
         if draw.random() < 0.5:
-            found += "%"
-        return Like(*place, found, escape, draw.random() < 0.4)
+            outcome += "%"
+        return Like(*target, outcome, escape, draw.random() < 0.4)
 
     def _literal(self, leaf: Leaf, kind: Kind, ieee: bool, *, in_list: bool = False) -> Literal:
         draw = self.draw
@@ -369,8 +369,8 @@ class PredicateDrawer:
             return Literal("null", None)
         value = kind.drawn(draw)
         if self.rows and draw.random() < 0.7:
-            (found,) = leaf.values(draw.choice(self.rows))
-            value = value if found is None else found
+            (outcome,) = leaf.values(draw.choice(self.rows))
+            value = value if outcome is None else outcome
         if ieee:
             if kind.family == "float" and not in_list and draw.random() < 0.3:
                 # A double, whatever the column is.
@@ -434,42 +434,42 @@ def _date(draw: random.Random, kind: Kind, value: Any) -> Literal:
 
 def _clock(nanoseconds: int, digits: int) -> str:
     seconds, rest = divmod(nanoseconds, 10**9)
-    found = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return found + (f".{rest:09}"[: digits + 1] if digits else "")
+    outcome = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return outcome + (f".{rest:09}"[: digits + 1] if digits else "")
 
 
 def _digits(draw: random.Random, nanoseconds: int) -> int:
     """After the point, at the least what there is."""
     least = len(f"{nanoseconds % 10**9:09}".rstrip("0"))
-    return draw.choice([own for own in (0, 3, 6, 9) if own >= least])
+    return draw.choice([item for item in (0, 3, 6, 9) if item >= least])
 
 
 def _time(draw: random.Random, kind: Kind, value: Any) -> Literal:
-    own = value * kind.tick
+    item = value * kind.tick
     if draw.random() < 0.3:
-        own = min(own + 1, DAY - 1)
-    return Literal(draw.choice(["", "time "]) + _text(_clock(own, _digits(draw, own))), own)
+        item = min(item + 1, DAY - 1)
+    return Literal(draw.choice(["", "time "]) + _text(_clock(item, _digits(draw, item))), item)
 
 
 def _timestamp(draw: random.Random, kind: Kind, value: Any) -> Literal:
     """With nanoseconds, zones and days by themselves."""
-    own = value * kind.tick
+    item = value * kind.tick
     if draw.random() < 0.25:
-        own += draw.choice([1, -1, 999])
+        item += draw.choice([1, -1, 999])
     if draw.random() < 0.1:
-        own = own // DAY * DAY
+        item = item // DAY * DAY
     least, most = _FIRST + DAY, _LAST - DAY
-    own = min(max(own, least), most)
+    item = min(max(item, least), most)
     offset = 0
     zone = ""
     if kind.family == "zoned" and draw.random() < 0.6:
         zone, offset = draw.choice([("Z", 0), ("+02:00", 120), ("-05:30", -330), ("+00:00", 0)])
-    days, rest = divmod(own + offset * 60 * 10**9, DAY)
+    days, rest = divmod(item + offset * 60 * 10**9, DAY)
     day = (date(1970, 1, 1) + timedelta(days=days)).isoformat()
     if not rest and not zone and draw.random() < 0.5:
-        return Literal(draw.choice(["", "date ", "timestamp "]) + _text(day), own)
+        return Literal(draw.choice(["", "date ", "timestamp "]) + _text(day), item)
     text = day + draw.choice("T ") + _clock(rest, _digits(draw, rest)) + zone
-    return Literal(draw.choice(["", "timestamp "]) + _text(text), own)
+    return Literal(draw.choice(["", "timestamp "]) + _text(text), item)
 
 
 _FIRST = -719_162 * DAY

@@ -163,13 +163,13 @@ class Session:
         self.draw.seed(self.draw.getrandbits(64))
 
     def _note(self, question: str, error: Exception) -> None:
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
-        place = (
+        item = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
+        location = (
             ""
-            if isinstance(error, AssertionError) or not own
-            else f" at {Path(own[-1].filename).name}:{own[-1].lineno}"
+            if isinstance(error, AssertionError) or not item
+            else f" at {Path(item[-1].filename).name}:{item[-1].lineno}"
         )
-        text = f"{type(error).__name__}: {_short(error)}{place}"
+        text = f"{type(error).__name__}: {_short(error)}{location}"
         notes = "".join(f"\n    {note}" for note in getattr(error, "__notes__", ()))
         name = f"{type(self.table).__name__} after {', '.join(self.steps) or 'nothing'}, {question}"
         self.report.findings.append(Finding(self.seed, name, text + notes))
@@ -190,13 +190,13 @@ class Session:
         predicate = drawer.drawn(self.draw.choice([0, 1, 2, 3]), ieee=ieee)
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
-    def _moved_on(self) -> None:
+    def _check_older_versions(self) -> None:
         """The table as it is now, with what an older version knows."""
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._may_be_doubtful():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
-            found = self._current.count(where, self.config)
-            expect(found.count, wanted, "count now")
+            answer = self._current.count(where, self.config)
+            expect(answer.count, wanted, "count now")
 
     def _predicate(self) -> None:
         predicate, where = self._drawn(self.state)
@@ -204,7 +204,7 @@ class Session:
             self._check_predicate(predicate, where)
 
     @contextmanager
-    def _may_be_doubtful(self) -> Iterator[None]:
+    def _tolerate_uncertainty(self) -> Iterator[None]:
         """Expressions with some names are refused, as the text of Arrow is not clear then."""
         try:
             yield
@@ -216,27 +216,27 @@ class Session:
     def _check_predicate(self, predicate: Predicate, where: Any) -> None:
         lookup, state = self._current, self.state
         meant = {number: row for number, row in state.rows.items() if predicate.holds(row) is True}
-        found = lookup.prune(where)
+        answer = lookup.prune(where)
         paths = {}
-        for fragment in found.fragments:
-            own = self._ids(fragment.path) & state.rows.keys()
-            paths[fragment.path] = own
-            count = len(own & meant.keys())
+        for fragment in answer.fragments:
+            item = self._ids(fragment.path) & state.rows.keys()
+            paths[fragment.path] = item
+            count = len(item & meant.keys())
             expect_true(
                 fragment.least <= count <= fragment.most,
                 f"prune: {count} rows of {fragment.path}, not {fragment.least} to {fragment.most}",
             )
         missed = meant.keys() - set().union(*paths.values())
         expect(missed, set(), "prune: rows in files that are left out")
-        expect_true(found.rows[0] <= len(meant) <= found.rows[1], f"prune: {len(meant)} rows, not {found.rows}")
+        expect_true(answer.rows[0] <= len(meant) <= answer.rows[1], f"prune: {len(meant)} rows, not {answer.rows}")
         expect(
-            len(list(found.eliminated_fragments())),
-            found.fragments_total - found.fragment_count,
+            len(list(answer.eliminated_fragments())),
+            answer.fragments_total - answer.fragment_count,
             "prune: files explained",
         )
         limit = self.draw.randrange(5)
         limited = lookup.prune(where, limit)
-        rows = sum(len(self._ids(own.path) & meant.keys()) for own in limited.fragments)
+        rows = sum(len(self._ids(item.path) & meant.keys()) for item in limited.fragments)
         expect_true(rows >= min(limit, len(meant)), f"prune: {rows} rows with a limit of {limit}")
         about = lookup.estimate(where)
         expect_true(about.lower <= len(meant) <= about.upper, f"estimate: {len(meant)} is not in {about}")
@@ -332,9 +332,9 @@ class Session:
                 truth = truths[column]
                 expect_true(truth.leaf.keys not in self.hidden[lookup.version.number], f"sql: bins of {column!r}")
                 finite = [
-                    own
-                    for own in truth.numbers()
-                    if truth.kind.family != "float" or own[1] not in (float("inf"), float("-inf"))
+                    item
+                    for item in truth.numbers()
+                    if truth.kind.family != "float" or item[1] not in (float("inf"), float("-inf"))
                 ]
                 expect(int(total), len(finite), f"sql: histogram of {column!r}")
 
@@ -343,8 +343,8 @@ class Session:
         with _noting("", self.policies):
             around = create_check_context(self.metastore, self.config, lookup)
             text = suggest(lookup, around).to_yaml()
-            own = TableConfig.model_validate({"name": "t", "uri": str(self.table.uri)} | yaml.safe_load(text))
-            results = evaluate_checks(read_named_checks(own), lookup, around)
+            item = TableConfig.model_validate({"name": "t", "uri": str(self.table.uri)} | yaml.safe_load(text))
+            results = evaluate_checks(read_named_checks(item), lookup, around)
             failed = [(result.name, result.finding) for result in results if result.status != "passed"]
             expect(failed, [], f"suggested checks\n{text}\n")
 
@@ -358,27 +358,30 @@ class Session:
         return self.metastore.table("t", number), self.states[number]
 
     def _identity(self, leaf: Leaf) -> Any:
-        return leaf.keys if self.table.follows_renames else leaf.names
+        return leaf.keys if self.table.supports_renames else leaf.names
 
     def _diff(self) -> None:
         lookup, state = self._current, self.state
         earlier, before = self._earlier()
         with _noting(f"since version {earlier.version.number}", self.policies):
-            found = lookup.diff(earlier)
-            expect(found.row_count, (len(before.rows), len(state.rows)), "diff: rows")
+            answer = lookup.diff(earlier)
+            expect(answer.row_count, (len(before.rows), len(state.rows)), "diff: rows")
             old = {self._identity(leaf): leaf for leaf in before.leaves}
             new = {self._identity(leaf): leaf for leaf in state.leaves}
             old_paths, new_paths = paths_of(before.columns), paths_of(state.columns)
-            added = sorted(new_paths[leaf.keys] for own, leaf in new.items() if own not in old)
-            removed = sorted(old_paths[leaf.keys] for own, leaf in old.items() if own not in new)
-            expect(sorted(own.name for own in found.columns if own.change == "added"), added, "diff: added")
-            expect(sorted(own.name for own in found.columns if own.change == "removed"), removed, "diff: removed")
-            by_name = {new_paths[leaf.keys]: own for own, leaf in new.items() if own in old}
-            for column in found.columns:
+            added = sorted(new_paths[leaf.keys] for item, leaf in new.items() if item not in old)
+            removed = sorted(old_paths[leaf.keys] for item, leaf in old.items() if item not in new)
+            expect(sorted(item.name for item in answer.columns if item.change == "added"), added, "diff: added")
+            expect(sorted(item.name for item in answer.columns if item.change == "removed"), removed, "diff: removed")
+            by_name = {new_paths[leaf.keys]: item for item, leaf in new.items() if item in old}
+            for column in answer.columns:
                 if column.change in ("added", "removed") or column.after is None:
                     continue
-                own = by_name[column.after.column]
-                was, now = ColumnTruth.of(old[own], before.rows.values()), ColumnTruth.of(new[own], state.rows.values())
+                item = by_name[column.after.column]
+                was, now = (
+                    ColumnTruth.of(old[item], before.rows.values()),
+                    ColumnTruth.of(new[item], state.rows.values()),
+                )
                 kinds = was.leaf.node.kind, now.leaf.node.kind
                 if kinds[0] is None or kinds[1] is None or column.change == "changed":
                     continue
@@ -395,16 +398,20 @@ class Session:
         paths = {path: leaf for leaf in state.leaves for path in [paths_of(state.columns)[leaf.keys]]}
         old = {self._identity(leaf): leaf for leaf in before.leaves}
         with _noting(f"since version {earlier.version.number}", self.policies):
-            for own in lookup.changes(earlier.version.number).columns:
-                leaf = paths[own.column]
-                if own.table is None:
+            for item in lookup.changes(earlier.version.number).columns:
+                leaf = paths[item.column]
+                if item.table is None:
                     continue
-                what = f"changes of column {own.column!r}"
+                what = f"changes of column {item.column!r}"
                 expect_true(not self._is_hidden_at(lookup, leaf), f"{what}: it is hidden")
                 now = ColumnTruth.of(leaf, state.rows.values())
-                former = old.get(self._identity(leaf))
-                was = Counter() if former is None else ColumnTruth.of(former, before.rows.values()).counts()
-                expect_true(former is None or not self._is_hidden_at(earlier, former), f"{what}: it was hidden")
+                previous_leaf = old.get(self._identity(leaf))
+                was = (
+                    Counter() if previous_leaf is None else ColumnTruth.of(previous_leaf, before.rows.values()).counts()
+                )
+                expect_true(
+                    previous_leaf is None or not self._is_hidden_at(earlier, previous_leaf), f"{what}: it was hidden"
+                )
                 counts = now.counts()
                 wanted = {
                     value: (was[value] or None, counts[value] or None)
@@ -412,10 +419,10 @@ class Session:
                     if was[value] != counts[value]
                 }
                 columns = zip(
-                    own.table["value"], *(own.table[name].to_pylist() for name in ("before", "after")), strict=True
+                    item.table["value"], *(item.table[name].to_pylist() for name in ("before", "after")), strict=True
                 )
-                found = {answered_point(now.kind, value): pair for value, *pair in columns}
-                expect({value: tuple(pair) for value, pair in found.items()}, wanted, what)
+                answer = {answered_point(now.kind, value): pair for value, *pair in columns}
+                expect({value: tuple(pair) for value, pair in answer.items()}, wanted, what)
 
     def _ids(self, path: str) -> set[int]:
         full = path if path.startswith(("/", "file:")) else str(self.table.uri / path)

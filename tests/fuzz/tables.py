@@ -48,7 +48,7 @@ Rows = dict[int, dict[int, Any]]
 ID = 1
 """Key of the column `id`, which all tables have, and which comes first in all files."""
 _PARTITIONS = ["x", "y/z", "é%", None]
-_ONE_CASE = [name for at, name in enumerate(NAMES) if name.lower() not in {own.lower() for own in NAMES[:at]}]
+_ONE_CASE = [name for at, name in enumerate(NAMES) if name.lower() not in {part.lower() for part in NAMES[:at]}]
 """Delta tells names apart but for upper and lower case."""
 _WIDER = {
     "byte": ["short", "integer", "long"],
@@ -76,7 +76,7 @@ class FuzzTable(ABC):
     kinds: ClassVar[Mapping[str, Kind]]
     steps: ClassVar[tuple[str, ...]]
     names: ClassVar[Sequence[str]] = NAMES
-    follows_renames: ClassVar[bool] = True
+    supports_renames: ClassVar[bool] = True
     """Whether a column that was renamed is the same, and one that was added again another."""
 
     def __init__(self, folder: Path, draw: random.Random) -> None:
@@ -122,9 +122,9 @@ class FuzzTable(ABC):
 
     def delete(self) -> None:
         share = self.draw.choice([2, 4, 9])
-        gone = {number for number in self.rows if self.draw.randrange(share) == 0}
-        self._delete(gone)
-        self.rows = {number: row for number, row in self.rows.items() if number not in gone}
+        removed_ids = {number for number in self.rows if self.draw.randrange(share) == 0}
+        self._delete(removed_ids)
+        self.rows = {number: row for number, row in self.rows.items() if number not in removed_ids}
 
     def overwrite(self) -> None:
         rows = self._drawn(self.draw.choice([5, 30]))
@@ -152,29 +152,29 @@ class FuzzTable(ABC):
             self.append()
 
     def drop(self) -> None:
-        found = [
+        result = [
             leaf
             for leaf in leaves_of(self.columns)
             if leaf.node.key != ID
             and leaf.node is not self.partition
             and (len(leaf.nodes) == 1 or (leaf.nodes[-2].form == "struct" and len(leaf.nodes[-2].children) > 1))
         ]
-        if len(self.columns) > 3 and found:
-            leaf = self.draw.choice(found)
+        if len(self.columns) > 3 and result:
+            leaf = self.draw.choice(result)
             if self._drop(leaf):
                 (self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children).remove(leaf.node)
                 self.dropped.add(leaf.node.name)
                 self._after_schema()
 
     def rename(self) -> None:
-        found = [
+        result = [
             leaf
             for leaf in leaves_of(self.columns)
             if leaf.node.key != ID and (len(leaf.nodes) == 1 or leaf.nodes[-2].form == "struct")
         ]
-        if not found:
+        if not result:
             return
-        leaf = self.draw.choice(found)
+        leaf = self.draw.choice(result)
         beside = self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children
         name = self.draw.choice([name for name in self.drawer.names if name not in {node.name for node in beside}])
         if self._rename(leaf, name):
@@ -182,7 +182,7 @@ class FuzzTable(ABC):
             self._after_schema()
 
     def widen(self) -> None:
-        found = [
+        result = [
             (leaf, wider)
             for leaf in leaves_of(self.columns)
             if leaf.node.kind is not None and leaf.node is not self.partition and leaf.node.key != ID
@@ -192,8 +192,8 @@ class FuzzTable(ABC):
             for wider in _WIDER[name]
             if wider in self.kinds
         ]
-        if found:
-            leaf, wider = self.draw.choice(found)
+        if result:
+            leaf, wider = self.draw.choice(result)
             if self._widen(leaf, wider):
                 leaf.node.kind = self.kinds[wider]
                 self._after_schema()
@@ -202,8 +202,8 @@ class FuzzTable(ABC):
     def ids_of(self, path: str) -> set[int]:
         """Ids of the rows that a data file was written with."""
         file = pq.ParquetFile(path.removeprefix("file://"))
-        found: set[int] = set(file.read(columns=[file.schema_arrow.names[0]]).column(0).to_pylist())
-        return found
+        result: set[int] = set(file.read(columns=[file.schema_arrow.names[0]]).column(0).to_pylist())
+        return result
 
     def arrow(self, rows: Rows, names: Mapping[int, str] | None = None, without: Collection[int] = ()) -> pa.Table:
         """Rows in Arrow."""
@@ -213,7 +213,7 @@ class FuzzTable(ABC):
         return pa.Table.from_arrays(arrays, names=labels)
 
     def _drawn(self, count: int) -> Rows:
-        found: Rows = {}
+        result: Rows = {}
         columns = [node for node in self.columns if node.key != ID]
         few = {node.key: [node.drawn(self.draw, self.nulls) for _ in range(2)] for node in columns}
         alike = {node.key for node in columns if self.draw.random() < 0.3}
@@ -225,18 +225,18 @@ class FuzzTable(ABC):
                 )
             if self.partition is not None:
                 row[self.partition.key] = self.draw.choice(_PARTITIONS)
-            found[number] = row
+            result[number] = row
         self.next_id += count
-        return found
+        return result
 
     def _by_partition(self, rows: Rows) -> Iterable[tuple[str | None, Rows]]:
         if self.partition is None:
             return [(None, rows)] if rows else []
         key = self.partition.key
-        found: dict[str | None, Rows] = {}
+        result: dict[str | None, Rows] = {}
         for number, row in rows.items():
-            found.setdefault(row[key], {})[number] = row
-        return list(found.items())
+            result.setdefault(row[key], {})[number] = row
+        return list(result.items())
 
     def _partition_name(self) -> str:
         return self.draw.choice(["p", "P q", "a.p", "größe p", 'p"p'])
@@ -264,7 +264,7 @@ class FuzzTable(ABC):
     def _append(self, rows: Rows) -> None: ...
 
     @abstractmethod
-    def _delete(self, gone: Collection[int]) -> None: ...
+    def _delete(self, removed_ids: Collection[int]) -> None: ...
 
     @abstractmethod
     def _replace(self, rows: Rows) -> None: ...
@@ -297,30 +297,30 @@ class MappedDelta(FuzzTable):
     def _write(self, rows: Rows) -> list[dict[str, Any]]:
         names = {leaf.node.key: f"p{leaf.node.key}" for leaf in leaves_of(self.columns)}
         actions = []
-        for value, own in self._by_partition(rows):
+        for value, part in self._by_partition(rows):
             self.files_written += 1
             path = f"f{self.files_written}.parquet"
             key = self.partition and self.partition.key
-            data = self.arrow(own, names, () if key is None else (key,))
+            data = self.arrow(part, names, () if key is None else (key,))
             action = add_file(self.uri, data, path, **({} if key is None else {names[key]: value}))
-            self.live[path] = (action["add"], list(own), set())
+            self.live[path] = (action["add"], list(part), set())
             actions.append(action)
         return actions
 
     def _append(self, rows: Rows) -> None:
         commit(self.uri, *self._write(rows))
 
-    def _delete(self, gone: Collection[int]) -> None:
+    def _delete(self, removed_ids: Collection[int]) -> None:
         actions: list[dict[str, Any]] = []
         for path, (add, numbers, before) in list(self.live.items()):
-            places = before | {place for place, number in enumerate(numbers) if number in gone}
-            if places == before:
+            deleted_positions = before | {position for position, number in enumerate(numbers) if number in removed_ids}
+            if deleted_positions == before:
                 continue
             actions.append(_removed(add))
             del self.live[path]
-            if len(places) < len(numbers):
-                vector = write_vector(self.uri, sorted(places), self.draw.choice("uip"))
-                self.live[path] = (add | {"deletionVector": vector}, numbers, places)
+            if len(deleted_positions) < len(numbers):
+                vector = write_vector(self.uri, sorted(deleted_positions), self.draw.choice("uip"))
+                self.live[path] = (add | {"deletionVector": vector}, numbers, deleted_positions)
                 actions.append({"add": self.live[path][0]})
         commit(self.uri, *actions)
 
@@ -350,7 +350,7 @@ class PlainDelta(FuzzTable):
     kinds: ClassVar = {name: kind for name, kind in DELTA_KINDS.items() if name != "timestamp_ntz"}
     names = _ONE_CASE
     steps = ("append", "append", "delete", "overwrite", "compact", "add", "optimize")
-    follows_renames = False
+    supports_renames = False
 
     def _partition_name(self) -> str:
         return "p"
@@ -366,8 +366,8 @@ class PlainDelta(FuzzTable):
     def _append(self, rows: Rows) -> None:
         write_deltalake(self.uri, self.arrow(rows), mode="append", schema_mode="merge")
 
-    def _delete(self, gone: Collection[int]) -> None:
-        DeltaTable(self.uri).delete(f"id in ({', '.join(map(str, sorted(gone))) or 'null'})")
+    def _delete(self, removed_ids: Collection[int]) -> None:
+        DeltaTable(self.uri).delete(f"id in ({', '.join(map(str, sorted(removed_ids))) or 'null'})")
 
     def _replace(self, rows: Rows) -> None:
         write_deltalake(self.uri, self.arrow(rows), mode="overwrite")
@@ -405,9 +405,9 @@ class PlainIceberg(FuzzTable):
         arrays = [node.array([]) for node in columns]
         try:
             schema = pa.schema([pa.field(node.name, array.type) for node, array in zip(columns, arrays, strict=True)])
-            found = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+            result = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
             for leaf in leaves_of(columns):
-                found.find_field(".".join(leaf.names))
+                result.find_field(".".join(leaf.names))
         except ValueError:
             return False
         return True
@@ -422,9 +422,9 @@ class PlainIceberg(FuzzTable):
     def _append(self, rows: Rows) -> None:
         self.table.append(self.arrow(rows))
 
-    def _delete(self, gone: Collection[int]) -> None:
-        if gone:
-            self.table.delete(In("id", gone))
+    def _delete(self, removed_ids: Collection[int]) -> None:
+        if removed_ids:
+            self.table.delete(In("id", removed_ids))
 
     def _replace(self, rows: Rows) -> None:
         self.table.overwrite(self.arrow(rows))
@@ -433,7 +433,7 @@ class PlainIceberg(FuzzTable):
         # Rows that were there before would have null lists.
         if (above is not None and above.is_repeated) or any(leaf.is_repeated for leaf in leaves_of([node])):
             return False
-        trial = [own.copied() for own in self.columns]
+        trial = [part.copied() for part in self.columns]
         if above is None:
             trial.append(node)
         else:
@@ -481,7 +481,7 @@ class Files(FuzzTable):
 
     kinds = FILE_KINDS
     steps = ("append", "append", "delete", "overwrite", "compact", "add", "add", "drop", "rename", "move")
-    follows_renames = False
+    supports_renames = False
 
     def _partition_name(self) -> str:
         return "p"
@@ -490,7 +490,7 @@ class Files(FuzzTable):
         self.uri.mkdir(parents=True)
 
     def _append(self, rows: Rows) -> None:
-        for value, own in self._by_partition(rows):
+        for value, part in self._by_partition(rows):
             folder, without = self.uri, ()
             if self.partition is not None:
                 text = "__HIVE_DEFAULT_PARTITION__" if value is None else quote(value, safe="")
@@ -498,11 +498,11 @@ class Files(FuzzTable):
                 folder.mkdir(exist_ok=True)
             self.files_written += 1
             groups = self.draw.choice([None, None, 7])
-            data = self.arrow(own, without=without)
+            data = self.arrow(part, without=without)
             pq.write_table(data, folder / f"f{self.files_written}.parquet", row_group_size=groups)
 
-    def _delete(self, gone: Collection[int]) -> None:
-        self._replace({number: row for number, row in self.rows.items() if number not in gone})
+    def _delete(self, removed_ids: Collection[int]) -> None:
+        self._replace({number: row for number, row in self.rows.items() if number not in removed_ids})
 
     def _replace(self, rows: Rows) -> None:
         for path in self.uri.rglob("*.parquet"):
@@ -518,8 +518,8 @@ class Files(FuzzTable):
 
     def delete(self) -> None:
         before = dict(self.rows)
-        gone = {number for number in before if self.draw.randrange(3) == 0}
-        self.rows = {number: row for number, row in before.items() if number not in gone} or self._drawn(1)
+        removed_ids = {number for number in before if self.draw.randrange(3) == 0}
+        self.rows = {number: row for number, row in before.items() if number not in removed_ids} or self._drawn(1)
         self._replace(self.rows)
 
     def _rename(self, leaf: Leaf, name: str) -> bool:

@@ -46,12 +46,12 @@ def test_random_tables_answer_as_their_rows_do_one_by_one() -> None:
     tables, end = int(settings["TABLES"] or pairs), time.monotonic() + float(settings["SECONDS"] or "inf")
     report, started = Report(), time.monotonic()
     while report.pairs < pairs and report.tables < tables and time.monotonic() < end:
-        known = len(report.findings)
+        findings_before = len(report.findings)
         run_session(seed, report, predicates=PREDICATES)
         seed += 1
         if settings["LOG"]:
             rate = report.pairs / (time.monotonic() - started)
-            lines = [*map(str, report.findings[known:])]
+            lines = [*map(str, report.findings[findings_before:])]
             lines.append(
                 f"{report.pairs} pairs, {report.tables} tables, {rate:.1f}/s, {len(report.findings)} differences"
             )

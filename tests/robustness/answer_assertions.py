@@ -50,8 +50,8 @@ class Leaf:
     def __post_init__(self) -> None:
         if pa.types.is_nested(self.type):
             self.counts = Counter()
-            (found,) = self.connection.execute(f"SELECT count(x), count(*) - count(x) FROM ({self.query})").fetchall()
-            self.values, self.nulls = found
+            (actual,) = self.connection.execute(f"SELECT count(x), count(*) - count(x) FROM ({self.query})").fetchall()
+            self.values, self.nulls = actual
             return
         rows = self.connection.execute(f"SELECT x, count(*) FROM ({self.query}) GROUP BY x").fetchall()
         self.counts = Counter({nan_as_text(value): count for value, count in rows if value is not None})
@@ -82,19 +82,19 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
             yield Leaf(path, type_, query, "(true)", connection)
             below: list[tuple[str, pa.DataType, str]] = []
             if pa.types.is_struct(type_):
-                below = [(own.name, own.type, f'x."{own.name}"') for own in type_]
+                below = [(part.name, part.type, f'x."{part.name}"') for part in type_]
             elif pa.types.is_map(type_):
                 parts = (("key", type_.key_type, "map_keys"), ("value", type_.item_type, "map_values"))
-                below = [(name, own, f"unnest({function}(x))") for name, own, function in parts]
+                below = [(name, part, f"unnest({function}(x))") for name, part, function in parts]
             elif pa.types.is_list(type_):
                 below = [("element", type_.value_type, "unnest(x)")]
-            for name, own, taken in below:
-                yield from leaves(f"{path}.{name}", own, f"SELECT {taken} AS x FROM ({query})")
+            for name, part, taken in below:
+                yield from leaves(f"{path}.{name}", part, f"SELECT {taken} AS x FROM ({query})")
 
         yield [
             leaf
-            for own in live.schema
-            for leaf in leaves(own.name, own.type, f'SELECT "{own.name}" AS x FROM live WHERE (true)')
+            for part in live.schema
+            for leaf in leaves(part.name, part.type, f'SELECT "{part.name}" AS x FROM live WHERE (true)')
         ]
 
 
@@ -113,9 +113,9 @@ def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw:
         entries = lookup.partitions()
         assert sum(entry.row_count for entry in entries) == len(live)
         for entry in draw.sample(entries, min(2, len(entries))):
-            own = {row.column: row for row in lookup.statistics(partition=entry.key)}
+            part = {row.column: row for row in lookup.statistics(partition=entry.key)}
             for leaf in leaves:
-                assert_column(lookup, own[leaf.path], leaf.of(_of_partition(entry.key)), config.tables[0], entry.key)
+                assert_column(lookup, part[leaf.path], leaf.of(_of_partition(entry.key)), config.tables[0], entry.key)
         if lookup.frequencies_file is not None:
             assert_compacted_files(lookup, by_path, rows.values())
 
@@ -137,8 +137,8 @@ def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -
         old, new = first.get(names.get(row.field_id, ""), Counter()), last[row.column]
         wanted = {value: (old.get(value), new.get(value)) for value in old | new if old[value] != new[value]}
         counts = zip(lookup.table["before"].to_pylist(), lookup.table["after"].to_pylist(), strict=True)
-        found = dict(zip((nan_as_text(value.as_py()) for value in lookup.table["value"]), counts, strict=True))
-        assert (found, len(found)) == (wanted, lookup.table.num_rows), row.column
+        actual = dict(zip((nan_as_text(value.as_py()) for value in lookup.table["value"]), counts, strict=True))
+        assert (actual, len(actual)) == (wanted, lookup.table.num_rows), row.column
     assert after.diff(before.version.number).row_count == (len(was), len(live))
 
 
@@ -149,79 +149,81 @@ def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
 
 def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
     """Its statistics, what its values are and how often, its histogram, and the statistics of one's own."""
-    place, policy = (partition, leaf.path), table.effective_policy(leaf.path)
-    assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), place
+    location, policy = (partition, leaf.path), table.effective_policy(leaf.path)
+    assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), location
     if pa.types.is_nested(leaf.type):
-        assert row.frequencies == "absent", place
+        assert row.frequencies == "absent", location
         return
     if policy.values == "hidden":
         assert row.distinct_count is not None
-        assert abs(row.distinct_count - len(leaf.counts)) <= 4, place
+        assert abs(row.distinct_count - len(leaf.counts)) <= 4, location
         assert (row.minimum, row.maximum, row.sum, row.frequencies, row.user_defined) == (*[None] * 3, "absent", {})
         with pytest.raises(NotStoredError, match="hidden"):
             lookup.dyadic_histogram(leaf.path, partition)
         return
-    assert (row.nan_count or 0) == leaf.counts["nan"], place
-    assert_bounds(row, leaf, place)
-    kept = {"off": {"off"}, "auto": {"enumerated", "estimated"}, "repeated": {"enumerated", "repeated"}}
-    expected = {"repeated"} if policy.is_fingerprinted else kept.get(policy.frequencies, {"enumerated"})
+    assert (row.nan_count or 0) == leaf.counts["nan"], location
+    assert_bounds(row, leaf, location)
+    expected_kinds = {"off": {"off"}, "auto": {"enumerated", "estimated"}, "repeated": {"enumerated", "repeated"}}
+    expected = {"repeated"} if policy.is_fingerprinted else expected_kinds.get(policy.frequencies, {"enumerated"})
     if policy.frequencies == "auto" and policy.enumerating_key:
         expected = {"enumerated"}
-    assert row.frequencies in expected, place
+    assert row.frequencies in expected, location
     if row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None):
         assert_value_counts(lookup, row, leaf, policy.min_frequency, policy.max_values, partition)
     elif row.frequencies == "estimated":
-        assert lookup.version.decisions[row.field_id].frequencies == "estimated", place
+        assert lookup.version.decisions[row.field_id].frequencies == "estimated", location
         with pytest.raises(NotStoredError):
             lookup.top(leaf.path, 1, partition)
     assert_bins(lookup, row, leaf, policy.histogram, partition)
-    assert_custom_statistics(row, leaf, place)
+    assert_custom_statistics(row, leaf, location)
 
 
-def assert_bounds(row: ColumnStatistics, leaf: Leaf, place: Any) -> None:
+def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
     values, counts = leaf.finite, leaf.counts
     least, greatest = (values[0], values[-1]) if values else (None, None)
     if isinstance(greatest, str) and max(map(len, values)) > _LONG // 2:
-        assert row.minimum is not None, place
-        assert row.maximum is not None, place
-        assert row.minimum.as_py() <= least, place
-        assert row.maximum.as_py() >= greatest, place
-        assert least.startswith(row.minimum.as_py()[:1000]), place
+        assert row.minimum is not None, location
+        assert row.maximum is not None, location
+        assert row.minimum.as_py() <= least, location
+        assert row.maximum.as_py() >= greatest, location
+        assert least.startswith(row.minimum.as_py()[:1000]), location
     else:
-        assert [None if own is None else own.as_py() for own in (row.minimum, row.maximum)] == [least, greatest], place
-        assert not values or (row.minimum_exact, row.maximum_exact) == (True, True), place
+        assert [None if part is None else part.as_py() for part in (row.minimum, row.maximum)] == [least, greatest], (
+            location
+        )
+        assert not values or (row.minimum_exact, row.maximum_exact) == (True, True), location
     if isinstance(greatest, bool):
-        assert row.true_count == counts[True], place
+        assert row.true_count == counts[True], location
     elif isinstance(greatest, int | Decimal):
         assert row.sum is not None
-        assert Fraction(row.sum) == sum(Fraction(value) * counts[value] for value in values), place
+        assert Fraction(row.sum) == sum(Fraction(value) * counts[value] for value in values), location
     elif isinstance(greatest, float):
         assert row.sum is not None
         total = math.fsum(value for value in values for _ in range(counts[value]))
-        assert float(row.sum) == pytest.approx(total, rel=1e-12, abs=1e-12), place
+        assert float(row.sum) == pytest.approx(total, rel=1e-12, abs=1e-12), location
     elif isinstance(greatest, str | bytes):
         lengths = [len(value) for value in values]
-        assert (row.minimum_length, row.maximum_length) == (min(lengths), max(lengths)), place
-        assert row.total_length == sum(len(value) * counts[value] for value in values), place
+        assert (row.minimum_length, row.maximum_length) == (min(lengths), max(lengths)), location
+        assert row.total_length == sum(len(value) * counts[value] for value in values), location
 
 
 def assert_value_counts(
     lookup: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
 ) -> None:
     """The most frequent values, all of them where all are listed, and what follows from lists."""
-    place = (partition, leaf.path)
+    location = (partition, leaf.path)
     expected = {value: count for value, count in leaf.counts.items() if count >= least}
-    listed = [(nan_as_text(own.as_py()), count) for own, count in lookup.top(row.column, 10**6, partition).values]
-    assert [count for _, count in listed] == sorted(expected.values(), reverse=True)[:most], place
-    assert all(expected[value] == count for value, count in listed), place
-    assert len({value for value, _ in listed}) == len(listed), place
+    listed = [(nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition).values]
+    assert [count for _, count in listed] == sorted(expected.values(), reverse=True)[:most], location
+    assert all(expected[value] == count for value, count in listed), location
+    assert len({value for value, _ in listed}) == len(listed), location
     duplicates = sum(count > 1 for count in leaf.counts.values())
     facts = (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee)
-    assert facts == (len(leaf.counts), duplicates, "exact"), place
+    assert facts == (len(leaf.counts), duplicates, "exact"), location
     spread = lookup.spread(row.column, partition)
-    assert spread.singleton_count == sum(count == 1 for count in leaf.counts.values()), place
+    assert spread.singleton_count == sum(count == 1 for count in leaf.counts.values()), location
     entropy = -sum(count / leaf.values * math.log2(count / leaf.values) for count in leaf.counts.values())
-    assert spread.entropy == pytest.approx(entropy, abs=1e-9), place
+    assert spread.entropy == pytest.approx(entropy, abs=1e-9), location
 
 
 def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
@@ -230,14 +232,14 @@ def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | 
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
         return
     bins = lookup.dyadic_histogram(row.column, partition)
-    place = (partition, leaf.path)
-    assert bins is not None, place
+    location = (partition, leaf.path)
+    assert bins is not None, location
     width = Fraction(2) ** bins.exponent
     expected: Counter[int] = Counter()
     for value in values:
         expected[math.floor(_physical(value) / width) - bins.first] += leaf.counts[value]
-    assert {at: count for at, count in enumerate(bins.counts.tolist()) if count} == expected, place
-    assert len(bins) <= bins.capacity <= 10_000, place
+    assert {at: count for at, count in enumerate(bins.counts.tolist()) if count} == expected, location
+    assert len(bins) <= bins.capacity <= 10_000, location
 
 
 def _physical(value: Any) -> Fraction:
@@ -249,24 +251,24 @@ def _physical(value: Any) -> Fraction:
     return Fraction((value - date(1970, 1, 1)).days) if isinstance(value, date) else Fraction(value)
 
 
-def assert_custom_statistics(row: ColumnStatistics, leaf: Leaf, place: Any) -> None:
+def assert_custom_statistics(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
     """Those that the package ships, computed from the values as their descriptions say."""
     texts = pa.types.is_string(leaf.type)
-    for name, own in row.user_defined.items():
-        lookup = own.value.as_py()
+    for name, part in row.user_defined.items():
+        lookup = part.value.as_py()
         if name == "common_prefix" and texts:
             expected: Any = _common(leaf.finite)
-            assert lookup == expected, (place, name)
+            assert lookup == expected, (location, name)
         elif name == "string_patterns" and texts:
             patterns = {"empty": "", "word": r"[^\W\d_]+", "e-mail": r"[^@\s]+@[^@\s]+\.[^@\s]+", "url": r"https://\S+"}
-            shares = {own["pattern"]: own["share"] for own in lookup or ()}
+            shares = {part["pattern"]: part["share"] for part in lookup or ()}
             for pattern, expression in patterns.items():
                 fits = sum(n for value, n in leaf.counts.items() if re.fullmatch(expression, value))
-                assert shares.get(pattern, 0) == pytest.approx(fits / max(1, leaf.values)), (place, name, pattern)
+                assert shares.get(pattern, 0) == pytest.approx(fits / max(1, leaf.values)), (location, name, pattern)
         elif name == "benford_distance":
-            assert lookup == pytest.approx(_benford(leaf.counts)), (place, name)
-        elif name == "share_outside_fences" and own.guarantee != "absent":
-            assert lookup == pytest.approx(_outside(leaf)), (place, name)
+            assert lookup == pytest.approx(_benford(leaf.counts)), (location, name)
+        elif name == "share_outside_fences" and part.guarantee != "absent":
+            assert lookup == pytest.approx(_outside(leaf)), (location, name)
 
 
 def _common(texts: list[str]) -> str | None:
@@ -292,8 +294,8 @@ def _outside(leaf: Leaf) -> float | None:
     if not values:
         return None
     low, high = (values[max(0, math.ceil(len(values) * share) - 1)] for share in (Fraction(1, 4), Fraction(3, 4)))
-    reach = (high - low) * Fraction(3, 2)
-    return sum(not low - reach <= value <= high + reach for value in values) / len(values)
+    fence = (high - low) * Fraction(3, 2)
+    return sum(not low - fence <= value <= high + fence for value in values) / len(values)
 
 
 def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
@@ -304,9 +306,9 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: rando
     ((wanted,),) = leaf.connection.execute(f"SELECT quantile_disc(x, {fractions}) {rows}").fetchall()
     if wanted is None:
         return
-    found = lookup.quantile(row.column, fractions)
-    assert [one.value.as_py() for one in found] == wanted, row.column
-    assert {one.guarantee for one in found} == {"exact"}, row.column
+    actual = lookup.quantile(row.column, fractions)
+    assert [one.value.as_py() for one in actual] == wanted, row.column
+    assert {one.guarantee for one in actual} == {"exact"}, row.column
     value = wanted[1]
     ((before, held),) = leaf.connection.execute(
         f"SELECT count(*) FILTER (x < $1), count(*) FILTER (x = $1) {rows}", [value]
@@ -333,16 +335,16 @@ def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterabl
         least = 2 if row.frequencies == "repeated" else 1
         counts = {_comparable(value): count for value, count in leaves[name].counts.items()}
         expected = sorted((-count, value) for value, count in counts.items() if count >= least)
-        own = frequencies.filter(pc.equal(frequencies["column"], name))
-        found = zip(_values(own, row), own["frequency"].to_pylist(), strict=True)
-        assert [(-count, value) for value, count in found] == expected, name
-        own = None if ranks is None else ranks.filter(pc.equal(ranks["column"], name))
-        if own is not None and own.num_rows:
+        part = frequencies.filter(pc.equal(frequencies["column"], name))
+        actual = zip(_values(part, row), part["frequency"].to_pylist(), strict=True)
+        assert [(-count, value) for value, count in actual] == expected, name
+        part = None if ranks is None else ranks.filter(pc.equal(ranks["column"], name))
+        if part is not None and part.num_rows:
             ordered, before = sorted(counts.items()), 0
-            for (value, count), *told_ in zip(
-                ordered, _values(own, row), own["frequency"].to_pylist(), own["rank"].to_pylist(), strict=True
+            for (value, count), *rank_columns in zip(
+                ordered, _values(part, row), part["frequency"].to_pylist(), part["rank"].to_pylist(), strict=True
             ):
-                assert told_ == [value, count, before], name
+                assert rank_columns == [value, count, before], name
                 before += count
 
 
@@ -350,7 +352,7 @@ def _values(rows: pa.Table, row: ColumnStatistics) -> list[Any]:
     if not rows.num_rows:
         return []
     value = rows["value"].combine_chunks()
-    return [_comparable(nan_as_text(own)) for own in value.field(row.type_class).to_pylist()]
+    return [_comparable(nan_as_text(part)) for part in value.field(row.type_class).to_pylist()]
 
 
 def _comparable(value: Any) -> Any:

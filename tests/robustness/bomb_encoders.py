@@ -70,7 +70,11 @@ def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | N
 
 def record(*types: Any) -> dict[str, Any]:
     """A schema with a field for each type."""
-    return {"type": "record", "name": "r", "fields": [{"name": f"f{at}", "type": own} for at, own in enumerate(types)]}
+    return {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": f"f{at}", "type": field_type} for at, field_type in enumerate(types)],
+    }
 
 
 def varint(value: int) -> bytes:

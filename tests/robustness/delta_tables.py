@@ -64,10 +64,10 @@ class DeltaCopyOnWrite(History):
         merging = self.table.merge(source, "target.id = source.id", source_alias="source", target_alias="target")
         merging.when_matched_update(every).when_not_matched_insert(every).execute()
 
-    def _overwrite_partition(self, value: str | None, rows: Rows, gone: Collection[int]) -> None:
+    def _overwrite_partition(self, value: str | None, rows: Rows, removed_ids: Collection[int]) -> None:
         write_deltalake(self.uri, self.model.arrow(rows), mode="overwrite", predicate=_is(value), schema_mode="merge")
 
-    def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
+    def _drop_partition(self, value: str | None, removed_ids: Collection[int]) -> None:
         self.table.delete(_is(value))
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
@@ -97,7 +97,7 @@ class DeltaMapped(History):
     )
 
     def fragments(self) -> set[Hashable]:
-        return {(path, file.gone) for path, file in self.files.items()}
+        return {(path, file.deleted_positions) for path, file in self.files.items()}
 
     def _create(self) -> None:
         self.files: dict[str, _LiveFile] = {}
@@ -118,27 +118,29 @@ class DeltaMapped(History):
         physical = {name: f"p{self.numbers[key]}" for key, (name, _) in self.model.columns.items()}
         actions = []
         for value in PARTITIONS:
-            own = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
-            if len(own):
+            partition_rows = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
+            if len(partition_rows):
                 self.written += 1
                 path = f"{self.written}.parquet"
-                data = own.drop_columns("p")
+                data = partition_rows.drop_columns("p")
                 data = data.rename_columns([physical[name] for name in data.column_names])
                 actions.append(add_file(self.uri, data, path, **{physical["p"]: value}))
-                self.files[path] = _LiveFile(actions[-1]["add"], tuple(own["id"].to_pylist()))
+                self.files[path] = _LiveFile(actions[-1]["add"], tuple(partition_rows["id"].to_pylist()))
         return actions
 
     def _delete(self, ids: Collection[int]) -> None:
         actions = []
         for path, file in list(self.files.items()):
-            gone = file.gone | {position for position, own in enumerate(file.ids) if own in ids}
-            if gone == file.gone:
+            removed_ids = file.deleted_positions | {
+                position for position, partition_rows in enumerate(file.ids) if partition_rows in ids
+            }
+            if removed_ids == file.deleted_positions:
                 continue  # a vector of the same rows under another name would be another fragment
             actions.append(file.remove())
             del self.files[path]
-            if len(gone) < len(file.ids):
-                vector = write_vector(self.uri, sorted(gone), self.draw.choice("uip"))
-                self.files[path] = _LiveFile(file.add | {"deletionVector": vector}, file.ids, gone)
+            if len(removed_ids) < len(file.ids):
+                vector = write_vector(self.uri, sorted(removed_ids), self.draw.choice("uip"))
+                self.files[path] = _LiveFile(file.add | {"deletionVector": vector}, file.ids, removed_ids)
                 actions.append({"add": self.files[path].add})
         commit(self.uri, *actions)
 
@@ -169,20 +171,20 @@ class DeltaMapped(History):
         return dict(self.files), self._metadata()
 
     def _restore(self, token: tuple[dict[str, _LiveFile], dict[str, Any]]) -> None:
-        files, told = token
+        files, metadata_action = token
         removes = [file.remove() for path, file in self.files.items() if files.get(path) != file]
         adds = [{"add": file.add} for path, file in files.items() if self.files.get(path) != file]
         self.files = dict(files)
-        commit(self.uri, told, *removes, *adds)
+        commit(self.uri, metadata_action, *removes, *adds)
 
 
 @dataclass(frozen=True)
 class _LiveFile:
     add: dict[str, Any]
     ids: tuple[int, ...]
-    gone: frozenset[int] = frozenset()
+    removed_ids: frozenset[int] = frozenset()
     """Positions of its deleted rows."""
 
     def remove(self) -> dict[str, Any]:
-        kept = ("path", "partitionValues", "deletionVector")
-        return {"remove": {key: self.add[key] for key in kept if key in self.add}}
+        copied_keys = ("path", "partitionValues", "deletionVector")
+        return {"remove": {key: self.add[key] for key in copied_keys if key in self.add}}

@@ -37,12 +37,12 @@ class PlainFiles(History):
 
     def _append(self, rows: pa.Table) -> None:
         for value in self.partitions:
-            own = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
-            if len(own):
+            partition_rows = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
+            if len(partition_rows):
                 self.written += 1
                 folder = self.uri / f"p={'__HIVE_DEFAULT_PARTITION__' if value is None else quote(value, safe='')}"
                 folder.mkdir(exist_ok=True)
-                pq.write_table(own.drop_columns("p"), folder / f"{self.written}.parquet")
+                pq.write_table(partition_rows.drop_columns("p"), folder / f"{self.written}.parquet")
 
     def _some_columns(self) -> Collection[str]:
         return list(self.model.columns)[: self.draw.randrange(5, len(self.model.columns) + 1)]
@@ -50,12 +50,14 @@ class PlainFiles(History):
     def _delete(self, ids: Collection[int]) -> None:
         for path in self._files():
             table = pq.ParquetFile(path).read()
-            kept = table.filter(pa.array([own not in ids for own in table["id"].to_pylist()], pa.bool_()))
-            if len(kept) < len(table):
+            remaining = table.filter(
+                pa.array([partition_rows not in ids for partition_rows in table["id"].to_pylist()], pa.bool_())
+            )
+            if len(remaining) < len(table):
                 path.unlink()
-                if len(kept):
+                if len(remaining):
                     self.written += 1
-                    pq.write_table(kept, path.with_name(f"{self.written}.parquet"))
+                    pq.write_table(remaining, path.with_name(f"{self.written}.parquet"))
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
         """It is there as soon as a file has it."""

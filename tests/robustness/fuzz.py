@@ -38,10 +38,12 @@ def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
 
 def _flip(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     result = bytearray(data)
-    places = [rng.randrange(len(data)) for _ in range(rng.choice((1, 1, 1, 2, 4)))] if data else []
-    for place in places:
-        result[place] = rng.choice((0, 127, 128, 255, rng.randrange(256), result[place] ^ (1 << rng.randrange(8))))
-    return bytes(result), f"other bytes at {places}"
+    locations = [rng.randrange(len(data)) for _ in range(rng.choice((1, 1, 1, 2, 4)))] if data else []
+    for location in locations:
+        result[location] = rng.choice(
+            (0, 127, 128, 255, rng.randrange(256), result[location] ^ (1 << rng.randrange(8)))
+        )
+    return bytes(result), f"other bytes at {locations}"
 
 
 def _cut(data: bytes, rng: random.Random) -> tuple[bytes, str]:
@@ -51,10 +53,10 @@ def _cut(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def _grow(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    place = rng.choice((0, len(data), rng.randrange(len(data) + 1)))
+    location = rng.choice((0, len(data), rng.randrange(len(data) + 1)))
     first = rng.randrange(len(data) + 1)
     more = rng.choice((rng.randbytes(rng.randrange(1, 64)), data[first : first + rng.randrange(1, 200)], b"\0" * 4096))
-    return data[:place] + more + data[place:], f"{len(more)} bytes more at {place}"
+    return data[:location] + more + data[location:], f"{len(more)} bytes more at {location}"
 
 
 def _zero(data: bytes, rng: random.Random) -> tuple[bytes, str]:
@@ -68,14 +70,14 @@ def _restructure(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     lines = data.split(b"\n")
     try:
         number = 0 if len(lines) < 2 or not lines[1] or lines[0].strip() == b"{" else rng.randrange(len(lines))
-        whole = number == 0 and lines[0].strip() in (b"{", b"[")
-        document = json.loads(data if whole else lines[number])
+        is_one_document = number == 0 and lines[0].strip() in (b"{", b"[")
+        document = json.loads(data if is_one_document else lines[number])
     except ValueError:
         return _flip(data, rng)
-    places = list(_places(document))
-    if not places:
+    locations = list(_json_locations(document))
+    if not locations:
         return _flip(data, rng)
-    holder, key = rng.choice(places)
+    holder, key = rng.choice(locations)
     what = rng.choice(("strange", "strange", "strange", "gone", "deep", "moved"))
     if what == "gone":
         del holder[key]
@@ -85,21 +87,21 @@ def _restructure(data: bytes, rng: random.Random) -> tuple[bytes, str]:
             deep = {"type": deep, "fields": [deep]} if rng.random() < 0.01 else [deep]
         holder[key] = deep
     elif what == "moved":
-        other, other_key = rng.choice(places)
+        other, other_key = rng.choice(locations)
         holder[key] = json.loads(json.dumps(other[other_key]))
     else:
         holder[key] = rng.choice(_STRANGE)
     text = json.dumps(document).encode()
     lines[number] = text
-    return text if whole else b"\n".join(lines), f"{what} at {key!r} in line {number + 1}"
+    return text if is_one_document else b"\n".join(lines), f"{what} at {key!r} in line {number + 1}"
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def _json_locations(value: Any) -> Iterator[tuple[Any, Any]]:
     below = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
     for key, inner in below:
         yield value, key
         if isinstance(inner, dict | list):
-            yield from _places(inner)
+            yield from _json_locations(inner)
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,8 @@ class Reader:
         finally:
             timer.cancel()
         if line:
-            found = json.loads(line)
-            return Outcome(**{key: found.get(key) for key in ("rows", "refused", "raised", "peak")})
+            answer = json.loads(line)
+            return Outcome(**{key: answer.get(key) for key in ("rows", "refused", "raised", "peak")})
         code = process.wait()
         self._process = None
         hung = code == -signal.SIGKILL

@@ -89,12 +89,12 @@ def _processes() -> list[Path]:
 
 def _peak() -> int:
     """Bytes of memory that the processes had at most since `_forget_peak`, together."""
-    return sum(map(_own_peak, _processes()))
+    return sum(map(_peak_of_process, _processes()))
 
 
-def _own_peak(process: Path) -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text(encoding="ascii"))
-    return int(found[1]) << 10 if found else 0
+def _peak_of_process(process: Path) -> int:
+    match = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text(encoding="ascii"))
+    return int(match[1]) << 10 if match else 0
 
 
 def _forget_peak() -> None:

@@ -62,8 +62,8 @@ def _delta(folder: Path) -> None:
         write_deltalake(str(folder), rows, mode="append", partition_by=["day"])
         if number == 1:
             DeltaTable(str(folder)).create_checkpoint()
-    told = CommitProperties(custom_metadata={"by": "a test"})
-    DeltaTable(str(folder)).delete("id < 3", commit_properties=told)
+    custom_properties = CommitProperties(custom_metadata={"by": "a test"})
+    DeltaTable(str(folder)).delete("id < 3", commit_properties=custom_properties)
     (folder / "_delta_log" / f"{3:020}.crc").write_text('{"tableSizeBytes": 1, "numFiles": 3}')
 
 

@@ -41,7 +41,7 @@ class Model:
 
     def arrow(self, rows: Rows, only: Collection[str] = ()) -> pa.Table:
         """Some rows under the columns' names now."""
-        columns = {key: told for key, told in self.columns.items() if not only or key in only}
+        columns = {key: name_and_type for key, name_and_type in self.columns.items() if not only or key in only}
         return pa.table(
             {name: pa.array([row.get(key) for row in rows.values()], type_) for key, (name, type_) in columns.items()}
         )
@@ -103,9 +103,9 @@ class History(ABC):
         self.model.rows |= rows
 
     def delete(self) -> None:
-        gone = self.chosen(3)
-        self._delete(gone)
-        self._forget(gone)
+        removed_ids = self.chosen(3)
+        self._delete(removed_ids)
+        self._forget(removed_ids)
 
     def upsert(self) -> None:
         """Change some rows, which may move to other partitions, and add some."""
@@ -116,16 +116,16 @@ class History(ABC):
     def overwrite_partition(self) -> None:
         value = self.draw.choice(self.partitions)
         rows = {key: row | {"p": value} for key, row in self.drawn(10).items()}
-        gone = self.of_partition(value)
-        self._overwrite_partition(value, rows, gone)
-        self._forget(gone)
+        removed_ids = self.of_partition(value)
+        self._overwrite_partition(value, rows, removed_ids)
+        self._forget(removed_ids)
         self.model.rows |= rows
 
     def drop_partition(self) -> None:
         value = self.draw.choice(self.partitions)
-        gone = self.of_partition(value)
-        self._drop_partition(value, gone)
-        self._forget(gone)
+        removed_ids = self.of_partition(value)
+        self._drop_partition(value, removed_ids)
+        self._forget(removed_ids)
 
     def add_column(self) -> None:
         """Maybe under the name of one that was dropped."""
@@ -137,8 +137,8 @@ class History(ABC):
 
     def drop_column(self) -> None:
         """One of those that a table need not have."""
-        kept = {"id", "n", "s", "p"}
-        key = self.draw.choice([key for key in self.model.columns if key not in kept])
+        required = {"id", "n", "s", "p"}
+        key = self.draw.choice([key for key in self.model.columns if key not in required])
         name, _ = self.model.columns.pop(key)
         self.dropped.add(name)
         self._drop_column(name)
@@ -196,12 +196,12 @@ class History(ABC):
         self._delete(rows.keys() & self.model.rows.keys())
         self._append(self.model.arrow(rows))
 
-    def _overwrite_partition(self, value: str | None, rows: Rows, gone: Collection[int]) -> None:
-        self._drop_partition(value, gone)
+    def _overwrite_partition(self, value: str | None, rows: Rows, removed_ids: Collection[int]) -> None:
+        self._drop_partition(value, removed_ids)
         self._append(self.model.arrow(rows))
 
-    def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
-        self._delete(gone)
+    def _drop_partition(self, value: str | None, removed_ids: Collection[int]) -> None:
+        self._delete(removed_ids)
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
         raise AssertionError("this kind of table has no such step")

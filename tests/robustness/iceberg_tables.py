@@ -43,10 +43,10 @@ class IcebergCopyOnWrite(History):
 
     # Upserts are a delete and an append: the ones of pyiceberg fail once a column has been renamed.
 
-    def _overwrite_partition(self, value: str | None, rows: Rows, gone: Collection[int]) -> None:
+    def _overwrite_partition(self, value: str | None, rows: Rows, removed_ids: Collection[int]) -> None:
         self.table.overwrite(self.model.arrow(rows), _is(value))
 
-    def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
+    def _drop_partition(self, value: str | None, removed_ids: Collection[int]) -> None:
         self.table.delete(_is(value))
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:

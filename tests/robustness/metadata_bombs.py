@@ -128,8 +128,8 @@ def _iceberg_vector(data: bytes, cardinality: int) -> Callable[[Path], None]:
         vector = writer.deletion_vector(rows["file_path"], [0])
         blob = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
         Path(vector["file_path"]).write_bytes(b"PFA1" + blob)
-        place = {"content_offset": 4, "content_size_in_bytes": len(blob), "record_count": cardinality}
-        writer.commit(rows, vector | place)
+        blob_location = {"content_offset": 4, "content_size_in_bytes": len(blob), "record_count": cardinality}
+        writer.commit(rows, vector | blob_location)
 
     return write
 

@@ -46,7 +46,7 @@ _CHANGES = 30
 class Policies(History):
     """A table whose policies change as well, and whose lists are compacted and old versions removed now and then."""
 
-    own_steps: ClassVar = ("policy", "compact_lists", "expire", "purge")
+    policy_steps: ClassVar = ("policy", "compact_lists", "expire", "purge")
     kinds: ClassVar = ALL_KINDS
 
     def append(self, count: int | None = None) -> None:
@@ -116,7 +116,7 @@ class Policies(History):
 
 
 class FilePolicies(Policies, PlainFiles):
-    steps: ClassVar = (*PlainFiles.steps, *Policies.own_steps, "policy")
+    steps: ClassVar = (*PlainFiles.steps, *Policies.policy_steps, "policy")
 
 
 class FewPartitions(FilePolicies):
@@ -126,16 +126,16 @@ class FewPartitions(FilePolicies):
 
 
 class DeltaPolicies(Policies, DeltaCopyOnWrite):
-    steps: ClassVar = (*DeltaCopyOnWrite.steps, *Policies.own_steps)
+    steps: ClassVar = (*DeltaCopyOnWrite.steps, *Policies.policy_steps)
 
 
 class MappedPolicies(Policies, DeltaMapped):
-    steps: ClassVar = (*DeltaMapped.steps, *Policies.own_steps)
+    steps: ClassVar = (*DeltaMapped.steps, *Policies.policy_steps)
     kinds: ClassVar = FLAT
 
 
 class IcebergPolicies(Policies, IcebergCopyOnWrite):
-    steps: ClassVar = (*IcebergCopyOnWrite.steps, *Policies.own_steps)
+    steps: ClassVar = (*IcebergCopyOnWrite.steps, *Policies.policy_steps)
 
 
 def refreshed(config: MetastoreConfig) -> None:

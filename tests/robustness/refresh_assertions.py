@@ -57,13 +57,13 @@ def copied(lake: Lake, folder: Path) -> Lake:
     return replace(lake, folder=folder)
 
 
-def stray(config: MetastoreConfig, patience: float = 5.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
+def find_stray_files(config: MetastoreConfig, timeout: float = 5.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
     """Files that outlive `expire` though the newest version does not name them, but for those of folders that may stay.
 
     A task whose driver was killed may still be writing, for a moment: what it leaves is waited for.
     """
     store = versions(config)
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while True:
         store.expire(keep=1, grace=_AT_ONCE)
         latest = store.latest()
@@ -71,9 +71,9 @@ def stray(config: MetastoreConfig, patience: float = 5.0, *, may_stay: tuple[str
         named = set(files_of(latest))
         optional = {"versions/oldest"}
         folder = Path(store.objects.uri())
-        found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-        assert named <= found, "expire took what a version names"
-        left = {path for path in found - named - optional if path.split("/")[0] not in may_stay}
-        if not left or time.monotonic() > end:
-            return left
+        paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        assert named <= paths, "expire took what a version names"
+        stray_paths = {path for path in paths - named - optional if path.split("/")[0] not in may_stay}
+        if not stray_paths or time.monotonic() > end:
+            return stray_paths
         time.sleep(0.2)

@@ -54,12 +54,12 @@ def joined() -> SparkSession:
 def wait_for_drivers(count: int) -> Callable[[Progress], None]:
     """Waits, the first time that a driver is about to publish, until so many are; nothing for fewer than two."""
     log = Path(os.environ[STEPS], "log")
-    met = []
+    waiting = []
 
     def listen(progress: Progress) -> None:
-        if count < 2 or progress.stage != "publish" or met:
+        if count < 2 or progress.stage != "publish" or waiting:
             return
-        met.append(True)
+        waiting.append(True)
         with log.open("a", encoding="utf-8") as file:
             file.write("publishing\n")
         end = time.monotonic() + _WAIT_SECONDS
@@ -72,11 +72,11 @@ def wait_for_drivers(count: int) -> Callable[[Progress], None]:
 def main(path: str, name: str, *options: str) -> dict[str, object]:
     """Refresh one table; its result, or the error by type and message."""
     config = load_config(path)
-    given = dict(option.partition("=")[::2] for option in options)
-    if "--file-size" in given:
-        limit = int(given["--file-size"])
+    options_by_name = dict(option.partition("=")[::2] for option in options)
+    if "--file-size" in options_by_name:
+        limit = int(options_by_name["--file-size"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    meet = wait_for_drivers(int(given.get("--meet", 0)))
+    meet = wait_for_drivers(int(options_by_name.get("--meet", 0)))
     start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: get_spark_session(config.spark)
     try:
         request = RefreshRequest(full="--full" in given)

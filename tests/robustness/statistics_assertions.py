@@ -41,7 +41,7 @@ def _compare(
     field: pa.Field,
     key: str | None,
     where: str,
-    place: tuple[Any, ...],
+    location: tuple[Any, ...],
 ) -> None:
     column = '"' + field.name.replace('"', '""') + '"'
     is_float = pa.types.is_floating(field.type)
@@ -52,12 +52,12 @@ def _compare(
         + (f"count(*) filter (isnan({column}))" if is_float else "null"),
         where,
     )
-    assert (row.value_count, row.null_count) == (values, count - values), place
-    assert (row.distinct_count, row.distinct_count_guarantee) == (distinct, "exact"), place
-    assert (row.nan_count or 0) == (nans or 0), place
-    assert [bound and bound.as_py() for bound in (row.minimum, row.maximum)] == [least, greatest], place
+    assert (row.value_count, row.null_count) == (values, count - values), location
+    assert (row.distinct_count, row.distinct_count_guarantee) == (distinct, "exact"), location
+    assert (row.nan_count or 0) == (nans or 0), location
+    assert [bound and bound.as_py() for bound in (row.minimum, row.maximum)] == [least, greatest], location
     if pa.types.is_integer(field.type) and values:
-        assert int(row.sum) == _one(connection, f"sum({column}::hugeint)", where)[0], place
+        assert int(row.sum) == _one(connection, f"sum({column}::hugeint)", where)[0], location
     counts = dict(
         connection.execute(
             f"select {column}, count(*) from live where {where} and {column} is not null group by all"
@@ -65,14 +65,14 @@ def _compare(
     )
     counts = {_key(value): number for value, number in counts.items()}
     top = [(_key(value.as_py()), number) for value, number in lookup.top(field.name, 3, key).values]
-    assert [number for _, number in top] == sorted(counts.values(), reverse=True)[:3], place
-    assert all(counts[value] == number for value, number in top), place
+    assert [number for _, number in top] == sorted(counts.values(), reverse=True)[:3], location
+    assert all(counts[value] == number for value, number in top), location
 
 
 def _one(connection: duckdb.DuckDBPyConnection, what: str, where: str) -> tuple[Any, ...]:
-    found = connection.execute(f"select {what} from live where {where}").fetchone()
-    assert found is not None
-    return found
+    row_of_values = connection.execute(f"select {what} from live where {where}").fetchone()
+    assert row_of_values is not None
+    return row_of_values
 
 
 def _key(value: Any) -> Any:

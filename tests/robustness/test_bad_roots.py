@@ -16,7 +16,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.file_lake import Lake, assert_same, everything
 from tests.robustness.conftest import remount
-from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed, stray, versions
+from tests.robustness.refresh_assertions import assert_equals_scratch, find_stray_files, no_spark, refreshed, versions
 from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def published(folder: Path, spark: SparkSession, root: Path) -> tuple[Lake, Meta
     return lake, config
 
 
-def fill(disk: Path, left: int) -> None:
+def fill(disk: Path, free_bytes: int) -> None:
     """Use up all of a disk but some bytes."""
     with open(disk / "filler", "wb", buffering=0) as file:
         try:
             while file.write(bytes(4096)):
                 pass
         except OSError:
-            file.truncate(max(0, file.tell() - left))
+            file.truncate(max(0, file.tell() - free_bytes))
 
 
 def free(disk: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_disk_that_fills_up_in_the_middle(spark: SparkSession, tmp_path: Path,
     result = refreshed(config, spark)
     assert (result.version, result.fragments_profiled) == (2, 1 if stage == "profile" else 0)
     assert_equals_scratch(config, spark, tmp_path)
-    assert stray(config) == set()
+    assert find_stray_files(config) == set()
 
 
 @pytest.mark.long
@@ -77,8 +77,8 @@ def test_a_disk_that_is_nearly_full(spark: SparkSession, tmp_path: Path, small_d
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
     outcomes = []
-    for left in range(0, 200_000, 8192):
-        fill(small_disk, left)
+    for free_bytes in range(0, 200_000, 8192):
+        fill(small_disk, free_bytes)
         try:
             result = refreshed(config, spark)
         except StoreError as error:
@@ -93,7 +93,7 @@ def test_a_disk_that_is_nearly_full(spark: SparkSession, tmp_path: Path, small_d
     assert all("no space left" in outcome for outcome in outcomes)
     assert len({outcome.rpartition(".")[0].split(".")[-1] for outcome in outcomes}) > 1
     assert_equals_scratch(config, spark, tmp_path)
-    assert stray(config) == set()
+    assert find_stray_files(config) == set()
 
 
 def test_a_limit_on_the_size_of_files(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
@@ -105,7 +105,7 @@ def test_a_limit_on_the_size_of_files(spark: SparkSession, tmp_path: Path, drive
     assert versions(config).numbers() == [1]
     refreshed(config, spark)
     assert_equals_scratch(config, spark, tmp_path)
-    assert stray(config) == set()
+    assert find_stray_files(config) == set()
 
 
 def test_a_root_that_became_read_only(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
@@ -133,19 +133,19 @@ def in_proc(folder: Path) -> Path:
     return Path("/proc/metastore")
 
 
-@pytest.mark.parametrize("place", [below_a_file, in_proc])
+@pytest.mark.parametrize("make_root", [below_a_file, in_proc])
 def test_a_root_where_nothing_can_be_written(
-    spark: SparkSession, tmp_path: Path, place: Callable[[Path], Path]
+    spark: SparkSession, tmp_path: Path, make_root: Callable[[Path], Path]
 ) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
-    config = lake.config(str(place(tmp_path)))
+    config = lake.config(str(make_root(tmp_path)))
     with pytest.raises(StoreError, match=f"cannot (read|write|list) {config.root}.*; set another root|/proc") as caught:
         refresh(config, lake.table, lambda: spark)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_root_without_a_place(tmp_path: Path) -> None:
+def test_a_root_of_an_unknown_scheme(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
     config = MetastoreConfig(root="ftp://somewhere/metastore", tables=[lake.table])

@@ -47,8 +47,10 @@ def lookup(config: MetastoreConfig) -> Table:
     return Metastore(config.root).table("t")
 
 
-@pytest.mark.parametrize("damage", [truncate, *(pytest.param(own, marks=pytest.mark.long) for own in (garble, empty))])
-def test_a_corrupt_fragment_is_named_and_the_others_are_kept(
+@pytest.mark.parametrize(
+    "damage", [truncate, *(pytest.param(damaging, marks=pytest.mark.long) for damaging in (garble, empty))]
+)
+def test_a_corrupt_fragment_is_named_and_other_profiles_are_saved(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     """First the error with file and partition; then, with the file mended, only that one is read."""
@@ -59,20 +61,20 @@ def test_a_corrupt_fragment_is_named_and_the_others_are_kept(
     for partition in (0, 1, 2):
         lake.append(partition)
     bad = lake.append(1)
-    whole = bad.read_bytes()
+    intact = bad.read_bytes()
     damage(bad)
     for _ in range(2):
         with pytest.raises(ProfileError, match=f"'t'.*'part=1'.*{bad}") as caught:
             refreshed(lake.config(), spark)
     assert "1 of 1 fragments" in str(caught.value), "the others were read again"
     assert_same(everything(lake.config()), before)
-    bad.write_bytes(whole)
+    bad.write_bytes(intact)
     result = refreshed(lake.config(), spark)
     assert (result.version, result.fragments_added, result.fragments_profiled) == (2, 4, 1)
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
-def test_a_corrupt_fragment_that_is_removed_holds_nobody_up(spark: SparkSession, tmp_path: Path) -> None:
+def test_refresh_succeeds_after_a_corrupt_fragment_is_removed(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
     bad = lake.append(1)
@@ -89,11 +91,11 @@ def test_a_corrupt_file_of_a_delta_table(spark: SparkSession, tmp_path: Path) ->
     for number in range(3):
         write_deltalake(str(lake.uri), pa.table({"a": [number] * 1000}), mode="append")
     bad = Path(sorted(DeltaTable(lake.uri).file_uris())[1])
-    whole = bad.read_bytes()
+    intact = bad.read_bytes()
     truncate(bad)
     with pytest.raises(ProfileError, match=rf"\b1 of 3\b.*{bad}"):
         refreshed(lake.config(), spark)
-    bad.write_bytes(whole)
+    bad.write_bytes(intact)
     assert refreshed(lake.config(), spark).fragments_profiled == 1
     assert lookup(lake.config()).row_count() == 3000
 
@@ -130,7 +132,7 @@ def test_a_folder_without_data_files(tmp_path: Path) -> None:
         refresh(lake.config(), lake.table, no_spark)
 
 
-def test_a_folder_that_lost_all_its_files_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_without_files_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     """An error each time, never "up to date"; the last version stays readable, and the table may come back."""
     lake = Lake(tmp_path)
     file = lake.append(0)
@@ -153,11 +155,11 @@ def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Pa
     DeltaTable(lake.uri).delete()
     result = refreshed(lake.config(), spark)
     assert (result.version, result.fragments_removed, result.partitions_removed) == (2, 2, ("p=x", "p=y"))
-    told = lookup(lake.config())
-    (row,) = told.statistics(["a"])
-    assert (told.row_count(), told.partitions(), row.value_count, row.minimum) == (0, [], 0, None)
-    assert told.top("a").values == []
-    assert told.histogram("a") == []
+    newest = lookup(lake.config())
+    (row,) = newest.statistics(["a"])
+    assert (newest.row_count(), newest.partitions(), row.value_count, row.minimum) == (0, [], 0, None)
+    assert newest.top("a").values == []
+    assert newest.histogram("a") == []
     write_deltalake(str(lake.uri), pa.table({"a": [3], "p": ["x"]}), mode="append")
     assert refreshed(lake.config(), spark).fragments_profiled == 1
     assert_equals_scratch(lake.config(), spark, tmp_path)
@@ -170,11 +172,11 @@ def test_a_column_that_no_file_has_yet(spark: SparkSession, tmp_path: Path) -> N
     refreshed(lake.config(), spark)
     DeltaTable(lake.uri).alter.add_columns([Field("new", "string")])
     assert refreshed(lake.config(), spark).fragments_profiled == 0
-    told = lookup(lake.config())
+    newest = lookup(lake.config())
     for partition in (None, "all"):
-        (row,) = told.statistics(["new"], partition)
+        (row,) = newest.statistics(["new"], partition)
         assert (row.value_count, row.null_count, row.distinct_count) == (0, 2, 0)
-        assert told.top("new", partition=partition).values == []
+        assert newest.top("new", partition=partition).values == []
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -230,14 +232,14 @@ def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSessio
     for number in range(2):
         pq.write_table(pa.table(columns), lake.uri / f"{number}.parquet")
     refreshed(lake.config(), spark)
-    told = {row.column: row for row in lookup(lake.config()).statistics()}
-    assert list(told) == list(columns)
-    assert [told[name].null_count for name in columns] == [2, 2, 0, 6]
-    assert [told[name].value_count for name in columns] == [4, 4, 6, 0]
+    newest = {row.column: row for row in lookup(lake.config()).statistics()}
+    assert list(newest) == list(columns)
+    assert [newest[name].null_count for name in columns] == [2, 2, 0, 6]
+    assert [newest[name].value_count for name in columns] == [4, 4, 6, 0]
     for name, reason in (("duration", "duration"), ("long_decimal", "38 digits")):
-        assert told[name].distinct_count_guarantee == "absent"
-        assert told[name].minimum is None
-        assert reason in (told[name].reason or "")
+        assert newest[name].distinct_count_guarantee == "absent"
+        assert newest[name].minimum is None
+        assert reason in (newest[name].reason or "")
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -313,16 +315,16 @@ def test_strange_partition_values_in_folders(spark: SparkSession, tmp_path: Path
 
 def partitions(config: MetastoreConfig) -> dict[tuple[Any, ...], int]:
     """Row counts by the values of the partition columns, each read back by its key."""
-    told = lookup(config)
-    found = {}
-    for entry in told.partitions():
+    newest = lookup(config)
+    row_counts = {}
+    for entry in newest.partitions():
         values = tuple(value for _, value in decode_partition_key(entry.key))
-        (row,) = told.statistics(["n"], entry.key)
-        assert told.row_count(entry.key) == row.value_count == entry.row_count
-        (own,) = told.statistics(["p"], entry.key)
-        assert (own.minimum.as_py() if own.minimum is not None else None) == values[0]
-        found[values] = entry.row_count
-    return found
+        (row,) = newest.statistics(["n"], entry.key)
+        assert newest.row_count(entry.key) == row.value_count == entry.row_count
+        (damaging,) = newest.statistics(["p"], entry.key)
+        assert (damaging.minimum.as_py() if damaging.minimum is not None else None) == values[0]
+        row_counts[values] = entry.row_count
+    return row_counts
 
 
 def test_a_delta_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
@@ -336,7 +338,7 @@ def test_a_delta_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> Non
     assert lookup(lake.config()).row_count() == 1
 
 
-def test_a_delta_table_that_was_dropped_and_made_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_delta_table_that_was_dropped_and_recreated(spark: SparkSession, tmp_path: Path) -> None:
     """The new table has the same version number as the old one had; its numbers are not the old ones."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2, 3]}))

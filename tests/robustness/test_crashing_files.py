@@ -57,8 +57,8 @@ def killing(path: Path) -> Path:
 
 
 def config_of(folder: Path, **table: Any) -> MetastoreConfig:
-    own = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), **table})
-    return MetastoreConfig(root=str(folder / "root"), tables=[own])
+    table_config = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), **table})
+    return MetastoreConfig(root=str(folder / "root"), tables=[table_config])
 
 
 def snapshot_of(folder: Path) -> Snapshot:
@@ -75,16 +75,16 @@ def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path
         good(lake / f"p={number % 4}" / f"{number}.orc", number)
     killers = [killing(lake / "p=1" / "killer.orc"), killing(lake / "p=3" / "other.orc")]
     (tmp_path / "metastore.yaml").write_text("root: ./root\ntables: [{name: t, uri: ./lake}]\n")
-    told = run("refresh", "t", "--json", config=tmp_path / "metastore.yaml")
-    assert (told.exit_code, len(told.stderr.splitlines())) == (1, 1)
-    assert "2 of 42 fragments could not be profiled" in told.stderr
+    reported = run("refresh", "t", "--json", config=tmp_path / "metastore.yaml")
+    assert (reported.exit_code, len(reported.stderr.splitlines())) == (1, 1)
+    assert "2 of 42 fragments could not be profiled" in reported.stderr
     for killer, partition in zip(killers, ("p=1", "p=3"), strict=True):
         reason = (
             f"partition {partition!r}: reading {killer} (column 'm') ended the process that read it "
             "(signal 11, segmentation fault)"
         )
-        assert reason in told.stderr
-        assert reason in json.loads(told.stdout)["error"]
+        assert reason in reported.stderr
+        assert reason in json.loads(reported.stdout)["error"]
         killer.unlink()
     assert refreshed(config, spark).fragments_profiled == 0
     before = everything(config)
@@ -100,7 +100,7 @@ def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path
 
 
 @contextmanager
-def killed(*paths: Path) -> Iterator[None]:
+def kill_readers_of(*paths: Path) -> Iterator[None]:
     """Children that read one of these files are killed, as is who asks for most memory when there is too little.
 
     Without any path, children that read what they do not name: the one file they were asked for.
@@ -110,8 +110,8 @@ def killed(*paths: Path) -> Iterator[None]:
     def kill() -> None:
         while not stop.is_set():
             for child in list(child_process._running):
-                found = child._in_flight.entries().values()
-                if any(str(path) in text for text in found for path in paths) or (found and not paths):
+                in_flight = child._in_flight.entries().values()
+                if any(str(path) in text for text in in_flight for path in paths) or (in_flight and not paths):
                     child._process.kill()
             time.sleep(0.002)
 
@@ -139,7 +139,7 @@ def test_one_whose_reader_dies_while_the_table_is_planned(spark: SparkSession, t
     for number in range(3):
         (lake / f"{number}.csv").write_text(f"id,s\n{number},x\n")
     fatal = long(lake / "long.csv")
-    with killed(fatal):
+    with kill_readers_of(fatal):
         snapshot = snapshot_of(lake)
         counts = {Path(fragment.path).name: fragment.row_count for fragment in snapshot.fragments}
         assert counts == {"0.csv": 1, "1.csv": 1, "2.csv": 1, "long.csv": None}
@@ -156,7 +156,7 @@ def test_one_whose_reader_dies_while_the_table_is_planned(spark: SparkSession, t
 def test_a_table_of_nothing_else(tmp_path: Path) -> None:
     files = [long(tmp_path / name) for name in ("a.csv", "b.csv")]
     with (
-        killed(*files),
+        kill_readers_of(*files),
         pytest.raises(TableFormatError, match=f"{tmp_path} .*{files[0]}"),
     ):
         snapshot_of(tmp_path)
@@ -174,9 +174,9 @@ def test_bounds_of_a_file_that_kills_who_asks_for_them(tmp_path: Path, name: str
         orc.write_table(table.select(["id"]), tmp_path / "good.orc")
     format_ = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
     snapshot = format_.snapshot()
-    told = format_.bounds(snapshot, column_).to_pylist()
+    reported = format_.bounds(snapshot, column_).to_pylist()
     paths = [Path(fragment.path).stem for fragment in snapshot.fragments]
-    by_path = dict(zip(paths, told, strict=True))
+    by_path = dict(zip(paths, reported, strict=True))
     assert by_path["good"]["null_count"] == 0
     if name != "negative-lengths.orc":  # whose footer is sound
         assert {by_path["killer"][key] for key in ("null_count", "minimum", "maximum")} == {None}
@@ -200,7 +200,7 @@ def test_a_delete_file_is_named_and_not_the_data_file(tmp_path: Path, kind: str)
     fatal = Path(deletes["file_path"])
     pq.write_table(with_ids(table, ids), fatal)
     (fragment,) = snapshot_of(tmp_path / "t").fragments
-    with killed(fatal), pytest.raises(TableFormatError, match=rf"{fatal} .*signal 9\b"):
+    with kill_readers_of(fatal), pytest.raises(TableFormatError, match=rf"{fatal} .*signal 9\b"):
         run_isolated(tasks.open_fragment, fragment.path, fragment.source)
 
 
@@ -208,30 +208,30 @@ def _nulls(schema: pa.Schema, count: int) -> pa.Table:
     return pa.table([pa.nulls(count, type_) for type_ in schema.types], schema=schema)
 
 
-@pytest.mark.parametrize("place", ["a checkpoint", "a sidecar"])
-def test_a_checkpoint_whose_reader_dies(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("checkpoint_path", ["a checkpoint", "a sidecar"])
+def test_a_checkpoint_whose_reader_dies(tmp_path: Path, checkpoint_path: str) -> None:
     """The checkpoint is named, and who asks goes on."""
     lake = tmp_path / "lake"
     log = lake / "_delta_log"
     write_deltalake(str(lake), pa.table({"id": [1, 2]}))
     DeltaTable(lake).create_checkpoint()
     (path,) = log.glob("*.checkpoint.parquet")
-    if place == "a sidecar":
+    if checkpoint_path == "a sidecar":
         sidecar = log / "_sidecars" / "one.parquet"
         sidecar.parent.mkdir()
         path.rename(sidecar)
         actions = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
-        told = [action for action in actions if {"protocol", "metaData"} & set(action)]
-        told.append({"sidecar": {"path": sidecar.name, "sizeInBytes": 1, "modificationTime": 0}})
+        reported = [action for action in actions if {"protocol", "metaData"} & set(action)]
+        reported.append({"sidecar": {"path": sidecar.name, "sizeInBytes": 1, "modificationTime": 0}})
         checkpoint = log / f"{0:020}.checkpoint.00000000-0000-4000-8000-000000000000.json"
-        checkpoint.write_text("\n".join(map(json.dumps, told)))
+        checkpoint.write_text("\n".join(map(json.dumps, reported)))
         path = sidecar
     (log / f"{0:020}.json").unlink()
     # Rows without any action make it long and change nothing.
     rows = pq.read_table(path)
     rows = rows.cast(pa.schema([(field.name, canonical_type(field.type)) for field in rows.schema]))
     pq.write_table(pa.concat_tables([_nulls(rows.schema, 3_000_000), rows]), path)
-    with killed(), pytest.raises(TableFormatError, match=rf"{path} .*signal 9\b"):
+    with kill_readers_of(), pytest.raises(TableFormatError, match=rf"{path} .*signal 9\b"):
         snapshot_of(lake)
     assert [fragment.row_count for fragment in snapshot_of(lake).fragments] == [2]
 
@@ -241,19 +241,19 @@ class Kills:
     """A source that ends its process, as whoever needs memory would: so many times, and then it reads the file."""
 
     source: FragmentSource
-    marks: str
+    started_files: str
     times: int
 
     def open(self) -> FragmentReader:
-        made = len(os.listdir(self.marks))
-        if made < self.times:
-            Path(self.marks, str(made)).touch()
+        started = len(os.listdir(self.started_files))
+        if started < self.times:
+            Path(self.started_files, str(started)).touch()
             signal.raise_signal(signal.SIGKILL)
         return self.source.open()
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("times", "fails"), [(2, False), pytest.param(9, True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("times", "fails"), [(2, False), pytest.param(9, True, started_files=pytest.mark.long)])
 def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int, fails: bool) -> None:
     """Once or twice may have had other reasons: the fragment is read again, and by itself. Then it is to blame."""
     config = config_of(tmp_path)
@@ -264,7 +264,7 @@ def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int
     marks = tmp_path / "marks"
     marks.mkdir()
     first, *others = plan.snapshot.fragments
-    killer = replace(first, source=Kills(first.source, str(marks), times))
+    killer = replace(first, source=Kills(first.source, str(started_files), times))
     profiles, failures = FragmentProfiler(Engine(lambda: spark), context).profile([(killer, *others)])
     assert len(profiles) == (5 if fails else 6)
     assert [failure.path for failure in failures] == ([killer.path] if fails else [])

@@ -91,7 +91,7 @@ def entries_file(kind: str) -> Callable[[Lake], Path]:
         store = versions(lake.config())
         latest = store.latest()
         assert latest is not None
-        (path,) = next(own.files.paths() for own in stored_entries(latest) if own.kind.name == kind)
+        (path,) = next(entries.files.paths() for entries in stored_entries(latest) if entries.kind.name == kind)
         return Path(store.objects.uri(path))
 
     return find
@@ -178,7 +178,7 @@ def is_cleared(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_version_of_a_newer_release_is_left_alone(
+def test_a_version_of_a_newer_release_is_not_overwritten(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, full: bool
 ) -> None:
     """Not even a full refresh overwrites what it does not understand."""

@@ -99,25 +99,25 @@ def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp
     for number in range(2):
         table.append(number, p1=[number, 7, None], p2=["x", "y", f"{number}"])
     refreshed(config, spark)
-    assert told(config) == {"id": (4, "0", "7"), "name": (6, "0", "y"), "kind": (6, "k0", "k1")}
+    assert version_summary(config) == {"id": (4, "0", "7"), "name": (6, "0", "y"), "kind": (6, "k0", "k1")}
     renamed = table.alter(("id", 1), ("label", 2), ("kind", 3))
     assert (renamed.published, renamed.fragments_profiled) == (True, 0)
-    assert told(config) == {"id": (4, "0", "7"), "label": (6, "0", "y"), "kind": (6, "k0", "k1")}
+    assert version_summary(config) == {"id": (4, "0", "7"), "label": (6, "0", "y"), "kind": (6, "k0", "k1")}
     swapped = table.alter(("label", 1), ("id", 2), ("kind", 3))
     assert swapped.fragments_profiled == 0
-    assert told(config) == {"label": (4, "0", "7"), "id": (6, "0", "y"), "kind": (6, "k0", "k1")}
-    moved = table.alter(("kind", 3), ("id", 2), ("label", 1))
-    assert moved.fragments_profiled == 0
-    assert list(told(config)) == ["kind", "id", "label"]
+    assert version_summary(config) == {"label": (4, "0", "7"), "id": (6, "0", "y"), "kind": (6, "k0", "k1")}
+    reordered = table.alter(("kind", 3), ("id", 2), ("label", 1))
+    assert reordered.fragments_profiled == 0
+    assert list(version_summary(config)) == ["kind", "id", "label"]
     dropped = table.alter(("kind", 3), ("label", 1))
     assert dropped.fragments_profiled == 0
-    assert told(config) == {"kind": (6, "k0", "k1"), "label": (4, "0", "7")}
+    assert version_summary(config) == {"kind": (6, "k0", "k1"), "label": (4, "0", "7")}
     added = table.alter(("kind", 3), ("label", 1), ("id", 4))
     assert added.fragments_profiled == 0, "a new column of an old name: no file has it"
-    assert told(config) == {"kind": (6, "k0", "k1"), "label": (4, "0", "7"), "id": (0, None, None)}
+    assert version_summary(config) == {"kind": (6, "k0", "k1"), "label": (4, "0", "7"), "id": (0, None, None)}
     table.append(2, p1=[1], p4=[5])
     assert refreshed(config, spark).fragments_profiled == 1
-    assert told(config) == {"kind": (7, "k0", "k2"), "label": (5, "0", "7"), "id": (1, "5", "5")}
+    assert version_summary(config) == {"kind": (7, "k0", "k2"), "label": (5, "0", "7"), "id": (1, "5", "5")}
     partition = table.alter(("sort", 3), ("label", 1), ("id", 4))
     assert partition.fragments_profiled == 0
     assert set(partition.partitions_changed) == {"sort=k0", "sort=k1", "sort=k2"}
@@ -133,7 +133,7 @@ def test_a_widened_column_reads_nothing(spark: SparkSession, tmp_path: Path) -> 
     assert_equals_scratch(history.config(), spark, tmp_path)
 
 
-def told(config: Any) -> dict[str, tuple[int, str | None, str | None]]:
+def version_summary(config: Any) -> dict[str, tuple[int, str | None, str | None]]:
     """Value count and bounds of each column."""
     return {
         row.column: (row.value_count, row.minimum and str(row.minimum), row.maximum and str(row.maximum))

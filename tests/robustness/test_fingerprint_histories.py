@@ -54,14 +54,14 @@ def test_what_repeats_is_what_is_counted(
         _compare(Metastore(config.root).table("t"), history.live(), step)
 
 
-def _compare(told: Table, live: pa.Table, step: str) -> None:
-    assert sorted(row.column for row in told.statistics()) == sorted(live.column_names), step
+def _compare(published_table: Table, live: pa.Table, step: str) -> None:
+    assert sorted(row.column for row in published_table.statistics()) == sorted(live.column_names), step
     for name in live.column_names:
         counted = Counter(_key(value) for value in live[name].to_pylist() if value is not None)
         repeated = {value: count for value, count in counted.items() if count > 1}
-        found = {_key(value.as_py()): count for value, count in told.top(name, 10**9).values}
-        assert found == repeated, (step, name)
-        spread = told.spread(name)
+        actual = {_key(value.as_py()): count for value, count in published_table.top(name, 10**9).values}
+        assert actual == repeated, (step, name)
+        spread = published_table.spread(name)
         assert (spread.distinct_count, spread.duplicate_count) == (len(counted), len(repeated)), (step, name)
 
 

@@ -38,15 +38,15 @@ def reader() -> Iterator[Reader]:
 def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """The tables by name, each with what reading it comes to before anything is done to it."""
     folder = tmp_path_factory.mktemp("fuzz")
-    made: dict[str, tuple[TableConfig, Outcome]] = {}
+    built_tables: dict[str, tuple[TableConfig, Outcome]] = {}
 
     def table(name: str) -> tuple[TableConfig, Outcome]:
-        if name not in made:
+        if name not in built_tables:
             config = built(folder / name.replace(" ", "_"), name)
             truth = reader.read(config)
             assert truth.rows is not None, truth
-            made[name] = config, truth
-        return made[name]
+            built_tables[name] = config, truth
+        return built_tables[name]
 
     return table
 
@@ -59,7 +59,7 @@ def test_a_mistake_in_a_file(tables: Tables, reader: Reader, name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TARGETS)
-def test_many_mistakes_in_a_file(tables: Tables, reader: Reader, name: str) -> None:
+def test_many_mutations_of_a_file(tables: Tables, reader: Reader, name: str) -> None:
     _check(tables, reader, name, range(_FEW, _FEW + _MANY), profiled=_PROFILED)
 
 
@@ -72,11 +72,11 @@ def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: in
     wrong = []
     for seed in seeds:
         path = random.Random(seed).choice(files)
-        mistakes: list[str] = []
+        mutations: list[str] = []
 
-        def change(data: bytes, seed: int = seed, mistakes: list[str] = mistakes) -> bytes:
+        def change(data: bytes, seed: int = seed, mutations: list[str] = mutations) -> bytes:
             content, mistake = mutated(data, seed)
-            mistakes.append(mistake)
+            mutations.append(mistake)
             return content
 
         with changed(path, change):
@@ -85,5 +85,5 @@ def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: in
         if fault is None and target.sealed and outcome.rows not in (None, truth.rows):
             fault = "other rows than before"
         if fault is not None:
-            wrong.append(f"{name}, seed {seed}, {path.name} {mistakes[0]}: {fault}")
+            wrong.append(f"{name}, seed {seed}, {path.name} {mutations[0]}: {fault}")
     assert not wrong, "\n".join(wrong)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def made(folder: Path, **files: pa.Table) -> Lake:
+def lake_of_files(folder: Path, **files: pa.Table) -> Lake:
     """A table of plain files, named as given."""
     lake = Lake(folder)
     for name, table in files.items():
@@ -68,29 +68,29 @@ def test_strange_column_names(spark: SparkSession, tmp_path: Path) -> None:
     """Each column is found under its own name, also where another's differs in case or spells a nested field."""
     columns = {name: pa.array([number, None]) for number, name in enumerate(NAMES)}
     columns["a"] = pa.array([{"b": 1, "B": 2, "b.c": 3}, None])
-    lake = made(tmp_path, one=pa.table(columns), two=pa.table(columns))
+    lake = lake_of_files(tmp_path, one=pa.table(columns), two=pa.table(columns))
     refreshed(lake.config(), spark)
     add(lake, "three", pa.table(columns))
     refreshed(lake.config(), spark)
-    told = lookup(lake)
-    rows_told = told.statistics()
-    assert len({row.column for row in rows_told}) == len(rows_told) == len(NAMES) + 3
+    published = lookup(lake)
+    column_rows = published.statistics()
+    assert len({row.column for row in column_rows}) == len(column_rows) == len(NAMES) + 3
     for number, name in enumerate(NAMES):
         path = "`a.b`" if name == "a.b" else name
-        (row,) = told.statistics([path])
+        (row,) = published.statistics([path])
         if name != "a":
-            assert [(value.as_py(), count) for value, count in told.top(path).values] == [(number, 3)]
-            assert sum(one.frequency for one in told.histogram(path)) == 3
+            assert [(value.as_py(), count) for value, count in published.top(path).values] == [(number, 3)]
+            assert sum(one.frequency for one in published.histogram(path)) == 3
         assert (row.value_count, row.null_count) == (3, 3)
     for path, value in {"a.b": 1, "a.B": 2, "a.b.c": 3}.items():
-        assert [(found.as_py(), count) for found, count in told.top(path).values] == [(value, 3)]
+        assert [(scalar.as_py(), count) for scalar, count in published.top(path).values] == [(value, 3)]
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
 def test_files_without_row_groups(spark: SparkSession, tmp_path: Path) -> None:
     """A schema and no rows: alone, beside others, and as what is left."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
-    lake = made(tmp_path)
+    lake = lake_of_files(tmp_path)
     lake.uri.mkdir()
     pq.ParquetWriter(lake.uri / "empty.parquet", schema).close()
     assert pq.ParquetFile(lake.files()[0]).num_row_groups == 0
@@ -111,14 +111,14 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
     def table(shift: int) -> pa.Table:
         return pa.table({f"c{number}": [number, number + shift, None] for number in range(columns)})
 
-    lake = made(tmp_path, one=table(1), two=table(2))
+    lake = lake_of_files(tmp_path, one=table(1), two=table(2))
     refreshed(lake.config(), spark)
     add(lake, "three", table(0))
     assert refreshed(lake.config(), spark).fragments_profiled == 1
-    told = lookup(lake)
-    assert [row.distinct_count for row in told.statistics()] == [3] * columns
+    published = lookup(lake)
+    assert [row.distinct_count for row in published.statistics()] == [3] * columns
     last = columns - 1
-    assert [(value.as_py(), count) for value, count in told.top(f"c{last}").values] == [
+    assert [(value.as_py(), count) for value, count in published.top(f"c{last}").values] == [
         (last, 4),
         (last + 1, 1),
         (last + 2, 1),
@@ -141,10 +141,10 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> Non
         pq.write_table(pa.table({"a": [7], "s": ["y"]}), lake.uri / f"part={partition}" / "2.parquet")
     result = refreshed(lake.config(), spark)
     assert (result.fragments_profiled, result.partitions_changed) == (2, ("part=3", "part=5"))
-    told = lookup(lake)
-    assert told.row_count() == 3 * count + 2
-    assert [(value.as_py(), times) for value, times in told.top("a", 2).values] == [(-1, count), (7, 4)]
-    (row,) = told.statistics(["part"])
+    published = lookup(lake)
+    assert published.row_count() == 3 * count + 2
+    assert [(value.as_py(), times) for value, times in published.top("a", 2).values] == [(-1, count), (7, 4)]
+    (row,) = published.statistics(["part"])
     assert row.distinct_count == count
     if count < 1000:
         assert_equals_scratch(lake.config(), spark, tmp_path)
@@ -159,16 +159,16 @@ def test_values_of_a_megabyte(spark: SparkSession, tmp_path: Path, count: int) -
         return pa.table({"s": ["common", *(draw.randbytes(500_000).hex() for _ in range(count))]})
 
     tables = {name: table() for name in ("one", "two")}
-    lake = made(tmp_path, **tables)
+    lake = lake_of_files(tmp_path, **tables)
     refreshed(lake.config(), spark)
     texts = [text for one in tables.values() for text in one["s"].to_pylist()]
-    told = lookup(lake)
-    (row,) = told.statistics(["s"])
+    published = lookup(lake)
+    (row,) = published.statistics(["s"])
     assert (row.distinct_count, row.maximum_length) == (2 * count + 1, 1_000_000)
     assert (row.minimum_exact, row.maximum_exact) == (False, max(texts) == "common")
     assert row.minimum.as_py() <= min(texts)
     assert row.maximum.as_py() >= max(texts)
-    listed = told.top("s", 2)
+    listed = published.top("s", 2)
     assert [(value.as_py(), times) for value, times in listed.values] == [("common", 2), (min(texts), 1)]
 
 
@@ -176,18 +176,18 @@ def test_values_of_a_megabyte(spark: SparkSession, tmp_path: Path, count: int) -
 def test_a_near_unique_column(spark: SparkSession, tmp_path: Path, count: int) -> None:
     """Too many to list: their number is estimated, and the answer says why there is no list."""
     half = count // 2
-    lake = made(
+    lake = lake_of_files(
         tmp_path,
         one=pa.table({"u": [f"user-{number:012}" for number in range(half)]}),
         two=pa.table({"u": [f"user-{number:012}" for number in range(half, count)]}),
     )
     refreshed(lake.config(), spark)
-    told = lookup(lake)
-    (row,) = told.statistics(["u"])
+    published = lookup(lake)
+    (row,) = published.statistics(["u"])
     assert (row.frequencies, row.distinct_count_guarantee) == ("estimated", "estimate")
     assert row.distinct_count == pytest.approx(count, rel=0.05)
     with pytest.raises(NotStoredError, match="frequencies: all"):
-        told.top("u")
+        published.top("u")
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -202,8 +202,8 @@ def test_only_deletes(spark: SparkSession, tmp_path: Path) -> None:
         table.delete(predicate)
         refreshed(lake.config(), spark)
         live = DeltaTable(lake.uri).to_pyarrow_table().to_pylist()
-        told = lookup(lake)
-        assert told.row_count() == len(live)
+        published = lookup(lake)
+        assert published.row_count() == len(live)
         counted = Counter(row["group"] for row in live if row["group"] is not None)
-        assert {value.as_py(): times for value, times in told.top("group").values} == counted
+        assert {value.as_py(): times for value, times in published.top("group").values} == counted
     assert_equals_scratch(lake.config(), spark, tmp_path)

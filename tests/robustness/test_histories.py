@@ -57,19 +57,19 @@ def _follow(
     """Refresh and compare after each step. A fragment that was ever profiled is read again only if types changed."""
     history = kind(folder, seed)
     config = history.config()
-    seen = set()
+    all_fragments = set()
     types: dict[str, object] = {}
     for step in ["", *shuffled(history, length)]:
         if step:
             history.take(step)
         now = history.fragments()
         result = refreshed(config, spark)
-        told = Metastore(config.root).table("t")
-        assert_statistics(told, history.live(), step)
-        before, types = types, {row.column: row.type for row in told.statistics()}
+        published = Metastore(config.root).table("t")
+        assert_statistics(published, history.live(), step)
+        before, types = types, {row.column: row.type for row in published.statistics()}
         if all(types[name] == before[name] for name in types.keys() & before.keys()):
-            assert result.fragments_profiled == len(now - seen), step
-        seen |= now
+            assert result.fragments_profiled == len(now - all_fragments), step
+        all_fragments |= now
         if always:
             with everything_on_spark():
                 assert_equals_scratch(config, spark, folder)

@@ -11,7 +11,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark, latest, rows
-from tests.robustness.refresh_assertions import assert_equals_scratch, copied, from_scratch, refreshed, stray, versions
+from tests.robustness.refresh_assertions import (
+    assert_equals_scratch,
+    copied,
+    find_stray_files,
+    from_scratch,
+    refreshed,
+    versions,
+)
 from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
@@ -73,12 +80,12 @@ def prepared(lake: Lake, commit: Callable[[], int], spark: SparkSession) -> Prep
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lake = Lake(tmp_path_factory.mktemp("plain"))
-    gone = lake.append(1)
+    removed_path = lake.append(1)
     for partition in (0, 0, 1, 2):
         lake.append(partition)
 
     def commit() -> int:
-        gone.unlink()
+        removed_path.unlink()
         for partition in (0, 3):
             lake.append(partition)
         return 2
@@ -102,7 +109,7 @@ def delta(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prep
     return prepared(lake, commit, spark)
 
 
-def test_every_kind_of_write_is_known(plain: Prepared, drivers: Drivers, tmp_path: Path) -> None:
+def test_every_kind_of_write_is_killed(plain: Prepared, drivers: Drivers, tmp_path: Path) -> None:
     """A refresh comes to the steps listed above and to no others: none escapes the kills."""
     lake = copied(plain.lake, tmp_path)
     # As after an attempt that saved its profiles and was killed: then there is something to clear.
@@ -148,7 +155,7 @@ def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, fold
     assert result.fragments_profiled == (0 if saved else plain.to_profile)
     assert_same(everything(config), plain.after)
     # Who is killed between publishing and clearing leaves its list of profiles to whoever publishes next.
-    assert stray(config, may_stay=("pending",) if published else ()) == set()
+    assert find_stray_files(config, may_stay=("pending",) if published else ()) == set()
 
 
 def test_the_next_publisher_clears_what_a_killed_one_did_not(
@@ -159,7 +166,7 @@ def test_the_next_publisher_clears_what_a_killed_one_did_not(
     lake.files()[0].unlink()
     refreshed(lake.config(), spark)
     assert_equals_scratch(lake.config(), spark, tmp_path)
-    assert stray(lake.config()) == set()
+    assert find_stray_files(lake.config()) == set()
 
 
 @pytest.mark.long
@@ -171,4 +178,4 @@ def test_a_driver_that_is_killed_with_its_spark(plain: Prepared, tmp_path: Path,
     assert_same(everything(lake.config()), plain.before)
     refreshed(lake.config(), spark)
     assert_same(everything(lake.config()), plain.after)
-    assert stray(lake.config()) == set()
+    assert find_stray_files(lake.config()) == set()

@@ -47,15 +47,17 @@ class Revisions:
     rows: dict[int, _Row] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.told: list[dict[str, Any]] = json.loads((self.folder / "revisions.json").read_text())["revisions"]
-        types = {name: column["type"] for name, column in self.told[0]["columns"].items()}
+        self.published_revisions: list[dict[str, Any]] = json.loads((self.folder / "revisions.json").read_text())[
+            "revisions"
+        ]
+        types = {name: column["type"] for name, column in self.published_revisions[0]["columns"].items()}
         kinds = {name: pa.float64() if type_ == "number" else pa.string() for name, type_ in types.items()}
         self.schema = pa.schema([(name, pa.int64() if name == "id" else kind) for name, kind in kinds.items()])
 
     def changes(self) -> Iterator[tuple[dict[str, Any], dict[int, _Row | None]]]:
         """Each revision, and by id what it changed: the new row, or None for one that is gone."""
         paths = [self.folder / "base.csv", *sorted((self.folder / "changes").iterdir())]
-        for told, path in zip(self.told, paths, strict=True):
+        for published, path in zip(self.published_revisions, paths, strict=True):
             with path.open(encoding="utf-8", newline="") as file:
                 changed = dict(self._change(record) for record in csv.DictReader(file))
             for key, row in changed.items():
@@ -63,8 +65,8 @@ class Revisions:
                     del self.rows[key]
                 else:
                     self.rows[key] = row
-            assert len(self.rows) == told["rows"]
-            yield told, changed
+            assert len(self.rows) == published["rows"]
+            yield published, changed
 
     def arrow(self, rows: Collection[_Row]) -> pa.Table:
         return pa.Table.from_pylist(list(rows), schema=self.schema)
@@ -161,14 +163,14 @@ def test_some_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, k
     stops = (0, _EMPTY, 150)
     revisions, table, config = _start(kind, tmp_path, realtables)
     waiting: dict[int, _Row | None] = {}
-    for told, changed in revisions.changes():
+    for published, changed in revisions.changes():
         waiting |= changed
-        if told["seq"] in stops:
+        if published["seq"] in stops:
             table.commit(waiting)
             waiting = {}
             refreshed(config, spark)
-            _assert_tells(Metastore(config.root).table("t"), told, revisions.schema)
-        if told["seq"] == stops[-1]:
+            _assert_statistics(Metastore(config.root).table("t"), published, revisions.schema)
+        if published["seq"] == stops[-1]:
             return
 
 
@@ -179,12 +181,12 @@ def test_all_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, ki
     """Each a commit; the numbers at every 25th, on the empty day and on the days around it."""
     revisions, table, config = _start(kind, tmp_path, realtables)
     compared = 0
-    for told, changed in revisions.changes():
+    for published, changed in revisions.changes():
         if changed:
             table.commit(changed)
-        if "columns" in told or abs(told["seq"] - _EMPTY) <= 1:
+        if "columns" in published or abs(published["seq"] - _EMPTY) <= 1:
             refreshed(config, spark)
-            _assert_tells(Metastore(config.root).table("t"), told, revisions.schema)
+            _assert_statistics(Metastore(config.root).table("t"), published, revisions.schema)
             compared += 1
     assert compared == 29
 
@@ -196,23 +198,23 @@ def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, 
     return revisions, table, MetastoreConfig(root=str(folder / "root"), tables=[config])
 
 
-def _assert_tells(told: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
+def _assert_statistics(published: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
     """Rows, and of each column nulls, distinct values, minimum and maximum: all that was published."""
-    place = revision["seq"]
-    assert told.row_count() == revision["rows"], place
-    rows = {row.column: row for row in told.statistics()}
-    assert list(rows) == schema.names, place
+    revision_number = revision["seq"]
+    assert published.row_count() == revision["rows"], revision_number
+    rows = {row.column: row for row in published.statistics()}
+    assert list(rows) == schema.names, revision_number
     nothing = {"null_count": 0, "distinct_count": 0, "min": None, "max": None}
     columns = revision.get("columns", dict.fromkeys(schema.names, nothing) if not revision["rows"] else {})
     for name, expected in columns.items():
         row = rows[name]
         least, greatest = (bound and bound.as_py() for bound in (row.minimum, row.maximum))
-        found = {
+        actual = {
             "null_count": row.null_count,
             "distinct_count": row.distinct_count,
             "min": least,
             "max": greatest,
         }
-        assert found == {key: expected[key] for key in found}, (place, name)
-        assert row.distinct_count_guarantee == "exact", (place, name)
-        assert row.value_count == revision["rows"] - expected["null_count"], (place, name)
+        assert actual == {key: expected[key] for key in actual}, (revision_number, name)
+        assert row.distinct_count_guarantee == "exact", (revision_number, name)
+        assert row.value_count == revision["rows"] - expected["null_count"], (revision_number, name)

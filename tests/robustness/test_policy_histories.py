@@ -123,41 +123,41 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
 
 def assert_is_verified(config: MetastoreConfig) -> None:
     """All files of the version say what those of one from scratch say, those of fragments and of the index included."""
-    found = verify(config, config.tables[0], no_spark)
-    assert found.is_right, (found.differences, found.unreadable)
-    assert found.complete
+    result = verify(config, config.tables[0], no_spark)
+    assert result.is_right, (result.differences, result.unreadable)
+    assert result.complete
 
 
 def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
-    anew = config.model_copy(update={"root": str(folder / "scratch")})
+    scratch_config = config.model_copy(update={"root": str(folder / "scratch")})
     if (key := folder / "root" / KEY_FILE).exists():
         (folder / "scratch").mkdir()
         shutil.copy(key, folder / "scratch")
-    refreshed(anew)
-    own, other = everything(config), everything(anew)
-    _leave_out_what_was_decided(own, other)
-    assert_same(own, other)
-    for column, row in own["table"]["columns"].items():
-        assert close(told_by_users(row), told_by_users(other["table"]["columns"][column])), column
+    refreshed(scratch_config)
+    actual, other = everything(config), everything(scratch_config)
+    _remove_decisions(actual, other)
+    assert_same(actual, other)
+    for column, row in actual["table"]["columns"].items():
+        assert close(custom_statistics_of(row), custom_statistics_of(other["table"]["columns"][column])), column
 
 
-def _leave_out_what_was_decided(own: dict[str, Any], other: dict[str, Any]) -> None:
+def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
     """What hangs on whether a column is listed, of those of which it was decided otherwise before, when there were
     other values: estimates, lists, and bins, of which there are no more than distinct values."""
     decided = {
         column
-        for column, row in own["table"]["columns"].items()
+        for column, row in actual["table"]["columns"].items()
         if row["frequencies"] != other["table"]["columns"][column]["frequencies"]
     }
     hang = ("frequencies", "reason", "enumerated", "distinct_count", "distinct_count_guarantee", "duplicate_count")
     hang = (*hang, "percentiles", "percentiles_guarantee", "user_defined", "bins")
-    for told in (own, other):
-        for profile in (told["table"], *(each for _, each in told["partitions"].values())):
+    for statistics in (actual, other):
+        for profile in (statistics["table"], *(each for _, each in statistics["partitions"].values())):
             for column in decided:
                 for name in hang:
                     profile["columns"][column].pop(name)
 
 
-def told_by_users(row: dict[str, Any]) -> dict[str, Any]:
-    told = row.get("user_defined", {})
-    return {name: (own["array"].to_pylist(), own["guarantee"]) for name, own in told.items()}
+def custom_statistics_of(row: dict[str, Any]) -> dict[str, Any]:
+    statistics = row.get("user_defined", {})
+    return {name: (actual["array"].to_pylist(), actual["guarantee"]) for name, actual in statistics.items()}

@@ -16,7 +16,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
-from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed, stray, versions
+from tests.robustness.refresh_assertions import assert_equals_scratch, find_stray_files, no_spark, refreshed, versions
 from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_two_processes_refresh_at_the_same_time(drivers: Drivers, spark: SparkSe
         assert_equals_scratch(lake.config(), spark, tmp_path)
         lake.append(2)
     refreshed(lake.config(), spark)
-    assert stray(lake.config()) == set()
+    assert find_stray_files(lake.config()) == set()
 
 
 def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: Spa
     result = refreshed(lake.config(), spark, request=RefreshRequest(full=True), progress=once("publish", overtake))
     assert (result.version, result.published, result.fragments_profiled) == (3, True, 3)
     after = {entry.id: entry.files for entry in versions(lake.config()).read(3).fragments}
-    assert all(after[own] != files for own, files in before.items()), "an old profile was kept"
+    assert all(after[path] != files for path, files in before.items()), "an old profile was kept"
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -180,12 +180,12 @@ def test_a_table_deleted_while_it_is_read(
 def test_a_vacuumed_file_that_is_still_in_the_snapshot(spark: SparkSession, tmp_path: Path) -> None:
     """Planning again would not help: the error names the file, and the others are not read again."""
     lake, _ = delta_table(tmp_path)
-    gone, kept = sorted(DeltaTable(lake.uri).file_uris())
-    Path(gone).rename(tmp_path / "away")
-    with pytest.raises(ProfileError, match=f"{gone}"):
+    removed_file, other_file = sorted(DeltaTable(lake.uri).file_uris())
+    Path(removed_file).rename(tmp_path / "away")
+    with pytest.raises(ProfileError, match=f"{removed_file}"):
         refreshed(lake.config(), spark)
     assert versions(lake.config()).numbers() == []
-    (tmp_path / "away").rename(gone)
+    (tmp_path / "away").rename(removed_file)
     assert refreshed(lake.config(), spark).fragments_profiled == 1
     assert_equals_scratch(lake.config(), spark, tmp_path)
-    assert Path(kept).exists()
+    assert Path(other_file).exists()

@@ -116,10 +116,10 @@ def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket:
 
     again = refresh(config, config.tables[0], no_spark)
     assert (again.version, again.published) == (2, False)
-    told = lookup(config)
-    assert told.row_count() == 200
-    assert sum(count for _, count in told.top("group").values) == told.statistics(["group"])[0].value_count
-    assert sum(one.frequency for one in told.histogram("id", bins=10)) == told.statistics(["id"])[0].value_count
+    newest = lookup(config)
+    assert newest.row_count() == 200
+    assert sum(count for _, count in newest.top("group").values) == newest.statistics(["group"])[0].value_count
+    assert sum(one.frequency for one in newest.histogram("id", bins=10)) == newest.statistics(["id"])[0].value_count
     assert Metastore(config.root, config.storage_options).versions("t") == [1, 2]
 
 
@@ -197,9 +197,9 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
     for folder in folders:
         bucket.put(f"{folder}/1.parquet", parquet(n=[1]))
     refreshed(bucket.config(), spark)
-    told = lookup(bucket.config())
-    found = {decode_partition_key(entry.key)[0][1]: told.row_count(entry.key) for entry in told.partitions()}
-    assert found == dict.fromkeys(folders.values(), 1)
+    newest = lookup(bucket.config())
+    row_counts = {decode_partition_key(entry.key)[0][1]: newest.row_count(entry.key) for entry in newest.partitions()}
+    assert row_counts == dict.fromkeys(folders.values(), 1)
 
 
 def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:

@@ -164,13 +164,13 @@ def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path,
     assert (_files(latest(config)), _written(root)) == (_files(before), written)
 
     assert_equals_scratch(config, spark, tmp_path)
-    own, scratch = (Metastore(str(folder)).table("t") for folder in (root, tmp_path / "scratch"))
-    assert [row.column for row in own.statistics(partition="p=007")] == ["y", "p", "renamed", "added"]
-    added = own.statistics(["added"], "p=007")[0]
-    assert (added.value_count, added.null_count, added.frequencies) == (0, own.row_count("p=007"), "enumerated")
-    assert own.top("added", partition="p=007").values == []
+    incremental, scratch = (Metastore(str(folder)).table("t") for folder in (root, tmp_path / "scratch"))
+    assert [row.column for row in incremental.statistics(partition="p=007")] == ["y", "p", "renamed", "added"]
+    added = incremental.statistics(["added"], "p=007")[0]
+    assert (added.value_count, added.null_count, added.frequencies) == (0, incremental.row_count("p=007"), "enumerated")
+    assert incremental.top("added", partition="p=007").values == []
     for key in (None, "p=007", "p=015"):
-        shown = [columns_json(one.version, one.statistics(partition=key)) for one in (own, scratch)]
+        shown = [columns_json(one.version, one.statistics(partition=key)) for one in (incremental, scratch)]
         assert shown[0] == shown[1]
         pictures = [
             profile_metadata("statistics", read_summary(one, key, 5), "t", [], one.version.schema)
@@ -182,6 +182,6 @@ def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path,
     table.append(pa.table({"y": [0.5], "p": ["007"], "renamed": [7], "added": ["new"]}))
     result = refreshed(config, spark)
     assert (result.fragments_profiled, result.partitions_changed) == (1, ("p=007",))
-    assert own.version.number < latest(config).number
+    assert incremental.version.number < latest(config).number
     assert_equals_scratch(config, spark, tmp_path)
     assert [str(v) for v, _ in Metastore(config.root).table("t").top("added").values] == ["new"]

@@ -25,9 +25,9 @@ def _config(folder: Path, **schema: str) -> MetastoreConfig:
 
 
 def _changes(config: MetastoreConfig) -> list[dict[str, Any]]:
-    found = plan_refresh(config, config.tables[0]).to_json()["type_changes"]
-    assert isinstance(found, list)
-    return found
+    changed_types = plan_refresh(config, config.tables[0]).to_json()["type_changes"]
+    assert isinstance(changed_types, list)
+    return changed_types
 
 
 def _extremes(config: MetastoreConfig, column: str) -> tuple[Any, ...]:
