@@ -13,17 +13,17 @@ import pyarrow as pa
 _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, pa.Array, pa.Schema, pa.DataType, pa.Field)
 
 
-def scalars_in(value: Any, path: str = "", seen: set[int] | None = None) -> Iterator[str]:
+def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> Iterator[str]:
     """The paths of all scalars in a value, at any depth: in data classes, containers, partial functions, closures."""
-    seen = set() if seen is None else seen
-    if isinstance(value, _LEAVES) or id(value) in seen:
+    visited = set() if visited is None else visited
+    if isinstance(value, _LEAVES) or id(value) in visited:
         return
-    seen.add(id(value))
+    visited.add(id(value))
     if isinstance(value, pa.Scalar):
         yield f"{path}: {value.type}"
         return
     for name, part in _parts(value):
-        yield from scalars_in(part, f"{path}.{name}", seen)
+        yield from scalars_in(part, f"{path}.{name}", visited)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

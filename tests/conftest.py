@@ -160,10 +160,10 @@ def _migrations_are_read_once() -> Iterator[None]:
     from_config, read = directories.from_config, dict[str, Any]()
 
     def once(config: Any) -> Any:
-        place = config.get_main_option("script_location")
-        if place not in read:
-            read[place] = from_config(config)
-        return read[place]
+        script_location = config.get_main_option("script_location")
+        if script_location not in read:
+            read[script_location] = from_config(config)
+        return read[script_location]
 
     with patch.object(directories, "from_config", once):
         yield

@@ -129,13 +129,13 @@ print(json.dumps([ended, running]))
 
 def test_cpu_of_children_is_counted() -> None:
     """Of one that runs, and of one that has ended; by a process that has no others."""
-    told = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, check=True)
-    ended, running = json.loads(told.stdout)
+    process = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, check=True)
+    ended, running = json.loads(process.stdout)
     assert sum(ended.values()) >= 0.4
     assert running["workers"] >= 0.2
 
 
-def test_a_missed_goal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missed_goal_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert show([Row("fast", [1.0], [2.0], 2.0, 2.0)])
     assert not show([Row("slow", [1.0], [2.0], 2.0, 2.1)])
     assert "missed" in capsys.readouterr().out

@@ -34,26 +34,26 @@ def test_the_user_defined_statistic(tmp_path: Path) -> None:
 
     done = subprocess.run("./run.sh", cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    printed = done.stdout
-    assert "all laws hold" in printed
+    output = done.stdout
+    assert "all laws hold" in output
     # Looking up needs no module.
     rows = open_table(str(folder / "metastore"), "orders").statistics(partition="shop=Lyon")
-    own = {row.column: column_to_json(row)["user_defined"] for row in rows}
+    user_statistics = {row.column: column_to_json(row)["user_defined"] for row in rows}
     days: list[date] = []
     for file in (folder / "lake/orders/shop=Lyon").iterdir():
         days += pq.read_table(file, partitioning=None)["ordered"].to_pylist()
     assert len(days) == 400
     share = sum(day.isoweekday() > 5 for day in days) / len(days)
-    assert own["ordered"] == {"weekend_share": {"value": share, "guarantee": "exact", "reason": None}}
-    assert f"ordered: weekend_share {share:g}" in printed
-    assert own["number"]["common_prefix"]["value"] == "ORD-Lyon-00"
-    assert "number: common_prefix ORD-" in printed
-    assert own["amount"]["benford_distance"]["value"] < 0.01
-    assert own["amount"]["share_outside_fences"]["value"] > 0
+    assert user_statistics["ordered"] == {"weekend_share": {"value": share, "guarantee": "exact", "reason": None}}
+    assert f"ordered: weekend_share {share:g}" in output
+    assert user_statistics["number"]["common_prefix"]["value"] == "ORD-Lyon-00"
+    assert "number: common_prefix ORD-" in output
+    assert user_statistics["amount"]["benford_distance"]["value"] < 0.01
+    assert user_statistics["amount"]["share_outside_fences"]["value"] > 0
 
 
 @pytest.fixture
-def own_project(tmp_path: Path) -> Iterator[Path]:
+def user_project(tmp_path: Path) -> Iterator[Path]:
     """A copy of the project, which is imported by nobody else."""
     ignored = shutil.ignore_patterns("__pycache__", "lake", "metastore", "dagster_home")
     yield shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignored)
@@ -64,9 +64,13 @@ def own_project(tmp_path: Path) -> Iterator[Path]:
 def environment_of(project: Path) -> dict[str, str]:
     scripts = str(Path(sys.executable).parent)
     paths = os.pathsep.join([str(project), str(EXAMPLES.parent)])
-    own = {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
-    left = {name: value for name, value in os.environ.items() if name not in ("LAKE", "METASTORE", "DAGSTER_HOME")}
-    return {**left, **own, "DAGSTER_DISABLE_TELEMETRY": "1"}
+    user_statistics = {
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": paths,
+        "PYTHONWARNINGS": "ignore",
+    }
+    inherited = {name: value for name, value in os.environ.items() if name not in ("LAKE", "METASTORE", "DAGSTER_HOME")}
+    return {**inherited, **user_statistics, "DAGSTER_DISABLE_TELEMETRY": "1"}
 
 
 def run_in(project: Path, *command: str) -> str:
@@ -86,11 +90,11 @@ def rows_of_day(project: Path, day: str) -> int:
     )
 
 
-def test_the_project_of_ones_own(own_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_project(user_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statistics hang below the asset that writes the table, day by day, and a check asks them."""
     for name in ("LAKE", "METASTORE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.syspath_prepend(own_project)
+    monkeypatch.syspath_prepend(user_project)
     definitions = import_module("own_project.definitions").defs()
     orders, partitions, statistics = (
         AssetKey(path) for path in (["shop", "orders"], [*TABLE, "orders_partitions"], [*TABLE, "orders_statistics"])
@@ -98,13 +102,13 @@ def test_the_project_of_ones_own(own_project: Path, monkeypatch: pytest.MonkeyPa
     job = definitions.resolve_implicit_global_asset_job_def()
     with DagsterInstance.ephemeral() as instance:
         for keys, day in (({orders}, DAYS[0]), ({orders, partitions}, DAYS[1]), ({statistics}, None)):
-            own = job.get_subset(asset_selection=keys)
-            result = own.execute_in_process(instance=instance, partition_key=day)
+            user_statistics = job.get_subset(asset_selection=keys)
+            result = user_statistics.execute_in_process(instance=instance, partition_key=day)
         checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
         configured = ("consistent", "number_not_null", "number_unique", "amount_range")
         assert checks == dict.fromkeys((*configured, "current", "no_shop_has_most"), True)
-        first, second = (rows_of_day(own_project, day) for day in DAYS)
-        for key, told in (
+        first, second = (rows_of_day(user_project, day) for day in DAYS)
+        for key, expected in (
             (orders, (DAYS[1], second)),
             (partitions, (DAYS[1], second)),
             (statistics, (None, first + second)),
@@ -112,19 +116,19 @@ def test_the_project_of_ones_own(own_project: Path, monkeypatch: pytest.MonkeyPa
             event = instance.get_latest_materialization_event(key)
             assert event is not None
             assert event.asset_materialization is not None
-            found = event.asset_materialization
-            name = "dagster/row_count" if found.partition is None else "dagster/partition_row_count"
-            assert (found.partition, found.metadata[name].value) == told
+            materialization = event.asset_materialization
+            name = "dagster/row_count" if materialization.partition is None else "dagster/partition_row_count"
+            assert (materialization.partition, materialization.metadata[name].value) == expected
 
 
-def test_dg_checks_the_project(own_project: Path) -> None:
+def test_dg_checks_the_project(user_project: Path) -> None:
     """YAML and definitions; and says what is wrong with them."""
-    assert "All definitions loaded successfully" in run_in(own_project, "dg", "check", "defs")
+    assert "All definitions loaded successfully" in run_in(user_project, "dg", "check", "defs")
 
 
 @pytest.mark.long
-def test_the_project_runs_as_its_page_says(own_project: Path) -> None:
+def test_the_project_runs_as_its_page_says(user_project: Path) -> None:
     """The script from its first line to its last."""
-    printed = run_in(own_project, "./run.sh")
-    rows = sum(rows_of_day(own_project, day) for day in DAYS)
-    assert f"orders  {rows} rows, version" in printed
+    output = run_in(user_project, "./run.sh")
+    rows = sum(rows_of_day(user_project, day) for day in DAYS)
+    assert f"orders  {rows} rows, version" in output

@@ -46,7 +46,7 @@ def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_rooms_import_only_what_they_may() -> None:
+def test_packages_import_only_what_they_may() -> None:
     """The rules of `[tool.importlinter]` hold."""
     done = _lint_imports(REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -145,7 +145,7 @@ def test_statistics_are_read_without_what_predicates_need() -> None:
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     typed = ("expressions.arrow_parser", "expressions.binding", "expressions.predicates", "expressions.sql_parser")
-    rooms = (
+    packages = (
         *typed,
         "lookup.pruning",
         "lookup.selectivity",
@@ -155,7 +155,7 @@ def test_statistics_are_read_without_what_predicates_need() -> None:
         "history",
         "scan",
     )
-    named = tuple(f"metastore_assets.{room}" for room in rooms)
+    named = tuple(f"metastore_assets.{name_}" for name_ in packages)
     assert all(map(find_spec, named))
     assert [name for name in done.stdout.split() if name.startswith(named)] == []
 

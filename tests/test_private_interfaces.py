@@ -47,12 +47,12 @@ def private_imports(tree: ast.Module) -> Iterator[str]:
     """The modules of other packages that have a private part in their name, or of which a private name is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found = [(alias.name, alias.name) for alias in node.names]
+            interfaces = [(alias.name, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found = [(node.module or "", f"{node.module}.{alias.name}") for alias in node.names]
+            interfaces = [(node.module or "", f"{node.module}.{alias.name}") for alias in node.names]
         else:
             continue
-        for module, name in found:
+        for module, name in interfaces:
             top = name.partition(".")[0]
             if top not in ("metastore_assets", "__future__") and any(map(is_private, name.split("."))):
                 yield module
@@ -79,12 +79,12 @@ NAMED_TUPLE = {"_replace", "_fields", "_asdict", "_make"}
 DOCUMENTED = {"_exit"}
 
 
-def foreign_attributes(tree: ast.Module, own: set[str]) -> Iterator[str]:
+def foreign_attributes(tree: ast.Module, package_names: set[str]) -> Iterator[str]:
     """The private attributes that are read or set in a module and that no module of the package defines."""
     imported = _foreign_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
-            foreign = node.attr not in own or _is_one_of(node.value, imported)
+            foreign = node.attr not in package_names or _is_one_of(node.value, imported)
             if foreign and node.attr not in NAMED_TUPLE | DOCUMENTED:
                 yield node.attr
 
@@ -108,16 +108,16 @@ def _foreign_names(tree: ast.Module) -> set[str]:
 
 def test_private_imports_are_listed() -> None:
     """A private module of another package is imported by its adapter only."""
-    found = {(path, name) for path, tree in modules() for name in private_imports(tree)}
-    assert found == set(IMPORTS)
+    interfaces = {(path, name) for path, tree in modules() for name in private_imports(tree)}
+    assert interfaces == set(IMPORTS)
 
 
 def test_private_attributes_are_listed() -> None:
     """A private attribute of an object of another package is used by its adapter only."""
     trees = dict(modules())
-    own = {name for tree in trees.values() for name in defined_names(tree)}
-    found = {(path, name) for path, tree in trees.items() for name in foreign_attributes(tree, own)}
-    assert found == set(ATTRIBUTES)
+    package_names = {name for tree in trees.values() for name in defined_names(tree)}
+    interfaces = {(path, name) for path, tree in trees.items() for name in foreign_attributes(tree, package_names)}
+    assert interfaces == set(ATTRIBUTES)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_private_attributes_are_listed() -> None:
         ("from dagster import x", []),
     ],
 )
-def test_a_private_import_is_seen(source: str, names: list[str]) -> None:
+def test_a_private_import_is_detected(source: str, names: list[str]) -> None:
     """The check itself tells private from public."""
     assert list(private_imports(ast.parse(source))) == names
 
 
-def test_a_foreign_attribute_is_seen() -> None:
+def test_a_foreign_attribute_is_detected() -> None:
     """An attribute that the package does not define, or one of an imported name."""
     tree = ast.parse("from pyspark import SparkContext\nSparkContext._own\nself._own\nx._other\nt._replace(a=1)")
     assert sorted(foreign_attributes(tree, {"_own"})) == ["_other", "_own"]

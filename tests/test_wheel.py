@@ -68,8 +68,8 @@ def test_a_project_with_packages_of_the_same_names_loads_the_definitions(wheel: 
         "import resources, sensors, metastore_assets.definitions as found;"
         "print(resources.OWNER, sensors.OWNER, found.__file__, [sensor.name for sensor in found.defs.sensors], sep='|')"
     )
-    told = _run("-c", program, folder=project, PYTHONPATH=f"{project}{os.pathsep}{installed}", METASTORE_CONFIG="")
-    resources, sensors, file, found = told.strip().split("|")
+    output = _run("-c", program, folder=project, PYTHONPATH=f"{project}{os.pathsep}{installed}", METASTORE_CONFIG="")
+    resources, sensors, file, package_file = output.strip().split("|")
     assert (resources, sensors) == ("the project, resources", "the project, sensors")
     assert Path(file).is_relative_to(installed)
-    assert found == "['sales_commits']"
+    assert package_file == "['sales_commits']"

@@ -22,8 +22,8 @@ PROGRAM = [sys.executable, "-m", "metastore_assets"]
 
 def run(*arguments: str, config: Path | None = None) -> Result:
     """Run in this process: fast, and without a terminal."""
-    given = [] if config is None else ["--config", str(config)]
-    return CliRunner().invoke(cli, [*given, *arguments], prog_name="metastore")
+    config_option = [] if config is None else ["--config", str(config)]
+    return CliRunner().invoke(cli, [*config_option, *arguments], prog_name="metastore")
 
 
 def answer(*arguments: str, config: Path | None = None) -> Any:

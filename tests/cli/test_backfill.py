@@ -100,9 +100,11 @@ def test_what_people_read(config: Path) -> None:
     assert plan[2:] == ["  * part=1", "    … 12 more (-v names all)", "  * part=29"]
     write(config.parent, 2, "2")
     write(config.parent, 30)
-    told = run("backfill", "t", "--all", "--partition", "part=2*", "--chunk", "6", "--dry-run", "-v", config=config)
-    assert told.stderr == ""
-    plan = told.stdout.splitlines()
+    plan_output = run(
+        "backfill", "t", "--all", "--partition", "part=2*", "--chunk", "6", "--dry-run", "-v", config=config
+    )
+    assert plan_output.stderr == ""
+    plan = plan_output.stdout.splitlines()
     other = size_of(config, "part=30/*")
     assert plan[0].endswith(": 11 of 15 partitions to do (1 out of date, 10 read again)")
     assert plan[1].startswith(
@@ -122,10 +124,10 @@ def test_what_people_read(config: Path) -> None:
 
 def test_a_choice_before_the_first_version(config: Path) -> None:
     """Is read, and kept; the exit status is that of success, and `done` says that there is nothing to look up yet."""
-    kept = run("backfill", "t", "--yes", "--to", "2", config=config)
-    assert kept.exit_code == 0
-    assert "publishes no version until 2 partitions that you did not select" in kept.stderr
-    assert "t read, but not published in " in kept.stdout
+    backfilled = run("backfill", "t", "--yes", "--to", "2", config=config)
+    assert backfilled.exit_code == 0
+    assert "publishes no version until 2 partitions that you did not select" in backfilled.stderr
+    assert "t read, but not published in " in backfilled.stdout
     assert answer("backfill", "t", "--yes", "--to", "2", config=config)["done"] is False
     assert answer("refresh", "t", config=config)["fragments"]["profiled"] == 2
 
@@ -141,8 +143,8 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
     assert (json.loads(piped.stdout)["partitions"], piped.stderr) == (1, "")
     nothing = json.loads(CliRunner().invoke(cli, [*arguments, "--yes"], input="").stdout)
     assert (nothing["partitions"], nothing["done"]) == (0, True)
-    asking = CliRunner().invoke(cli, arguments, input="part=10\n", prog_name="metastore")
-    assert "cannot ask for confirmation without a terminal: give --yes" in error_of(asking, 2)
+    prompted = CliRunner().invoke(cli, arguments, input="part=10\n", prog_name="metastore")
+    assert "cannot ask for confirmation without a terminal: give --yes" in error_of(prompted, 2)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_bad_input(untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: 
     assert not (untouched.parent / "root").exists()
 
 
-def test_a_failure_tells_what_was_done(config: Path) -> None:
+def test_a_failure_reports_what_was_done(config: Path) -> None:
     """On stdout as JSON, with the reason; the exit status is 1. Once the file is mended it goes on."""
     answer("backfill", "t", "--yes", config=config)
     broken = config.parent / "lake" / "part=9" / "1.parquet"
@@ -185,11 +187,16 @@ def test_a_failure_tells_what_was_done(config: Path) -> None:
     os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))  # As if the disk were at fault: nothing tells.
     failed = run("backfill", "t", "--all", "--yes", "--chunk", "2", "--json", config=config)
     assert failed.exit_code == 1
-    told = json.loads(failed.stdout)
-    assert set(told) == {*RESULT, "error"}
-    assert (told["chunks"], told["partitions"], told["versions"], told["done"]) == (1, 2, [2], False)
-    assert "part=9" in told["error"]
-    assert failed.stderr == f"error: {told['error']}\n"
+    plan_output = json.loads(failed.stdout)
+    assert set(plan_output) == {*RESULT, "error"}
+    assert (plan_output["chunks"], plan_output["partitions"], plan_output["versions"], plan_output["done"]) == (
+        1,
+        2,
+        [2],
+        False,
+    )
+    assert "part=9" in plan_output["error"]
+    assert failed.stderr == f"error: {plan_output['error']}\n"
     broken.write_bytes(good)
     os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))
     plan = answer("backfill", "t", "--all", "--chunk", "2", "--dry-run", config=config)
@@ -199,9 +206,9 @@ def test_a_failure_tells_what_was_done(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 1, 0)]
+    ("typed", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 1, 0)]
 )
-def test_it_asks(config: Path, given: str, status: int, versions: int) -> None:
+def test_confirmation(config: Path, typed: str, status: int, versions: int) -> None:
     """At a terminal; who says no has nothing done."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -213,7 +220,7 @@ def test_it_asks(config: Path, given: str, status: int, versions: int) -> None:
     while b"Continue?" not in shown:
         assert select.select([ours], [], [], max(0.0, end - time.monotonic()))[0], shown
         shown += os.read(ours, 4096)
-    os.write(ours, f"{given}\n".encode())
+    os.write(ours, f"{typed}\n".encode())
     stdout = process.communicate(timeout=60)[0]
     os.close(ours)
     assert process.returncode == status

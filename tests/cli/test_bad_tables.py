@@ -35,7 +35,7 @@ def _configure(folder: Path, root: str = "./root", columns: str = "{}", uri: str
     return path
 
 
-def _stands(config: Path) -> None:
+def assert_last_version_is_readable(config: Path) -> None:
     """The last version is readable, and the next refresh finds nothing that it does not know of."""
     shown = json.loads(run("show", "t", "--json", config=config).stdout)
     assert (shown["version"], shown["row_count"]) == (1, 200)
@@ -53,7 +53,7 @@ def test_a_corrupt_parquet_file(lake: Path) -> None:
     assert "1 of 2 fragments could not be profiled" in message
     assert "'part=2'" in message
     assert str(broken) in message
-    _stands(config)
+    assert_last_version_is_readable(config)
     broken.unlink()
     assert answer("refresh", "t", config=config)["fragments"] == {"added": 1, "removed": 0, "kept": 2, "profiled": 0}
 
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_parquet(lake: Path) -> None:
     broken = lake / "t" / "part=2" / "broken.parquet"
     broken.write_bytes(b"PAR1")
     assert str(broken) in error_of(run("refresh", "t", config=config))
-    _stands(config)
+    assert_last_version_is_readable(config)
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n3\n", 'a,b\n1,2\n"3,4\n', "a,b\n1,\xff\n"])
@@ -84,13 +84,13 @@ def test_a_folder_without_files(lake: Path) -> None:
     config = lake / "metastore.yaml"
     assert "no data files" in error_of(run("refresh", "t", config=config))
     assert "no data files" in error_of(run("refresh", "t", "--dry-run", config=config))
-    _stands(config)
+    assert_last_version_is_readable(config)
 
 
-def test_a_table_that_is_gone(lake: Path) -> None:
+def test_a_removed_table(lake: Path) -> None:
     config = _configure(lake, uri="./nowhere")
     assert str(lake / "nowhere") in error_of(run("refresh", "t", config=config))
-    _stands(config)
+    assert_last_version_is_readable(config)
 
 
 def test_a_policy_that_names_an_unknown_column(lake: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_policy_that_names_an_unknown_column(lake: Path) -> None:
     config = _configure(lake, columns="{nmae: {frequencies: all}}")
     message = error_of(run("refresh", "t", config=config))
     assert all(part in message for part in ["columns.nmae", "id, name, part"]), message
-    _stands(config)
+    assert_last_version_is_readable(config)
 
 
 def test_an_unknown_partition(lake: Path) -> None:

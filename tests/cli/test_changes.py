@@ -27,9 +27,9 @@ def lake(tmp_path: Path) -> Path:
 
 
 def test_changes(lake: Path) -> None:
-    found = answer("changes", "t", "--since", "1", config=lake)
-    assert (found["before"]["version"], found["after"]["version"]) == (1, 2)
-    columns = {own["column"]: own for own in found["columns"]}
+    changes = answer("changes", "t", "--since", "1", config=lake)
+    assert (changes["before"]["version"], changes["after"]["version"]) == (1, 2)
+    columns = {entry["column"]: entry for entry in changes["columns"]}
     assert columns["shop"]["changes"] == [
         {"change": "delete", "value": "a", "before": 1, "after": None},
         {"change": "update", "value": "b", "before": 1, "after": 2},
@@ -41,7 +41,7 @@ def test_changes(lake: Path) -> None:
     assert "hidden" in columns["hush"]["reason"]
     (few,) = answer("changes", "t", "--since", "1", "--columns", "shop", "-n", "2", config=lake)["columns"]
     assert few["counts"] == {"add": 1, "update": 1, "delete": 2}
-    assert [own["value"] for own in few["changes"]] == ["a", "b"]
+    assert [entry["value"] for entry in few["changes"]] == ["a", "b"]
     shown = run("changes", "t", "--since", "1", "-n", "3", config=lake).stdout
     assert "t version 1 → 2" in shown
     assert "shop  4 values: 1 added, 1 changed, 2 deleted" in shown
@@ -51,7 +51,7 @@ def test_changes(lake: Path) -> None:
     assert "hidden" in run("changes", "t", "--since", "1", "--columns", "hush", config=lake).stdout
 
 
-def test_what_cannot_be_asked(lake: Path) -> None:
+def test_invalid_requests(lake: Path) -> None:
     assert "has no version 7" in error_of(run("changes", "t", "--since", "7", config=lake))
     assert "did you mean 'shop'" in error_of(run("changes", "t", "--since", "1", "--columns", "shp", config=lake))
     assert "--columns names no column" in error_of(

@@ -11,9 +11,9 @@ FIRST = "tests.pipeline.user_statistics:First"
 
 
 def test_one_that_keeps_them() -> None:
-    found = answer("check-statistic", SHIPPED, "--tries", "20")
-    assert (found["holds"], found["route"], found["counterexample"]) == (True, "subtract", None)
-    assert "decimal_2" in found["type_classes"]
+    results = answer("check-statistic", SHIPPED, "--tries", "20")
+    assert (results["holds"], results["route"], results["counterexample"]) == (True, "subtract", None)
+    assert "decimal_2" in results["type_classes"]
     assert "all laws hold" in run("check-statistic", SHIPPED, "--tries", "20").stdout
 
 

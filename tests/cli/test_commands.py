@@ -60,8 +60,8 @@ def test_show_partitions(published: Path) -> None:
         ("half=1", 200, 2),
         ("half=2", COUNT - 200, 2),
     ]
-    printed = run("show", "orders", "--partitions", config=published).stdout.splitlines()
-    assert [line.split()[:2] for line in printed[2:]] == [["half=1", "200"], ["half=2", "200"]]
+    output = run("show", "orders", "--partitions", config=published).stdout.splitlines()
+    assert [line.split()[:2] for line in output[2:]] == [["half=1", "200"], ["half=2", "200"]]
 
 
 def test_a_table_that_cannot_be_reached_is_shown_all_the_same(published: Path) -> None:
@@ -115,9 +115,9 @@ def test_histogram_for_people_lists_every_bin(published: Path) -> None:
 
 
 def test_tables(published: Path) -> None:
-    orders, gone, fresh = answer("tables", config=published)
+    orders, missing, fresh = answer("tables", config=published)
     assert (orders["table"], orders["version"], orders["row_count"], orders["partitions"]) == ("orders", 2, COUNT, 2)
-    assert (gone["version"], gone["uri"]) == (1, str(published.parent / "gone"))
+    assert (missing["version"], missing["uri"]) == (1, str(published.parent / "gone"))
     assert (fresh["version"], fresh["snapshot"], fresh["format"]) == (None, None, "files")
     assert "never refreshed" in run("tables", config=published).stdout
 
@@ -132,8 +132,8 @@ def test_versions(published: Path) -> None:
 
 def test_expire(published: Path) -> None:
     """Nothing young is removed, unless the grace says so; the newest version stays."""
-    kept = answer("expire", "orders", "--keep", "1", config=published)
-    assert (kept["versions"], kept["files"]) == (0, 0)
+    expired = answer("expire", "orders", "--keep", "1", config=published)
+    assert (expired["versions"], expired["files"]) == (0, 0)
     done = answer("expire", "orders", "--keep", "1", "--grace", "0", config=published)
     assert done["versions"] == 1
     assert done["files"] > 0
@@ -141,15 +141,15 @@ def test_expire(published: Path) -> None:
     assert "removed 0 versions" in run("expire", "orders", "--grace", "0", config=published).stdout
 
 
-def test_text_without_a_terminal_is_whole_and_plain(published: Path) -> None:
+def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
     """No colours, no blanks at the end of a line, and nothing cut or left out."""
-    printed = run("show", "orders", config=published).stdout
-    assert "\x1b" not in printed
-    assert "…" not in printed
-    assert [line for line in printed.splitlines() if line != line.rstrip()] == []
-    headings = " ".join(printed.splitlines()[1].split())
+    output = run("show", "orders", config=published).stdout
+    assert "\x1b" not in output
+    assert "…" not in output
+    assert [line for line in output.splitlines() if line != line.rstrip()] == []
+    headings = " ".join(output.splitlines()[1].split())
     assert headings == "column type nulls NaN distinct minimum 5 % median 95 % maximum mean std dev distribution"
-    assert "40  10.0%" in printed
+    assert "40  10.0%" in output
 
 
 def test_percentiles(published: Path) -> None:
@@ -160,9 +160,9 @@ def test_percentiles(published: Path) -> None:
         if row["percentiles"] is None:
             assert row["column"] in ("tags",)
             continue
-        known = {one["fraction"]: one["value"] for one in row["percentiles"]}
-        assert list(known) == [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
-        bounds = [row["minimum"], known[0.05], known[0.5], known[0.95], row["maximum"]]
+        percentiles = {one["fraction"]: one["value"] for one in row["percentiles"]}
+        assert list(percentiles) == [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
+        bounds = [row["minimum"], percentiles[0.05], percentiles[0.5], percentiles[0.95], row["maximum"]]
         cells = [text.format_typed_value(value, row["type"]) for value in bounds]
         about = "~" if row["percentiles_guarantee"] == "estimate" else ""
         cells[1:4] = [about + cell for cell in cells[1:4]]
@@ -183,8 +183,8 @@ def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.Captu
     for width in (80, None):
         page.width = width
         draw_refresh(page, plan)
-        found = capsys.readouterr().out.splitlines()[1:]
-        assert found == ["  * n=00", "    … 58 more (-v names all)", "  * n=59", "  - n=99"]
+        printed_lines = capsys.readouterr().out.splitlines()[1:]
+        assert printed_lines == ["  * n=00", "    … 58 more (-v names all)", "  * n=59", "  - n=99"]
 
 
 def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +193,7 @@ def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str
     assert re.search(r" 0 +~19 +~199 +~379 +399 ", capsys.readouterr().out)
 
 
-def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_file_is_resolved(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By --config before or after the command, by the variable, and in the working folder."""
     elsewhere = published.parent / "root"
     monkeypatch.chdir(elsewhere)

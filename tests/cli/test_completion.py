@@ -35,8 +35,8 @@ def offered(*words: str, shell: str = "bash") -> list[str]:
     return _values(done.stdout, shell)
 
 
-def _values(printed: str, shell: str) -> list[str]:
-    lines = printed.strip("\n").split("\n") if printed.strip() else []
+def _values(output: str, shell: str) -> list[str]:
+    lines = output.strip("\n").split("\n") if output.strip() else []
     if shell == "zsh":
         return [value for kind, value, _ in zip(*[iter(lines)] * 3, strict=True) if kind == "plain"]
     return [line.partition(",")[2].partition("\t")[0] for line in lines if line.startswith("plain,")]

@@ -22,10 +22,10 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     )
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'lake.db'}", warehouse=str(tmp_path / "warehouse")) as catalog:
         catalog.create_namespace("sales")
-        made = Lake(tmp_path, catalog)
-        made.add("orders", 1, 2, 3)
-        made.add("people", 1)
-        yield made
+        new_lake = Lake(tmp_path, catalog)
+        new_lake.add("orders", 1, 2, 3)
+        new_lake.add("people", 1)
+        yield new_lake
 
 
 def test_all_of_a_database(lake: Lake) -> None:
@@ -56,7 +56,7 @@ def test_all_of_a_database(lake: Lake) -> None:
     assert "did you mean 'sales_orders'" in near.stderr
 
 
-def test_while_a_catalog_cannot_be_asked(lake: Lake) -> None:
+def test_while_a_catalog_does_not_answer(lake: Lake) -> None:
     """What is kept is read, and nothing is taken for gone."""
     config = lake.folder / "metastore.yaml"
     run("refresh", "sales_orders", config=config)

@@ -31,18 +31,18 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The lakehouse, refreshed once by the command."""
-    made = build(tmp_path_factory.mktemp("lakehouse"))
-    done = execute("refresh", "--all", "--json", folder=made.folder)
+    built = build(tmp_path_factory.mktemp("lakehouse"))
+    done = execute("refresh", "--all", "--json", folder=built.folder)
     # Nothing of what Spark's JVM says at its start gets through.
     assert (done.returncode, done.stderr) == (0, "")
     assert [(row["table"], row["version"], row["published"]) for row in documents(done)] == [
         (table, 1, True) for table in (*TABLES, "instants")
     ]
     assert documents(done)[0]["partitions"] == {"changed": 3, "removed": 0, "total": 3}
-    return made
+    return built
 
 
-def asked(lakehouse: Lakehouse, *arguments: str) -> Any:
+def answer_of(lakehouse: Lakehouse, *arguments: str) -> Any:
     done = run(*arguments, "--json", config=lakehouse.folder / "metastore.yaml")
     assert (done.exit_code, done.stderr) == (0, "")
     [document] = documents(done)
@@ -51,7 +51,7 @@ def asked(lakehouse: Lakehouse, *arguments: str) -> Any:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_numbers_are_duckdbs(lakehouse: Lakehouse, table: str) -> None:
-    shown = asked(lakehouse, "show", table)
+    shown = answer_of(lakehouse, "show", table)
     rows = lakehouse.rows(table)
     assert (shown["row_count"], shown["current"]) == (rows.num_rows, True)
     columns = {row["column"]: row for row in shown["columns"]}
@@ -84,21 +84,21 @@ def test_top_values_are_duckdbs(lakehouse: Lakehouse) -> None:
     expected = lakehouse.ask(
         "events", "SELECT kind, count(*) FROM t WHERE kind IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, encode(1::VARCHAR)"
     )
-    found = asked(lakehouse, "top", "events", "kind")
-    assert {(row["value"], row["frequency"]) for row in found} == set(expected)
-    assert [row["frequency"] for row in found] == [count for _, count in expected]
+    values_found = answer_of(lakehouse, "top", "events", "kind")
+    assert {(row["value"], row["frequency"]) for row in values_found} == set(expected)
+    assert [row["frequency"] for row in values_found] == [count for _, count in expected]
     day = lakehouse.ask("events", "SELECT kind, count(kind) FROM t WHERE day = '2024-01-02' GROUP BY 1")
-    found = asked(lakehouse, "top", "events", "kind", "--partition", "day=2024-01-02")
-    assert {(row["value"], row["frequency"]) for row in found} == {row for row in day if row[0] is not None}
+    values_found = answer_of(lakehouse, "top", "events", "kind", "--partition", "day=2024-01-02")
+    assert {(row["value"], row["frequency"]) for row in values_found} == {row for row in day if row[0] is not None}
 
 
-def test_nanoseconds_and_far_years_are_told_without_pandas(lakehouse: Lakehouse) -> None:
+def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
     """Merged from two files, by a command that does not let pandas in."""
-    told: list[Any] = [
+    expected_values: list[Any] = [
         documents(execute(*arguments, "--json", folder=lakehouse.folder))[0]
         for arguments in (["show", "instants"], ["top", "instants", "at", "-n", "2"])
     ]
-    shown, top = told
+    shown, top = expected_values
     columns = {row["column"]: row for row in shown["columns"]}
     expected = {
         "time": ("00:00:00.000000001", "00:00:00.000000007", "00:00:00.000001001"),
@@ -122,23 +122,23 @@ def test_nanoseconds_and_far_years_are_told_without_pandas(lakehouse: Lakehouse)
 @pytest.mark.parametrize("bins", [None, "7"])
 def test_histograms_are_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
     """Every bin holds the values from its minimum up to, and without, its maximum."""
-    found = asked(lakehouse, "histogram", "events", "price", *([] if bins is None else ["--bins", bins]))
-    assert bins is None or len(found) <= 7
-    for row in found if bins else found[:: len(found) // 20]:
+    values_found = answer_of(lakehouse, "histogram", "events", "price", *([] if bins is None else ["--bins", bins]))
+    assert bins is None or len(values_found) <= 7
+    for row in values_found if bins else values_found[:: len(values_found) // 20]:
         query = f"SELECT count(*) FROM t WHERE price >= {row['minimum']} AND price < {row['maximum']}"
         assert lakehouse.ask("events", query) == [(row["frequency"],)]
-    assert sum(row["frequency"] for row in found) == lakehouse.rows("events").num_rows
+    assert sum(row["frequency"] for row in values_found) == lakehouse.rows("events").num_rows
 
 
 def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
     """A key that is listed can be given back."""
-    keys = {row["partition"]: row["row_count"] for row in asked(lakehouse, "show", "orders", "--partitions")}
+    keys = {row["partition"]: row["row_count"] for row in answer_of(lakehouse, "show", "orders", "--partitions")}
     assert keys == {
         encode_partition_key([("country", country)]): count
         for country, count in (("FR", 300), ("a b/c", 50), ("日本", 1))
     }
     for key, count in keys.items():
-        assert asked(lakehouse, "show", "orders", "--partition", key)["row_count"] == count
+        assert answer_of(lakehouse, "show", "orders", "--partition", key)["row_count"] == count
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_profile(lakehouse: Lakehouse, tmp_path: Path) -> None:
     assert "no data files" in failed["error"]
     assert done.stderr == f"error: empty: {failed['error']}\n"
     for uri, table, profile in zip(uris, TABLES, profiles, strict=True):
-        shown = asked(lakehouse, "show", table)
+        shown = answer_of(lakehouse, "show", table)
         assert profile["uri"] == uri
         assert profile["current"] is True
         assert {"table", "version"}.isdisjoint(profile)
@@ -265,8 +265,8 @@ def test_spark_does_not_start(tmp_path: Path) -> None:
 )
 def test_an_end_while_refreshing(tmp_path: Path, moment: str, number: signal.Signals, said: str) -> None:
     """Ctrl-C and SIGTERM: at most one line, the usual status, no traceback, no files left, and no version."""
-    made = build(tmp_path)
-    orders = made.rows("orders")  # once: what is written below would be read with it
+    built = build(tmp_path)
+    orders = built.rows("orders")  # once: what is written below would be read with it
     for copy in range(120):
         pq.write_table(orders, tmp_path / "orders" / "country=FR" / f"part-{copy}.parquet")
     scratch = tmp_path / "scratch"
@@ -295,7 +295,7 @@ def test_an_end_while_refreshing(tmp_path: Path, moment: str, number: signal.Sig
     assert not (tmp_path / "root" / "orders" / "versions").exists()
 
 
-def test_nobody_reads_on(lakehouse: Lakehouse) -> None:
+def test_output_is_closed_early(lakehouse: Lakehouse) -> None:
     """A closed pipe is nothing to tell anybody."""
     reader, writer = os.pipe()
     os.close(reader)

@@ -73,16 +73,16 @@ def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
-def test_the_help_is_printed_as_it_is(arguments: list[str]) -> None:
+def test_help_is_printed_as_it_is(arguments: list[str]) -> None:
     """Asked for, on stdout with status 0; without any argument, as click has it: on stderr with status 2."""
     result = run(*arguments)
     assert result.exit_code == (0 if arguments else failures.USAGE)
-    printed = result.stdout if arguments else result.stderr
-    assert printed == result.output
-    assert "error:" not in printed
-    assert printed.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
-    assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in printed.splitlines()}
-    assert "..." not in printed.partition("Commands:")[2]
+    help_text = result.stdout if arguments else result.stderr
+    assert help_text == result.output
+    assert "error:" not in help_text
+    assert help_text.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
+    assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in help_text.splitlines()}
+    assert "..." not in help_text.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("command", ["show", "versions", "top"])
@@ -93,7 +93,7 @@ def test_a_table_without_a_version_is_not_taken_for_another(published: Path, com
     assert message.endswith("; run `metastore refresh order`")
 
 
-def test_a_place_without_a_table_is_told_with_the_tables_name(published: Path) -> None:
+def test_a_location_without_a_table_is_named_with_the_table(published: Path) -> None:
     message = error_of(run("refresh", "gone", "--dry-run", config=published))
     assert message.startswith(f"table 'gone': {published.parent}/gone holds no table")
 
@@ -154,16 +154,16 @@ def test_an_invalid_configuration(tmp_path: Path, text: str, said: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("declared", "said"),
     [
         ("zip=sting", "schema.zip = 'sting': no type that a column can be read in; did you mean string?"),
         ("zpi=string", "schema.zpi is no column of the table; did you mean zip?"),
     ],
 )
-def test_a_wrong_type_of_a_column(tmp_path: Path, given: str, said: str) -> None:
+def test_a_wrong_type_of_a_column(tmp_path: Path, declared: str, said: str) -> None:
     """Told before anything is computed."""
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
-    assert said in error_of(run("profile", str(tmp_path), "--schema", given))
+    assert said in error_of(run("profile", str(tmp_path), "--schema", declared))
 
 
 def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,20 +11,20 @@ from tests.cli.run_command import answer, error_of, run
 
 
 def test_prune(published: Path) -> None:
-    found = answer("prune", "orders", "--where", "id < 150 and day >= '2024-01-05'", config=published)
-    assert found["fragments"] == ["half=1.parquet"]
-    assert (found["version"], found["snapshot"], found["fragments_total"]) == (2, "snapshot 2", 2)
-    assert 0 < found["bytes"] < found["bytes_total"]
-    assert (found["rows_lower"], found["rows_upper"]) == (0, 200)
-    (elimination,) = found["explanation"]
+    result = answer("prune", "orders", "--where", "id < 150 and day >= '2024-01-05'", config=published)
+    assert result["fragments"] == ["half=1.parquet"]
+    assert (result["version"], result["snapshot"], result["fragments_total"]) == (2, "snapshot 2", 2)
+    assert 0 < result["bytes"] < result["bytes_total"]
+    assert (result["rows_lower"], result["rows_upper"]) == (0, 200)
+    (elimination,) = result["explanation"]
     assert elimination == {
         "conjunct": "id < 150",
         "statistic": "minimum",
         "fragments": 1,
-        "bytes": found["bytes_total"] - found["bytes"],
+        "bytes": result["bytes_total"] - result["bytes"],
     }
-    assert found["read"]["files"] >= 1
-    assert "eliminated" not in found
+    assert result["read"]["files"] >= 1
+    assert "eliminated" not in result
     explained = answer("prune", "orders", "--where", "id < 150", "--explain", config=published)
     assert explained["eliminated"] == [
         {"path": "half=2.parquet", "conjunct": "id < 150", "statistic": "minimum", "value": "200"}
@@ -60,15 +60,15 @@ def test_estimate(published: Path) -> None:
 
 def test_count(published: Path) -> None:
     """Of the table as it is now, which is another one than the version's: its file's own footer says it."""
-    found = answer("count", "orders", "--where", "id = 1", config=published)
-    assert (found["count"], found["fragments_read"], found["fragments_total"]) == (1, 0, 1)
-    assert found["bytes_read"] == 0
+    result = answer("count", "orders", "--where", "id = 1", config=published)
+    assert (result["count"], result["fragments_read"], result["fragments_total"]) == (1, 0, 1)
+    assert result["bytes_read"] == 0
     assert "1 row; read 0 of 1 file" in run("count", "orders", "--where", "id = 1", config=published).stdout
 
 
 @pytest.mark.parametrize("command", ["prune", "estimate"])
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "expected"),
     [
         ("idd < 5", "table 'orders' has no column 'idd'; did you mean 'id'?"),
         ("id <", "'id <' does not parse at character 4, near '<': something is missing after it"),
@@ -83,8 +83,8 @@ def test_count(published: Path) -> None:
         ("id = 1; drop table orders", "is more than one predicate"),
     ],
 )
-def test_what_cannot_be_asked(published: Path, command: str, where: str, told: str) -> None:
-    assert told in error_of(run(command, "orders", "--where", where, config=published))
+def test_invalid_predicates(published: Path, command: str, where: str, expected: str) -> None:
+    assert expected in error_of(run(command, "orders", "--where", where, config=published))
 
 
 def test_what_there_is_not(published: Path) -> None:

@@ -25,7 +25,7 @@ def silent() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize(
-    ("command", "place", "number"),
+    ("command", "address", "number"),
     [
         ("tables", "root", signal.SIGINT),
         ("show t", "root", signal.SIGINT),
@@ -34,12 +34,12 @@ def silent() -> Iterator[socket.socket]:
     ],
 )
 def test_an_end_while_a_store_is_silent(
-    published: Path, silent: socket.socket, command: str, place: str, number: signal.Signals
+    published: Path, silent: socket.socket, command: str, address: str, number: signal.Signals
 ) -> None:
     endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
     keys = "aws_region: x, aws_access_key_id: a, aws_secret_access_key: b"
     options = f"{{aws_endpoint: '{endpoint}', aws_allow_http: 'true', {keys}}}"
-    if place == "root":
+    if address == "root":
         text = f"root: s3://bucket/root\nstorage_options: {options}\ntables: [{{name: t, uri: ./orders}}]"
     else:
         text = f"root: ./root\ntables: [{{name: orders, uri: 's3://bucket/t', storage_options: {options}}}]"

@@ -40,7 +40,7 @@ def test_one_partition_is_shown(published: Path, command: list[str], text: str) 
         assert "'half=?' means 2 partitions of table 'orders': name one of them, such as 'half=1'" in message
         assert "`metastore show orders --partitions`" in message
         text = "half=[!1]"
-    asked = answer(*command, "--partition", text, config=published)
-    assert asked == answer(*command, "--partition", "half=2", config=published)
+    filtered = answer(*command, "--partition", text, config=published)
+    assert filtered == answer(*command, "--partition", "half=2", config=published)
     if command[0] == "show":
-        assert asked["partition"] == "half=2"
+        assert filtered["partition"] == "half=2"

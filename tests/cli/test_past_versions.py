@@ -10,8 +10,8 @@ from tests.cli.run_command import answer, error_of, run
 
 
 def test_history(published: Path) -> None:
-    told = answer("history", "orders", config=published)
-    assert [(row["version"], row["row_count"], row["partitions"]) for row in told] == [(1, 100, 1), (2, 400, 2)]
+    result = answer("history", "orders", config=published)
+    assert [(row["version"], row["row_count"], row["partitions"]) for row in result] == [(1, 100, 1), (2, 400, 2)]
     of_column = answer("history", "orders", "state", config=published)
     assert [(row["version"], row["null_count"]) for row in of_column] == [(1, 10), (2, 40)]
     assert of_column[0]["minimum"] == "done\n\x1b[31m"
@@ -23,7 +23,7 @@ def test_history(published: Path) -> None:
     assert not (published.parent / "root" / "orders" / "history").exists(), "reading writes nothing"
     answer("history", "orders", "--append", config=published)
     assert (published.parent / "root" / "orders" / "history" / "_delta_log").exists()
-    assert answer("history", "orders", config=published) == told
+    assert answer("history", "orders", config=published) == result
 
 
 @pytest.mark.parametrize("arguments", [[], ["price"], ["state"], ["tags"], ["id", "--statistic", "distinct_count"]])
@@ -42,14 +42,14 @@ def test_history_outlives_expiry(published: Path) -> None:
 
 
 def test_diff(published: Path) -> None:
-    told = answer("diff", "orders", "--from", "1", "--to", "2", config=published)
-    assert (told["from"]["version"], told["to"]["version"], told["row_count"]) == (1, 2, [100, 400])
-    columns = {row["column"]: row for row in told["columns"]}
+    result = answer("diff", "orders", "--from", "1", "--to", "2", config=published)
+    assert (result["from"]["version"], result["to"]["version"], result["row_count"]) == (1, 2, [100, 400])
+    columns = {row["column"]: row for row in result["columns"]}
     assert columns["state"]["jensen_shannon"] == 0
     assert columns["id"]["stability_index"] > 1
     assert columns["id"]["before"]["distinct_count"] == 100
-    assert answer("diff", "orders", config=published) == told
-    assert answer("diff", "orders", "--from", "snapshot:snapshot 1", config=published) == told
+    assert answer("diff", "orders", config=published) == result
+    assert answer("diff", "orders", "--from", "snapshot:snapshot 1", config=published) == result
     other = answer("diff", "orders", "--baseline", "gone", config=published)
     assert (other["from"]["table"], other["row_count"], other["partitions"]) == ("gone", [400, 400], None)
     assert {row["change"] for row in other["columns"]} == {"same"}
@@ -60,9 +60,14 @@ def test_diff(published: Path) -> None:
 
 
 def test_report(published: Path, tmp_path: Path) -> None:
-    told = answer("report", "orders", "-o", str(tmp_path / "page.html"), config=published)
+    result = answer("report", "orders", "-o", str(tmp_path / "page.html"), config=published)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert told == {"table": "orders", "version": 2, "file": str(tmp_path / "page.html"), "bytes": len(page.encode())}
+    assert result == {
+        "table": "orders",
+        "version": 2,
+        "file": str(tmp_path / "page.html"),
+        "bytes": len(page.encode()),
+    }
     assert page.startswith("<!doctype html>")
     assert "Changes since version 1" in page
     assert "\x1b" not in page
@@ -91,6 +96,6 @@ def test_bad_input(published: Path, arguments: list[str], message: str) -> None:
 
 
 def test_an_unknown_statistic_is_a_wrong_use(published: Path) -> None:
-    told = error_of(run("history", "orders", "id", "--statistic", "nulls", config=published), 2)
-    assert told.startswith("there is no statistic 'nulls'")
+    result = error_of(run("history", "orders", "id", "--statistic", "nulls", config=published), 2)
+    assert result.startswith("there is no statistic 'nulls'")
     assert "row_count" in error_of(run("history", "orders", "--statistic", "rows", config=published), 2)

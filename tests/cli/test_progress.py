@@ -55,7 +55,7 @@ def test_it_fits_the_terminal(width: int, name: str) -> None:
         assert count_cells(shown) <= width
 
 
-def test_what_is_told() -> None:
+def test_progress_line() -> None:
     plan, first, last, done, partitions, table, publish, *_ = (frame(event, 80) for event in EVENTS)
     assert "t: planning" in plan
     assert "t: profiling" in first
@@ -70,7 +70,7 @@ def test_what_is_told() -> None:
     assert "…: reducing the table" in frame(Progress("a_name" * 20, "reduce", 2, 2, "partitions"), 60)
 
 
-def test_how_much_is_read_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the whole of a work in chunks, as far as there is room; what is left follows from what was read so far."""
     wide, narrow = (frame(EVENTS[7], width) for width in (160, 80))
     assert "t: profiling (chunk 2 of 5)" in wide
@@ -95,7 +95,7 @@ def test_how_much_is_read_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2.5 min left" in written.getvalue()
 
 
-def test_nobody_is_told_without_a_terminal() -> None:
+def test_no_progress_without_a_terminal() -> None:
     with show_progress() as watcher:
         assert isinstance(watcher, HiddenProgress)
 

@@ -35,8 +35,8 @@ def test_a_commit(tmp_path: Path) -> None:
     verified = answer("verify", "events", config=config)
     assert (verified["version"], verified["fragments"], verified["partitions"], verified["complete"]) == (2, 4, 3, True)
     assert verified["differences"] == verified["unreadable"] == []
-    told = run("verify", "events", "--sample", "2", config=config).stdout
-    assert told == "events version 2: 2 fragments, 0 partitions compared: all numbers match the table\n"
+    verify_output = run("verify", "events", "--sample", "2", config=config).stdout
+    assert verify_output == "events version 2: 2 fragments, 0 partitions compared: all numbers match the table\n"
     again = answer("refresh", "events", "--full", config=config)
     assert (again["version"], again["fragments"]["profiled"], again["partitions"]["changed"]) == (3, 4, 3)
 
@@ -65,5 +65,5 @@ def test_only_live_fragments_are_counted(tmp_path: Path) -> None:
         assert sum(row["fragments"] for row in partitions) == counts[-1]
     assert len(set(counts)) > 2
     assert [row["fragments"] for row in answer("versions", "events", config=config)] == counts[::-1]
-    printed = run("versions", "events", config=config).stdout.splitlines()
-    assert [int(line.split()[-3]) for line in printed[1:]] == counts[::-1]
+    output = run("versions", "events", config=config).stdout.splitlines()
+    assert [int(line.split()[-3]) for line in output[1:]] == counts[::-1]

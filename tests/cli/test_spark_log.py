@@ -29,6 +29,6 @@ def test_the_log_of_an_interrupted_call_goes(
     monkeypatch.setattr("metastore_assets.spark.session.get_spark_session", failing)
     with pytest.raises(RuntimeError) as caught, LazySpark({}, HiddenProgress()) as spark:
         spark()
-    kept = [str(path) for path in tmp_path.iterdir()]
-    assert len(kept) == (not interrupted)
-    assert [path in note for path in kept for note in getattr(caught.value, "__notes__", ())] == [True] * len(kept)
+    logs = [str(path) for path in tmp_path.iterdir()]
+    assert len(logs) == (not interrupted)
+    assert [path in note for path in logs for note in getattr(caught.value, "__notes__", ())] == [True] * len(logs)

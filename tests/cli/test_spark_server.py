@@ -28,8 +28,8 @@ def test_where_none_runs(config: Path) -> None:
 
 def test_one_elsewhere_is_not_started_here(config: Path) -> None:
     config.write_text("root: ./root\nspark: {spark.remote: 'sc://far:15002/;token=hush-hush'}\n", encoding="utf-8")
-    told = error_of(run("spark-server", "start", config=config))
-    assert told == "`spark`: sc://far:15002 is not on this machine; a server here has `spark.remote: local[*]`"
+    reported = error_of(run("spark-server", "start", config=config))
+    assert reported == "`spark`: sc://far:15002 is not on this machine; a server here has `spark.remote: local[*]`"
 
 
 @pytest.mark.spark
@@ -39,8 +39,8 @@ def test_it_starts_once_and_stops(config: Path) -> None:
     assert started["started"]
     again = answer("spark-server", "start", config=config)
     assert again == started | {"started": False}
-    told = answer("spark-server", "status", config=config)
-    assert told == {"running": True} | {key: started[key] for key in ("url", "process", "logs")}
+    reported = answer("spark-server", "status", config=config)
+    assert reported == {"running": True} | {key: started[key] for key in ("url", "process", "logs")}
     assert Path(started["logs"]).is_dir()
     assert (config.parent / "server" / "connect-local.json").stat().st_mode & 0o077 == 0, "the token is its user's"
     assert answer("spark-server", "stop", config=config) == {"stopped": True}

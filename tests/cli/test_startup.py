@@ -72,18 +72,18 @@ READING = [
 
 def test_reading_imports_nothing_large(published: Path) -> None:
     """Not one of these commands, run one after the other in a process: the first that did would be named."""
-    told = imported_by(READING, folder=published.parent)
-    assert len(told) == len(READING)
-    large = [(arguments, sorted(modules & LARGE)) for arguments, modules in zip(READING, told, strict=True)]
-    assert [found for found in large if found[1]] == []
+    settings = imported_by(READING, folder=published.parent)
+    assert len(settings) == len(READING)
+    large = [(arguments, sorted(modules & LARGE)) for arguments, modules in zip(READING, settings, strict=True)]
+    assert [modules_imported for modules_imported in large if modules_imported[1]] == []
 
 
 def test_a_look_at_statistics_does_without_what_counts_values(published: Path) -> None:
     """`show` costs little more than twice what it takes to import Arrow: what is as large is not among it."""
-    found = imported("show", "orders", folder=published.parent)
+    modules_imported = imported("show", "orders", folder=published.parent)
     unwanted = {"asyncio", "multiprocessing", "numpy.ma", "obstore", "polars", "pyarrow.compute", "pyarrow.dataset"}
-    assert found & {*LARGE, *unwanted, "sqlglot", "subprocess"} == set()
-    rooms = (
+    assert modules_imported & {*LARGE, *unwanted, "sqlglot", "subprocess"} == set()
+    packages = (
         "assets",
         "checks.base",
         "checks.evaluation",
@@ -97,9 +97,9 @@ def test_a_look_at_statistics_does_without_what_counts_values(published: Path) -
         "sql",
         "value_counts.reading",
     )
-    for name in rooms:
+    for name in packages:
         assert find_spec(f"metastore_assets.{name}"), name
-    assert found & {f"metastore_assets.{room}" for room in rooms} == set()
+    assert modules_imported & {f"metastore_assets.{package}" for package in packages} == set()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["profile", "--help"], ["--version"]])
@@ -109,17 +109,21 @@ def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> No
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists() or (os.cpu_count() or 1) < 2, reason="cannot be seen here")
-def test_numpy_starts_threads_only_where_it_is_told_to() -> None:
+def test_numpy_starts_threads_only_on_request() -> None:
     """Those of its BLAS, one per core but one, are a part of what each command costs."""
     program = (
         "import os; from metastore_assets.startup import limit_blas_threads; limit_blas_threads(); "
         "import numpy; print(len(os.listdir('/proc/self/task')))"
     )
 
-    def threads(told: Mapping[str, str]) -> int:
+    def threads(settings: Mapping[str, str]) -> int:
         environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
         run = subprocess.run(
-            [sys.executable, "-c", program], env={**environment, **told}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env={**environment, **settings},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return int(run.stdout)
 
@@ -203,7 +207,7 @@ def test_a_process_without_a_status_ends_as_ever() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
-def test_output_that_cannot_be_written_is_told_at_the_end() -> None:
+def test_unwritable_output_is_reported_at_exit() -> None:
     """By Python, with its own status for it."""
     with open("/dev/full", "w") as full:
         done = _ended(_ENDING + "print('held back'); end.status = 0; sys.exit(0)", stdout=full)

@@ -89,17 +89,17 @@ def test_of_columns_that_are_named_all_is_shown(published: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kept"),
+    ("arguments", "columns_shown"),
     [
         (["tables"], {"table", "rows", "version", "published", "uri"}),
         (["versions", "orders"], {"version", "snapshot", "published", "rows"}),
     ],
 )
-def test_lists_fit_the_terminal(published: Path, arguments: list[str], kept: set[str]) -> None:
+def test_lists_fit_the_terminal(published: Path, arguments: list[str], columns_shown: set[str]) -> None:
     width = 76
     lines = _STYLE.sub("", on_terminal(*arguments, folder=published.parent, width=width)).splitlines()
     assert max(map(len, lines)) <= width
-    assert kept <= set(lines[0].split())
+    assert columns_shown <= set(lines[0].split())
     *_, note = lines
     assert re.fullmatch(r"  not shown: [a-z, ]+ \(see --json\)", note)
     assert set(lines[0].split()).isdisjoint(note.split(": ")[1].split(" (")[0].split(", "))
@@ -116,10 +116,10 @@ def test_colours_are_for_terminals_that_want_them(published: Path) -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_many_bins_make_a_chart(published: Path, width: int) -> None:
     """It fills most of the width, has its greatest frequency at the axis, and its edges below."""
-    printed = _STYLE.sub(
+    output = _STYLE.sub(
         "", on_terminal("histogram", "orders", "id", "--bins", "60", folder=published.parent, width=width)
     )
-    heading, *chart, axis, edges = printed.splitlines()
+    heading, *chart, axis, edges = output.splitlines()
     assert heading.startswith("id int64  400 values")
     assert len(chart) == 12
     assert re.match(r" *\d+ ┤.*█", chart[0])
@@ -129,14 +129,14 @@ def test_many_bins_make_a_chart(published: Path, width: int) -> None:
 
 
 def test_top_values_are_cut_to_fit(published: Path) -> None:
-    printed = _STYLE.sub("", on_terminal("top", "orders", "state", folder=published.parent, width=60))
-    assert max(map(len, printed.splitlines())) <= 60
+    output = _STYLE.sub("", on_terminal("top", "orders", "state", folder=published.parent, width=60))
+    assert max(map(len, output.splitlines())) <= 60
 
 
 def test_without_utf_8_something_is_shown(published: Path) -> None:
     """Characters that the terminal does not know are replaced; JSON is escaped."""
-    printed = on_terminal("show", "orders", folder=published.parent, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    assert "orders" in printed
+    output = on_terminal("show", "orders", folder=published.parent, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert "orders" in output
     assert on_terminal("show", "orders", "--json", folder=published.parent, PYTHONIOENCODING="ascii").isascii()
 
 
@@ -163,6 +163,6 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
         ],
     }
     draw_refresh(Page(), plan)
-    printed = capsys.readouterr().out
-    assert "zip: int64 → string, because of '01234' in /t/b.csv, line 2\n" in printed
-    assert "n: null → decimal(10,2)\n" in printed
+    output = capsys.readouterr().out
+    assert "zip: int64 → string, because of '01234' in /t/b.csv, line 2\n" in output
+    assert "n: null → decimal(10,2)\n" in output

@@ -15,8 +15,8 @@ from tests.cli.run_command import answer, error_of, run
 
 
 def test_quantile(published: Path) -> None:
-    found = answer("quantile", "orders", "day", "0", "0.5", "1", config=published)
-    assert found == [
+    quantiles = answer("quantile", "orders", "day", "0", "0.5", "1", config=published)
+    assert quantiles == [
         {"q": 0.0, "value": "2024-01-01", "guarantee": "exact"},
         {"q": 0.5, "value": "2024-01-14", "guarantee": "exact"},
         {"q": 1.0, "value": "2024-01-28", "guarantee": "exact"},
@@ -68,19 +68,19 @@ def test_where(published: Path) -> None:
     assert "half=2" in run("where", "orders", "state", "new", config=published).stdout
 
 
-def test_show_tells_singletons_and_entropy(published: Path) -> None:
+def test_show_prints_singletons_and_entropy(published: Path) -> None:
     """Of the table always; of a partition for columns that are named; never of what is not listed."""
     columns = {row["column"]: row for row in answer("show", "orders", config=published)["columns"]}
     assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
     assert columns["big"]["entropy"] == pytest.approx(8.6438561898)
     assert columns["state"]["entropy"] == pytest.approx(0.9182958341)
     assert (columns["id"]["singleton_count"], columns["id"]["entropy"]) == (None, None)
-    whole = answer("show", "orders", "--partition", "half=1", config=published)["columns"]
-    assert {row["entropy"] for row in whole} == {None}
+    of_partition = answer("show", "orders", "--partition", "half=1", config=published)["columns"]
+    assert {row["entropy"] for row in of_partition} == {None}
     (named,) = answer("show", "orders", "--partition", "half=1", "--columns", "state", config=published)["columns"]
     assert named["singleton_count"] == 0
-    told = "state: 2 of its values occur more than once, 0 once; entropy 0.918296 bits"
-    assert told in run("show", "orders", "--columns", "state", config=published).stdout
+    expected_line = "state: 2 of its values occur more than once, 0 once; entropy 0.918296 bits"
+    assert expected_line in run("show", "orders", "--columns", "state", config=published).stdout
 
 
 def test_compact(published: Path) -> None:
@@ -154,7 +154,7 @@ def test_errors_name_the_policy_that_keeps_it(small: Path) -> None:
     assert (shown["distinct_count"], shown["distinct_count_guarantee"]) == (3, "estimate")
 
 
-def test_a_run_that_is_missing_is_named_and_made_anew(small: Path) -> None:
+def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
     """Whoever needs it says so; the version stands, and what does not need it is answered."""
     for path in (small.parent / "root" / "t" / "value_counts").glob("*.parquet"):
         path.unlink()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.run_command import answer, error_of, run
 
-ROWS = [{"day": f"2024-01-0{1 + own // 20}", "x": own, "shop": "abc"[own % 3]} for own in range(100)]
+ROWS = [{"day": f"2024-01-0{1 + entry // 20}", "x": entry, "shop": "abc"[entry % 3]} for entry in range(100)]
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for day in sorted({row["day"] for row in ROWS}):
         part = folder / "lake" / f"day={day}"
         part.mkdir(parents=True)
-        own = [{"x": row["x"], "shop": row["shop"]} for row in ROWS if row["day"] == day]
-        pq.write_table(pa.Table.from_pylist(own), part / "0.parquet")
+        entry = [{"x": row["x"], "shop": row["shop"]} for row in ROWS if row["day"] == day]
+        pq.write_table(pa.Table.from_pylist(entry), part / "0.parquet")
     config = folder / "metastore.yaml"
     config.write_text("root: ./root\nengine: auto\ntables:\n- {name: t, uri: ./lake}\n")
     assert run("refresh", "t", config=config).exit_code == 0
@@ -34,25 +34,25 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_answers_of_some_rows(lake: Path, where: str, read: int) -> None:
     rows = [row for row in ROWS if row["x"] >= (65 if read else 60)]
     counts = Counter(row["shop"] for row in rows)
-    asked = ("--where", where)
-    shown = answer("show", "t", *asked, config=lake)
+    filter_options = ("--where", where)
+    shown = answer("show", "t", *filter_options, config=lake)
     assert (shown["row_count"], shown["where"], shown["current"]) == (len(rows), where, True)
     column = {row["column"]: row for row in shown["columns"]}["x"]
     assert (column["minimum"], column["maximum"]) == (min(row["x"] for row in rows), 99)
     assert (column["distinct_count"], column["distinct_count_guarantee"]) == (len(rows), "exact")
     assert column["singleton_count"] == len(rows)
-    found = {own["value"]: own["frequency"] for own in answer("top", "t", "shop", *asked, config=lake)}
-    assert found == counts
-    assert sum(own["frequency"] for own in answer("histogram", "t", "x", *asked, config=lake)) == len(rows)
-    (half,) = answer("quantile", "t", "x", "0.5", *asked, config=lake)
+    result = {entry["value"]: entry["frequency"] for entry in answer("top", "t", "shop", *filter_options, config=lake)}
+    assert result == counts
+    assert sum(entry["frequency"] for entry in answer("histogram", "t", "x", *filter_options, config=lake)) == len(rows)
+    (half,) = answer("quantile", "t", "x", "0.5", *filter_options, config=lake)
     assert (half["value"], half["guarantee"]) == (median_low(row["x"] for row in rows), "exact")
-    rank = answer("rank", "t", "x", "90", *asked, config=lake)
+    rank = answer("rank", "t", "x", "90", *filter_options, config=lake)
     assert (rank["rank"], rank["frequency"], rank["row_count"]) == (len(rows) - 10, 1, len(rows))
-    of_a_day = answer("top", "t", "shop", "--partition", "day=2024-01-05", *asked, config=lake)
-    assert sum(own["frequency"] for own in of_a_day) == 20
-    told = run("top", "t", "shop", *asked, config=lake)
-    assert ("read 1 of 5 files" in told.stderr) == bool(read)
-    assert f"t where {where}" in run("show", "t", *asked, config=lake).stdout
+    of_a_day = answer("top", "t", "shop", "--partition", "day=2024-01-05", *filter_options, config=lake)
+    assert sum(entry["frequency"] for entry in of_a_day) == 20
+    output = run("top", "t", "shop", *filter_options, config=lake)
+    assert ("read 1 of 5 files" in output.stderr) == bool(read)
+    assert f"t where {where}" in run("show", "t", *filter_options, config=lake).stdout
 
 
 def test_clustering(lake: Path) -> None:
@@ -71,7 +71,7 @@ def test_clustering(lake: Path) -> None:
     assert "scattered" in (lake.parent / "t.html").read_text()
 
 
-def test_what_cannot_be_asked(lake: Path) -> None:
+def test_invalid_predicates(lake: Path) -> None:
     assert "did you mean 'shop'" in error_of(run("top", "t", "x", "--where", "shpo = 'a'", config=lake))
     assert "at character" in error_of(run("show", "t", "--where", "x >", config=lake))
     assert "--partition, --columns or --where" in error_of(

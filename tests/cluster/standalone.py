@@ -64,8 +64,8 @@ class Cluster:
     def kill(self, name: str) -> None:
         """What is left of a machine that lost its power: nothing of the worker, its executors, and their Pythons."""
         worker = self.workers.pop(name)
-        found = [pid for pid in _processes() if _descends(pid, worker.pid)]
-        for pid in [*found, worker.pid]:
+        descendants = [pid for pid in _processes() if _descends(pid, worker.pid)]
+        for pid in [*descendants, worker.pid]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -104,13 +104,13 @@ def standalone_cluster(folder: Path, environment: dict[str, str]) -> Iterator[Cl
     folder.mkdir()
     (folder / "conf").mkdir()
     (folder / "conf" / "log4j2.properties").write_text("rootLogger.level = info\n")
-    seen = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "SPARK_"))}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "SPARK_"))}
     # Each is told to use the loopback address; the workers' own Python does not find this repository.
-    seen |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_MASTER_HOST": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    seen |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(HOME), **environment}
+    variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_MASTER_HOST": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    variables |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(HOME), **environment}
     log = folder / "master.log"
-    master = _start(log, "master.Master", "--port", "0", "--webui-port", "0", environment=seen)
-    cluster = Cluster(folder, seen, master)
+    master = _start(log, "master.Master", "--port", "0", "--webui-port", "0", environment=variables)
+    cluster = Cluster(folder, variables, master)
     try:
         cluster.url = "spark://" + _wait_for(log, "Starting Spark master at").rpartition("spark://")[2].strip()
         for _ in range(2):

@@ -38,8 +38,8 @@ def slow_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, slow_log: Path) -> Iterator[Cluster]:
-    with standalone_cluster(tmp_path_factory.mktemp("spark") / "cluster", {"SLOW_LOG": str(slow_log)}) as made:
-        yield made
+    with standalone_cluster(tmp_path_factory.mktemp("spark") / "cluster", {"SLOW_LOG": str(slow_log)}) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +48,19 @@ def session(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("shipped")
     command = [sys.executable, "-m", "zipfile", "-c", str(folder / "metastore_assets.zip")]
     subprocess.run([*command, *metastore_assets.__path__], check=True)
-    own = Path(__file__).parent / "slow_statistics.py"
-    made = get_spark_session(
+    statistics_file = Path(__file__).parent / "slow_statistics.py"
+    created = get_spark_session(
         {
             "spark.master": cluster.url,
-            "spark.submit.pyFiles": f"{folder / 'metastore_assets.zip'},{own}",
+            "spark.submit.pyFiles": f"{folder / 'metastore_assets.zip'},{statistics_file}",
             "spark.pyspark.python": sys.executable,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
         }
     )
-    yield made
-    made.stop()
+    yield created
+    created.stop()
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_worker_dies_while_it_profiles_and_one_while_it_reduces(
     with everything_on_spark():
         killed_at("update", cluster, slow_log, lambda: refresh(config, lake.table, lambda: session))
     where = {line.split()[2] for line in slow_log.read_text().splitlines()}
-    assert {place for place in where if "metastore_assets.zip" not in place} == set(), "the archive is what they use"
+    assert {file for file in where if "metastore_assets.zip" not in file} == set(), "the archive is what they use"
     cluster.start_worker()
     both_at_work(session)
     for partition in range(6):

@@ -29,8 +29,8 @@ def _config(*databases: dict[str, object], tables: tuple[dict[str, object], ...]
 
 
 def _expanded(config: MetastoreConfig, *members: DatabaseListing) -> tuple[dict[str, str], dict[str, str]]:
-    found, skipped = expand_databases(config, members)
-    return {table.name: table.uri for table in found.tables}, {one.name: one.reason for one in skipped}
+    expanded, skipped = expand_databases(config, members)
+    return {table.name: table.uri for table in expanded.tables}, {one.name: one.reason for one in skipped}
 
 
 def test_tables_are_called_by_database_and_name() -> None:
@@ -92,19 +92,19 @@ def test_what_has_no_name_here_is_skipped() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
 @settings(max_examples=max(20, settings().max_examples // 5))
-def test_no_two_tables_have_one_name(places: list[tuple[str, str]]) -> None:
+def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
     """Whatever databases have: names differ though case and punctuation do not count, and each is of one table."""
     config = _config(*({"catalog": "prod", "database": name} for name in ("a", "b", "a_b")))
     members = [
-        DatabaseListing(f"prod.{name}", {table: "files" for database, table in places if database == name})
+        DatabaseListing(f"prod.{name}", {table: "files" for database, table in locations if database == name})
         for name in ("a", "b", "a_b")
     ]
-    found, skipped = expand_databases(config, members)
-    folded = [table.name.lower().replace("-", "_") for table in found.tables]
+    expanded, skipped = expand_databases(config, members)
+    folded = [table.name.lower().replace("-", "_") for table in expanded.tables]
     assert len(set(folded)) == len(folded)
-    assert len(found.tables) + len(skipped) == len(set(places))
+    assert len(expanded.tables) + len(skipped) == len(set(locations))
     # Adding what is not there yet renames nothing.
-    for table in found.tables:
+    for table in expanded.tables:
         assert table.name == f"{table.identifier}".replace(".", "_")
 
 
@@ -172,7 +172,7 @@ def test_tables_come_and_go(lake: Lake) -> None:
     assert (list(list_databases(config)[0].tables), list_databases(config)[0].dropped) == (["more", "orders"], {})
 
 
-def test_a_database_that_cannot_be_asked_has_the_tables_of_the_last_time(lake: Lake) -> None:
+def test_a_database_that_does_not_answer_has_its_last_tables(lake: Lake) -> None:
     lake.add("orders")
     config = lake.config()
     list_databases(config)
@@ -181,8 +181,8 @@ def test_a_database_that_cannot_be_asked_has_the_tables_of_the_last_time(lake: L
     (member,) = list_databases(config)
     assert dict(member.tables) == {"orders": None}
     assert "catalog 'lake' cannot return the tables of the database 'sales'" in member.failure
-    found, skipped = expand_databases(config, [member])
-    assert [table.name for table in found.tables] == ["sales_orders"]
+    expanded, skipped = expand_databases(config, [member])
+    assert [table.name for table in expanded.tables] == ["sales_orders"]
     assert [one.name for one in skipped] == ["lake.sales"]
 
 
@@ -219,7 +219,7 @@ def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytes
     assert slow.failure == "catalog 'lake' did not answer within 0.3 seconds"
 
 
-def test_a_database_is_given_as_objects_too() -> None:
+def test_a_database_configured_in_python() -> None:
     database = DatabaseConfig(catalog="prod", database="sales", only="fact_*")  # type: ignore[arg-type]
     config = MetastoreConfig.model_validate({"root": "r", "catalogs": {"prod": _SQL}, "databases": [database]})
     assert config.resolve().databases[0].key == "prod.sales"

@@ -19,10 +19,10 @@ Summary = dict[str, tuple[int, int]]
 
 @pytest.fixture(scope="module")
 def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    made = Lakehouse(tmp_path_factory.mktemp("demo"))
-    made.generate(0.002)
-    made.build()
-    return made
+    lakehouse_ = Lakehouse(tmp_path_factory.mktemp("demo"))
+    lakehouse_.generate(0.002)
+    lakehouse_.build()
+    return lakehouse_
 
 
 def lineitem(lakehouse: Lakehouse) -> Summary:

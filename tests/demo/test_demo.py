@@ -47,16 +47,16 @@ def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
 @pytest.mark.s3
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_demo_runs_in_a_bucket_and_tells_the_secret_nowhere(tmp_path: Path) -> None:
+def test_the_demo_runs_in_a_bucket_and_shows_no_secret(tmp_path: Path) -> None:
     """The same, with tables and root in S3; exit status 0 also says that no file and no object holds the secret key."""
     assert demo(tmp_path, "--s3").count("✓") == 3
 
 
-def test_the_demo_removes_no_folder_but_its_own(tmp_path: Path) -> None:
+def test_the_demo_removes_only_its_folder(tmp_path: Path) -> None:
     """With a configuration whose root lies elsewhere, it stops before it removes or writes anything."""
     (tmp_path / "metastore.yaml").write_text("root: ./other/metastore\n", encoding="utf-8")
-    kept = tmp_path / "demo" / "kept"
-    kept.mkdir(parents=True)
+    user_file = tmp_path / "demo" / "kept"
+    user_file.mkdir(parents=True)
     done = subprocess.run(
         [sys.executable, "-m", "scripts.demo"],
         cwd=REPOSITORY,
@@ -67,4 +67,4 @@ def test_the_demo_removes_no_folder_but_its_own(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert kept.exists()
+    assert user_file.exists()

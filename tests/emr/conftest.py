@@ -23,5 +23,5 @@ def cloud(aws: EmrSetup) -> EmrSetup:
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
     (tmp_path / "home").mkdir()
-    with DagsterInstance.local_temp(str(tmp_path / "home")) as made:
-        yield made
+    with DagsterInstance.local_temp(str(tmp_path / "home")) as new_instance:
+        yield new_instance

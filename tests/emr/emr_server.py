@@ -46,13 +46,13 @@ def _fetch(uri: str, target: Path) -> Path:
 def _properties(job: Any) -> dict[str, str]:
     """Those of the request, of which those on the command line win."""
     overrides = job.configuration_overrides or {}
-    found: dict[str, str] = {}
+    spark_properties: dict[str, str] = {}
     for one in overrides.get("applicationConfiguration", ()):
         assert one["classification"] == "spark-defaults"
-        found |= one["properties"]
+        spark_properties |= one["properties"]
     words = shlex.split(job.job_driver["sparkSubmit"]["sparkSubmitParameters"])
     assert words[::2] == ["--conf"] * (len(words) // 2), words
-    return found | dict(word.split("=", 1) for word in words[1::2])
+    return spark_properties | dict(word.split("=", 1) for word in words[1::2])
 
 
 def _command(way: str, work: Path, job: Any) -> tuple[list[str], dict[str, str]]:
@@ -61,15 +61,15 @@ def _command(way: str, work: Path, job: Any) -> tuple[list[str], dict[str, str]]
     archive, _, name = properties.pop("spark.archives").partition("#")
     with tarfile.open(_fetch(archive, work / "archive.tar.gz")) as packed:
         packed.extractall(work / name, filter="tar")
-    given = {
+    variables = {
         key.removeprefix(_DRIVER_VARIABLE): value
         for key, value in properties.items()
         if key.startswith(_DRIVER_VARIABLE)
     }
-    kept = {key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME", "AWS_ENDPOINT_URL") if key in os.environ}
-    environment = kept | ROLE | given | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    inherited = {key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME", "AWS_ENDPOINT_URL") if key in os.environ}
+    environment = inherited | ROLE | variables | {"SPARK_LOCAL_IP": "127.0.0.1"}
     if way == "python":
-        return [given["PYSPARK_DRIVER_PYTHON"], str(script)], environment
+        return [variables["PYSPARK_DRIVER_PYTHON"], str(script)], environment
     import pyspark
 
     settings = work / "spark.properties"
@@ -97,9 +97,9 @@ def _play(way: str, job: Any) -> None:
         except Exception as error:  # noqa: BLE001 (EMR tells what it was)
             status, last = 1, f"{type(error).__name__}: {error}"
         monitoring = (job.configuration_overrides or {}).get("monitoringConfiguration", {})
-        place = monitoring.get("s3MonitoringConfiguration", {}).get("logUri")
-        if place:
-            bucket, _, prefix = place.removeprefix("s3://").rstrip("/").partition("/")
+        log_uri = monitoring.get("s3MonitoringConfiguration", {}).get("logUri")
+        if log_uri:
+            bucket, _, prefix = log_uri.removeprefix("s3://").rstrip("/").partition("/")
             key = f"{prefix}/applications/{job.application_id}/jobs/{job.id}/SPARK_DRIVER/stderr.gz"
             _s3().put_object(Bucket=bucket, Key=key, Body=gzip.compress(last.encode()))
         if job.state != "CANCELLED":

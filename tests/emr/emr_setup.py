@@ -49,11 +49,11 @@ class EmrSetup:
         dates = [date(2024, 1, day) for day in days for _ in range(3)]
         rows = pa.table({"day": dates, "amount": [1, 2, 2] * len(days)})
         options = {"endpoint_url": self.endpoint, "allow_http": "true"}
-        place = f"s3://lake/{self.folder}/sales"
-        write_deltalake(place, rows, mode=mode, partition_by=["day"], storage_options=options)
+        base_uri = f"s3://lake/{self.folder}/sales"
+        write_deltalake(base_uri, rows, mode=mode, partition_by=["day"], storage_options=options)
 
     def config(self, table: dict[str, Any] | None = None, **settings: Any) -> MetastoreConfig:
-        given = {
+        table_settings = {
             "application": self.application,
             "execution_role": "arn:aws:iam::123456789012:role/metastore",
             "environment": "s3://lake/environment.tar.gz",
@@ -61,14 +61,14 @@ class EmrSetup:
             "interval": 0.3,
             **settings,
         }
-        place = f"s3://lake/{self.folder}"
-        own = TableConfig(name="sales", uri=f"{place}/sales", storage_options=self.options, **(table or {}))
+        base_uri = f"s3://lake/{self.folder}"
+        setup = TableConfig(name="sales", uri=f"{base_uri}/sales", storage_options=self.options, **(table or {}))
         return MetastoreConfig(
-            root=f"{place}/metastore",
+            root=f"{base_uri}/metastore",
             storage_options=self.options,
             engine="emr-serverless",
-            emr_serverless=EmrServerlessConfig(**given),
-            tables=[own],
+            emr_serverless=EmrServerlessConfig(**table_settings),
+            tables=[setup],
         )
 
     def published(self) -> Table:
@@ -77,8 +77,8 @@ class EmrSetup:
 
     def jobs(self) -> list[Any]:
         """Those of this test, in the order of their launch."""
-        found = self.emr.list_job_runs(applicationId=self.application).get("jobRuns", ())
-        jobs = [self.emr.get_job_run(applicationId=self.application, jobRunId=one["id"])["jobRun"] for one in found]
+        runs = self.emr.list_job_runs(applicationId=self.application).get("jobRuns", ())
+        jobs = [self.emr.get_job_run(applicationId=self.application, jobRunId=one["id"])["jobRun"] for one in runs]
         return [job for job in jobs if f"/{self.folder}/" in job["jobDriver"]["sparkSubmit"]["entryPoint"]]
 
     def keys(self, below: str) -> list[str]:
@@ -95,15 +95,15 @@ def start_emr(way: str) -> Iterator[EmrSetup]:
         s3, emr = boto3.client("s3"), boto3.client("emr-serverless")
         s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
         s3.put_object(Bucket="lake", Key="environment.tar.gz", Body=environment())
-        made = emr.create_application(name="metastore", releaseLabel="emr-7.9.0", type="SPARK", clientToken="1")
-        yield EmrSetup(endpoint, made["applicationId"], "", s3, emr)
+        created = emr.create_application(name="metastore", releaseLabel="emr-7.9.0", type="SPARK", clientToken="1")
+        yield EmrSetup(endpoint, created["applicationId"], "", s3, emr)
 
 
 def with_new_folder(cloud: EmrSetup) -> EmrSetup:
     """A table of two days in a folder of its own."""
-    own = EmrSetup(cloud.endpoint, cloud.application, uuid.uuid4().hex, cloud.s3, cloud.emr)
-    own.write(1, 2)
-    return own
+    setup = EmrSetup(cloud.endpoint, cloud.application, uuid.uuid4().hex, cloud.s3, cloud.emr)
+    setup.write(1, 2)
+    return setup
 
 
 def environment() -> bytes:

@@ -15,7 +15,7 @@ _EVERY = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AW
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
     """A host that gives out access: what it was sent as a token."""
     tokens: list[str | None] = []
     access = {"AccessKeyId": "k", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
@@ -41,18 +41,20 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
         server.shutdown()
 
 
-def test_it_is_asked_for(asked: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_requested(
+    requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the token that is in a variable, which obstore itself does not send."""
     options = {name: value for name, value in s3_options.items() if "access_key" not in name}
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "a token")
     store = ObjectStore("s3://metastore/of-a-container", options)
     store.write("x", b"1", create=False)
     assert store.read("x") == b"1"
-    assert asked == ["a token"]
+    assert requests == ["a token"]
 
 
 def test_other_ways_come_first(
-    asked: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What storage options or the environment say, and a token in a file, which obstore reads itself."""
     assert "credential_provider" in obstore_arguments("s3", ())
@@ -62,4 +64,4 @@ def test_other_ways_come_first(
         with monkeypatch.context() as patch:
             patch.setenv(name, "x")
             assert "credential_provider" not in obstore_arguments("s3", ())
-    assert not asked[1:]
+    assert not requests[1:]

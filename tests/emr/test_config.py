@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import arguments
 from hypothesis import strategies as st
 
 from metastore_assets import MetastoreConfig
@@ -31,13 +31,13 @@ TABLE = {"name": "sales", "uri": "s3://lake/sales"}
 
 
 def written(**over: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "root": "s3://lake/metastore",
         "engine": "emr-serverless",
         "emr_serverless": SETTINGS,
         "tables": [TABLE],
     }
-    return {name: value for name, value in {**given, **over}.items() if value is not None}
+    return {name: value for name, value in {**arguments, **over}.items() if value is not None}
 
 
 def config_file(folder: Path, **over: Any) -> Path:
@@ -93,7 +93,7 @@ def test_what_is_refused(tmp_path: Path, over: dict[str, Any], said: str) -> Non
     assert not [secret for secret in ("hush", "kkkk", "me:pass") if secret in str(raised.value)]
 
 
-def test_what_variables_hide_is_refused_when_they_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_from_variables_are_checked_when_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = config_file(tmp_path, root="${ROOT}")
     monkeypatch.setenv("ROOT", "s3://lake/metastore/")
     assert job_folder(load_config(file)) == "s3://lake/metastore/emr-serverless.jobs"
@@ -111,14 +111,14 @@ def test_other_engines_need_nothing_of_it(tmp_path: Path) -> None:
 def test_the_command_leaves_it_to_dagster(tmp_path: Path) -> None:
     """Refused with what to do instead, before anything is asked for."""
     file = config_file(tmp_path)
-    told = "metastore backfill sales --via dagster"
-    assert told in error_of(run("refresh", "sales", config=file))
+    sent_request = "metastore backfill sales --via dagster"
+    assert sent_request in error_of(run("refresh", "sales", config=file))
     assert "--engine" in error_of(
         run("backfill", "sales", "--engine", "auto", "--via", "dagster", "--yes", config=file), status=2
     )
 
 
-def test_a_job_is_told_the_table_as_it_is_configured() -> None:
+def test_a_request_holds_the_configured_table() -> None:
     """Columns, conditions, options and catalog; not what only Dagster asks for."""
     table = {
         "name": "sales",
@@ -137,21 +137,21 @@ def test_a_job_is_told_the_table_as_it_is_configured() -> None:
         "allow": ["s3://elsewhere/"],
         "path_mapping": {"s3://old/": "s3://lake/"},
     }
-    told = request(True, "day=2024-*", **over)
-    config, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
+    sent_request = request(True, "day=2024-*", **over)
+    config, result = Request.of(json.loads(json.dumps(sent_request.to_json()))).configured()
     here = MetastoreConfig.model_validate(written(**over)).resolve()
-    assert (told.full, told.partitions) == (True, ("day=2024-*",))
+    assert (sent_request.full, sent_request.partitions) == (True, ("day=2024-*",))
     assert [table.name for table in config.tables] == ["sales"]
     assert config.engine == "spark"
     assert config.emr_serverless is None
     mine = here.table("sales")
     for name in ("uri", "catalog", "identifier", "format", "at", "partitions", "allow", "path_mapping", "statistics"):
-        assert getattr(own, name) == getattr(mine, name), name
+        assert getattr(result, name) == getattr(mine, name), name
     for column in ("amount", "other"):
-        assert own.effective_policy(column).model_dump(exclude={"checks"}) == mine.effective_policy(column).model_dump(
-            exclude={"checks"}
-        )
-    assert not read_named_checks(own)
+        assert result.effective_policy(column).model_dump(exclude={"checks"}) == mine.effective_policy(
+            column
+        ).model_dump(exclude={"checks"})
+    assert not read_named_checks(result)
 
 
 def test_a_table_of_a_database_stays_one() -> None:
@@ -165,14 +165,14 @@ def test_a_table_of_a_database_stays_one() -> None:
     members = DatabaseListing(located.databases[0].key, tables={"orders": "hudi"})
     made = Configuration.of(expand_databases(config, [])[0])
     made = Configuration(made.file, made.config_object, members=(members,))
-    told = request_of(made, "shop_orders", full=False, partitions=())
-    _, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
+    sent_request = request_of(made, "shop_orders", full=False, partitions=())
+    _, result = Request.of(json.loads(json.dumps(sent_request.to_json()))).configured()
     (here,) = made.shown().tables
-    assert (own.database, own.declared_format, own.uri) == (here.database, "hudi", here.uri)
-    assert own.unknown_policy_columns(set()) == []
+    assert (result.database, result.declared_format, result.uri) == (here.database, "hudi", here.uri)
+    assert result.unknown_policy_columns(set()) == []
 
 
-def test_secrets_are_left_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables where secrets may be go as references, which the job has to know; all others as what they are."""
     monkeypatch.setenv("LAKE", "lake")
     monkeypatch.setenv("TOKEN", "hush-hush")
@@ -183,23 +183,23 @@ def test_secrets_are_left_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     with pytest.raises(ConfigError, match=r"TOKEN.*`spark\.emr-serverless\.driverEnv\.TOKEN: …`"):
         request(**over)
-    told = request(**over, emr_serverless={**SETTINGS, "secrets": {"TOKEN": "prod/catalog"}})
-    text = json.dumps(told.to_json())
+    sent_request = request(**over, emr_serverless={**SETTINGS, "secrets": {"TOKEN": "prod/catalog"}})
+    text = json.dumps(sent_request.to_json())
     assert "hush" not in text
-    assert told.config["root"] == "s3://lake/metastore"
-    assert told.secrets == {"TOKEN": "prod/catalog"}
+    assert sent_request.config["root"] == "s3://lake/metastore"
+    assert sent_request.secrets == {"TOKEN": "prod/catalog"}
     monkeypatch.setenv("TOKEN", "of the job")
     (catalog,) = [Request.of(json.loads(text)).configured()[1].catalog]
     assert getattr(catalog, "properties", {}) == {"uri": "https://host", "token": "of the job"}
 
 
-@given(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
+@arguments(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
 def test_texts_arrive_as_they_are(text: str) -> None:
     """Also those that look like references, whichever place they are in."""
     escaped = text.replace("${", "$${")
     over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://lake/{escaped}"}
-    config, own = Request.of(request(**over).to_json()).configured()
-    assert (own.at, own.options["delimiter"], config.root) == (text, text, f"s3://lake/{text}")
+    config, result = Request.of(request(**over).to_json()).configured()
+    assert (result.at, result.options["delimiter"], config.root) == (text, text, f"s3://lake/{text}")
 
 
 def test_errors_come_back_as_what_they_were() -> None:
@@ -214,9 +214,9 @@ def test_errors_come_back_as_what_they_were() -> None:
 
 def test_another_version_is_refused() -> None:
     """Before anything is read: what it published would be out of date here."""
-    told = replace(request(), version="0.0.1, profiles 1")
+    sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):
-        _refresh(told, print)
+        _refresh(sent_request, print)
 
 
 def test_tags_are_such_that_aws_takes_them() -> None:

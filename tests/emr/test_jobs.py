@@ -50,13 +50,13 @@ def test_partitions(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pyt
     """What a run is launched for is what the job reads again; with the access of an `S3Resource`, and no other."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    own = S3Resource(
+    s3_resource = S3Resource(
         endpoint_url=cloud.endpoint,
         region_name="eu-central-1",
         aws_access_key_id="here",
         aws_secret_access_key="of-the-resource",
     )
-    definitions = build_metastore_definitions(cloud.config(engine="auto"), s3=own)
+    definitions = build_metastore_definitions(cloud.config(engine="auto"), s3=s3_resource)
     job = definitions.resolve_job_def("sales_refresh")
     options = {"ops": {"sales_profile": {"config": {"partitions": ["day=2024-01-02"]}}}}
     assert job.execute_in_process(instance=instance).success
@@ -65,7 +65,7 @@ def test_partitions(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pyt
     version = cloud.published().version
     assert (version.number, version.refresh_stats and version.refresh_stats.fragments) == (2, 1)
 
-    again = build_metastore_definitions(cloud.config(engine="auto"), s3=own)
+    again = build_metastore_definitions(cloud.config(engine="auto"), s3=s3_resource)
     result = materialize(again, instance, AssetKey(["sales", "sales_partitions"]), partition="day=2024-01-01")
     assert told(instance, result, AssetKey(["sales", "sales_partitions"])) == {"day=2024-01-01": 3}
     version = cloud.published().version
@@ -110,7 +110,7 @@ def test_a_run_that_is_cancelled(cloud: EmrSetup, instance: DagsterInstance, mon
     job = build_metastore_definitions(cloud.config()).resolve_job_def("sales_refresh")
 
     def interrupt() -> None:
-        while not [own for own in cloud.jobs() if own["state"] == "RUNNING"]:
+        while not [s3_resource for s3_resource in cloud.jobs() if s3_resource["state"] == "RUNNING"]:
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -119,7 +119,7 @@ def test_a_run_that_is_cancelled(cloud: EmrSetup, instance: DagsterInstance, mon
     with pytest.raises((DagsterExecutionInterruptedError, KeyboardInterrupt)):
         job.execute_in_process(instance=instance)
     watching.join()
-    assert [own["state"] for own in cloud.jobs()] == ["CANCELLED"]
+    assert [s3_resource["state"] for s3_resource in cloud.jobs()] == ["CANCELLED"]
     assert not cloud.keys("metastore/sales/versions")
 
 

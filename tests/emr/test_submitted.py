@@ -23,8 +23,12 @@ def test_a_history(aws: EmrSetup, instance: DagsterInstance) -> None:
     """Commits, each published by a job; in the end the statistics are those of a refresh here, from scratch."""
     cloud = with_new_folder(aws)
     # Of one file each, so that there is something for tasks to do; and a property with blanks in it.
-    own = {"spark.ui.enabled": False, "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Da=b -Dc=d"}
-    config = cloud.config(spark=own)
+    spark_settings = {
+        "spark.ui.enabled": False,
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-Da=b -Dc=d",
+    }
+    config = cloud.config(spark=spark_settings)
     definitions = build_metastore_definitions(config)
     result = commit(definitions, instance)
     assert result is not None

@@ -112,7 +112,7 @@ class Session:
             for _ in range(self.draw.choice([1, 1, 2, 3])):
                 self.steps.append(self.table.take_step())
             for _ in range(3):
-                self._ask("count of a table that moved on", self._moved_on)
+                self._ask("count of a table that moved on", self._check_older_versions)
         # A policy of a column that is gone is an error.
         self.policies = self.policies.of_columns(self.table.columns)
         if self.lookup is None or self.draw.random() < 0.5:
@@ -193,14 +193,14 @@ class Session:
     def _check_older_versions(self) -> None:
         """The table as it is now, with what an older version knows."""
         predicate, where = self._drawn(self.table.state())
-        with _noting(where, self.policies), self._may_be_doubtful():
+        with _noting(where, self.policies), self._tolerate_uncertainty():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
             answer = self._current.count(where, self.config)
             expect(answer.count, wanted, "count now")
 
     def _predicate(self) -> None:
         predicate, where = self._drawn(self.state)
-        with _noting(where, self.policies), self._may_be_doubtful():
+        with _noting(where, self.policies), self._tolerate_uncertainty():
             self._check_predicate(predicate, where)
 
     @contextmanager

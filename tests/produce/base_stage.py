@@ -58,17 +58,17 @@ class Base(Pair):
 
     def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:
         """What the stage shows in the newest version."""
-        seen = self.seen()
+        plain_version = self.plain_version()
         if update is not None:
-            assert seen.update("stage") == update
+            assert plain_version.update("stage") == update
         if content is not None:
-            assert seen.content("stage") == content
+            assert plain_version.content("stage") == content
         if mappings is not None:
-            assert seen.mappings("stage") == mappings
+            assert plain_version.mappings("stage") == mappings
 
     def files(self) -> set[str]:
         """The files of all runs of the stage."""
-        return {path for *_, path in self.seen().view.runs("stage")}
+        return {path for *_, path in self.plain_version().view.runs("stage")}
 
 
 def A(key: Any, value: Any) -> tuple[str, Any, Any]:

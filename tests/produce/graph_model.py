@@ -182,9 +182,9 @@ class Graph:
         if isinstance(node, RootNode):
             return oracle.Source(node.name, flags)
         if isinstance(node, StageNode):
-            place = node.value.names.index(node.numbered) if node.numbered else None
+            position = node.value.names.index(node.numbered) if node.numbered else None
             founded = node.founded and tuple(map(node.value.names.index, node.founded))
-            return oracle.Produced(node.name, node.ports, node.function, flags, node.suppress, place, founded)
+            return oracle.Produced(node.name, node.ports, node.function, flags, node.suppress, position, founded)
         names = [name for schema in self.rows(node.feeders[0])[:2] for name in schema.names]
         group, amounts, ones = node.group, node.amounts, (1,) if node.count else ()
 
@@ -220,8 +220,8 @@ def arrow(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 def tuples(table: pa.Table, names: Sequence[str]) -> list[Any]:
     """Some columns of each row: plain where it is one column, else a tuple."""
-    found = zip(*(table[name].to_pylist() for name in names), strict=True)
-    return [oracle.one(oracle.plain(row)) for row in found]
+    rows_ = zip(*(table[name].to_pylist() for name in names), strict=True)
+    return [oracle.one(oracle.plain(row)) for row in rows_]
 
 
 def changes_table(key: pa.Schema, value: pa.Schema, rows: Iterable[Change]) -> pa.Table:

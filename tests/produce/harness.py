@@ -103,10 +103,10 @@ class PlainVersion:
                 schema=key,
             )
         table = self.view.groups(name, wanted)
-        found: Groups = {}
+        groups_: Groups = {}
         for one_key, row in zip(tuples(table, key.names), tuples(table, value.names), strict=True):
-            found.setdefault(one_key, []).append(row)
-        return found
+            groups_.setdefault(one_key, []).append(row)
+        return groups_
 
     def state(self) -> State:
         """Everything, in the form of the oracle."""
@@ -192,20 +192,20 @@ class Pair:
             called = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]
             assert oracle.ordered(set(called) if self.check else called) == keys, f"calls of {name}"
 
-    def seen(self, number: int | None = None) -> PlainVersion:
+    def plain_version(self, number: int | None = None) -> PlainVersion:
         return PlainVersion(self.graph, self.flow, number)
 
     def verify(self, step: Step) -> None:
         """The newest version is what the oracle says, and keeps the invariants on its own account."""
-        seen = self.seen()
-        assert seen.number == self.number
-        state = self.verify_state(seen)
+        plain_version = self.plain_version()
+        assert plain_version.number == self.number
+        state = self.verify_state(plain_version)
         for node in self.graph.nodes:
             if not self.graph.is_followed(node.name):
                 with pytest.raises(GraphError, match="is_followed"):
-                    seen.update(node.name)
+                    plain_version.update(node.name)
                 continue
-            update = seen.update(node.name)
+            update = plain_version.update(node.name)
             assert update == step.updates[node.name], f"update of {node.name}"
             check_update(self.graph, node.name, self.previous.groups[node.name], state.groups[node.name], update)
             if isinstance(node, StageNode) and node.numbered:
@@ -213,15 +213,15 @@ class Pair:
             if isinstance(node, SumNode):
                 previous = self.previous.groups[node.name]
                 none = oracle.plain((None,) * len(self.graph.rows(node.name)[1]))
-                assert seen.before(node.name) == [previous.get(key, [none])[0] for _, key, _ in update]
+                assert plain_version.before(node.name) == [previous.get(key, [none])[0] for _, key, _ in update]
 
     def check_ids(self, node: StageNode, before: Groups, after: Groups) -> None:
         """The laws of surrogate keys, whatever the oracle says of them."""
         assert node.numbered is not None
-        place = node.value.names.index(node.numbered)
+        position = node.value.names.index(node.numbered)
 
         def of(values: list[Value]) -> int:
-            (number,) = {oracle.parts(value)[place] for value in values}  # the same in all rows of a key
+            (number,) = {oracle.parts(value)[position] for value in values}  # the same in all rows of a key
             return number
 
         assert len({of(values) for values in after.values()}) == len(after), "ids are distinct"
@@ -231,9 +231,9 @@ class Pair:
         for number in novel:
             assert self.given.setdefault((node.name, number), self.number) == self.number, "ids are never used again"
 
-    def verify_state(self, seen: PlainVersion | None = None) -> State:
+    def verify_state(self, plain_version: PlainVersion | None = None) -> State:
         """Assert that content and mappings of the newest version equal the oracle's and are sorted."""
-        state = (seen or self.seen()).state()
+        state = (plain_version or self.plain_version()).state()
         for node in self.graph.nodes:
             assert state.content[node.name] == self.state.content[node.name], f"content of {node.name}"
             assert list(state.groups[node.name]) == list(self.state.groups[node.name]), f"keys of {node.name}"
@@ -246,13 +246,13 @@ class Pair:
 
     def compact(self, *, full: bool = False) -> bool:
         """Compact, and check that nothing is to be seen of it."""
-        number = self.seen().number
+        number = self.plain_version().number
         followed = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]
-        updates = {name: self.seen().update(name) for name in followed}
+        updates = {name: self.plain_version().update(name) for name in followed}
         done = self.flow.compact(full=full)
-        assert self.seen().number == number
+        assert self.plain_version().number == number
         self.verify_state()
-        assert updates == {name: self.seen().update(name) for name in followed}
+        assert updates == {name: self.plain_version().update(name) for name in followed}
         return done
 
     def expire(self, keep: int) -> None:

@@ -59,8 +59,8 @@ def main(folder: str, rows: int, kind: str) -> None:
     flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], settings=SETTINGS)
     for update in (all_rows(rows), [pairs(np.arange(7, rows, rows // 10), "update", 1)]):
         flow.advance({"pairs": update})
-        for found in (flow.version().update_batches("one"), flow.version().content_batches("one")):
-            _say(_held(found))
+        for batches_ in (flow.version().update_batches("one"), flow.version().content_batches("one")):
+            _say(_held(batches_))
     flow.compact(full=True)
     _say(_held(flow.version().content_batches("one")))
     _say((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)

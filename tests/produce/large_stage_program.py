@@ -74,11 +74,11 @@ def _say(**said: Any) -> None:
 
 def _held(flow: Dataflow) -> list[int]:
     """Rows, sum of groups and sum of amounts, read piece by piece."""
-    found = [0, 0, 0]
+    totals = [0, 0, 0]
     for batch in flow.version().content_batches("groups"):
         sums = (pc.sum(batch.column(name)).as_py() for name in ("group", "amount"))
-        found = [old + new for old, new in zip(found, (batch.num_rows, *sums), strict=True)]
-    return found
+        totals = [old + new for old, new in zip(totals, (batch.num_rows, *sums), strict=True)]
+    return totals
 
 
 if __name__ == "__main__":

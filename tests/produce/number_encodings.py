@@ -43,7 +43,7 @@ def _number_of_pair(pair: tuple[int | None, str | None]) -> int:
 
 
 def _number_of_float(value: float | None) -> int:
-    return 9 if value is None else next(n for n, found in enumerate(_FLOATS) if oracle.compare(found, value) == 0)
+    return 9 if value is None else next(n for n, other in enumerate(_FLOATS) if oracle.compare(other, value) == 0)
 
 
 KEY_ENCODINGS = (

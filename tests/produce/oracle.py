@@ -117,9 +117,9 @@ def _compare_parts(left: Any, right: Any) -> int:
 def compare(left: Key, right: Key, descending: Sequence[bool] = ()) -> int:
     """Negative, zero or positive: the total order of keys. Without `descending` all parts ascend."""
     for number, (one_part, other) in enumerate(zip(parts(left), parts(right), strict=True)):
-        found = _compare_parts(one_part, other)
-        if found:
-            return -found if number < len(descending) and descending[number] else found
+        result_ = _compare_parts(one_part, other)
+        if result_:
+            return -result_ if number < len(descending) and descending[number] else result_
     return 0
 
 
@@ -178,7 +178,7 @@ def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
         by_target[row[0]].append(row)
         groups[row[0]].append(row[2])
     state.groups[node.name] = groups
-    state.content[node.name] = [row for found in by_target.values() for row in found]
+    state.content[node.name] = [row for result_ in by_target.values() for row in result_]
     pairs: dict[Key, set[Key]] = {}
     for target, key, _ in rows:
         pairs.setdefault(key, set()).add(target)
@@ -190,11 +190,11 @@ def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
 def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[Key, int]:
     """Those of the state before; and for new target keys, in their order, the next numbers that were never given."""
     ids, last = {}, previous.counters.get(node.name, 0)
-    known = previous.ids.get(node.name, {})
+    earlier = previous.ids.get(node.name, {})
     for target in ordered(live, node.descending):
-        if target not in known:
+        if target not in earlier:
             last += 1
-        ids[target] = known.get(target, last)
+        ids[target] = earlier.get(target, last)
     state.ids[node.name], state.counters[node.name] = ids, last
     return ids
 
@@ -202,18 +202,18 @@ def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[
 def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, previous: State) -> dict[Key, Any]:
     """Those of the state before; and of new target keys what their first row has, in the order of source keys."""
     assert node.founded is not None
-    known, found = previous.founders.get(node.name, {}), {}
+    earlier, result_ = previous.founders.get(node.name, {}), {}
     for target, _, value in rows:
-        if target not in found:
-            found[target] = known[target] if target in known else parts(value)[node.founded[1]]
-    state.founders[node.name] = found
-    return found
+        if target not in result_:
+            result_[target] = earlier[target] if target in earlier else parts(value)[node.founded[1]]
+    state.founders[node.name] = result_
+    return result_
 
 
-def _with(value: Value, place: int, number: Any) -> Value:
-    found = list(parts(value))
-    found[place] = number
-    return plain(tuple(found))
+def _with(value: Value, position: int, number: Any) -> Value:
+    result_ = list(parts(value))
+    result_[position] = number
+    return plain(tuple(result_))
 
 
 def _evaluate_sum(node: Summed, state: State) -> None:
@@ -222,10 +222,10 @@ def _evaluate_sum(node: Summed, state: State) -> None:
         for key, values in state.groups[feeder].items():
             for value in values:
                 group, amounts = node.select(key, value)
-                found = totals.setdefault(one(group), [0] * len(amounts))
+                result_ = totals.setdefault(one(group), [0] * len(amounts))
                 for number, amount in enumerate(amounts):
-                    found[number] += amount
-    live = ordered((key for key, found in totals.items() if any(found)), node.descending)
+                    result_[number] += amount
+    live = ordered((key for key, result_ in totals.items() if any(result_)), node.descending)
     state.groups[node.name] = {key: [plain(tuple(totals[key]))] for key in live}
     state.content[node.name] = [(key, None, plain(tuple(totals[key]))) for key in live]
 

@@ -226,21 +226,21 @@ def random_edits(case: Case) -> Edits:
         if not isinstance(node, RootNode) or random.random() < 0.3:
             continue
         key, value = case.forms[node.name]
-        own: dict[Key, list[Value] | None] = {}
+        root_edits: dict[Key, list[Value] | None] = {}
         for number in random.sample(range(KEYS + 1), random.choice((0, 1, 1, 2, 2, 3, 5))):
             rows = [value.write(random.randrange(50)) for _ in range(random.choice((1, 1, 2, 3)))]
-            own[oracle.one(key.write(number))] = None if random.random() < 0.35 else rows
-        edits[node.name] = own
+            root_edits[oracle.one(key.write(number))] = None if random.random() < 0.35 else rows
+        edits[node.name] = root_edits
     return edits
 
 
-def random_rows(case: Case, root: str, own: dict[Key, list[Value] | None]) -> list[Change]:
+def random_rows(case: Case, root: str, root_edits: dict[Key, list[Value] | None]) -> list[Change]:
     """The rows of an update, sorted, under random labels."""
     key, _, descending = case.graph.rows(root)
     flags = [name in descending for name in key.names]
     rows: list[Change] = []
-    for one_key in oracle.ordered(own, flags):
-        values = own[one_key]
+    for one_key in oracle.ordered(root_edits, flags):
+        values = root_edits[one_key]
         if values is None:
             rows.append(("delete", one_key, None))
         else:
@@ -253,11 +253,11 @@ def shuffled(case: Case, rows: Sequence[Change]) -> list[Change]:
     lanes: dict[Key, list[Change]] = {}
     for row in rows:
         lanes.setdefault(row[1], []).append(row)
-    left, out = list(lanes.values()), []
-    while left:
-        lane = case.random.choice(left)
+    remaining, out = list(lanes.values()), []
+    while remaining:
+        lane = case.random.choice(remaining)
         out.append(lane.pop(0))
-        left = [other for other in left if other]
+        remaining = [other for other in remaining if other]
     return out
 
 

@@ -25,15 +25,15 @@ def by_word(key: int, *ports: Any) -> Any:
     return ((word, (None, n, n)) for port in ports for word, n in port)
 
 
-def keeping(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+def preserve_all(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
     return rows
 
 
-def keeping_otherwise(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+def preserve_all_differently(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
     return rows
 
 
-def keeping_so(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array, so: str) -> pa.Table:
+def preserve_all_by(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array, so: str) -> pa.Table:
     return rows
 
 
@@ -42,10 +42,10 @@ class Noting:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.seen: list[pa.Table] = []
+        self.plain: list[pa.Table] = []
 
     def __call__(self, rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-        self.seen.append(rows)
+        self.plain.append(rows)
         return rows
 
 
@@ -67,12 +67,12 @@ CHANGED: dict[str, tuple[Node, Node]] = {
     "another kind of hook": (NUMBERED, replace(STAGE, preserve=Founder("id", "n"))),
     "another name of a hook": (NUMBERED, replace(STAGE, preserve=Numbering("id"))),
     "another origin": (replace(STAGE, preserve=Founder("id", "n")), replace(STAGE, preserve=Founder("id", "also"))),
-    "another function": (replace(STAGE, preserve=keeping), replace(STAGE, preserve=keeping_otherwise)),
-    "a function in place of an object": (replace(STAGE, preserve=Noting("a")), replace(STAGE, preserve=keeping)),
+    "another function": (replace(STAGE, preserve=preserve_all), replace(STAGE, preserve=preserve_all_differently)),
+    "a function in place of an object": (replace(STAGE, preserve=Noting("a")), replace(STAGE, preserve=preserve_all)),
     "another value of an object": (replace(STAGE, preserve=Noting("a")), replace(STAGE, preserve=Noting("b"))),
     "another argument": (
-        replace(STAGE, preserve=partial(keeping_so, so="a")),
-        replace(STAGE, preserve=partial(keeping_so, so="b")),
+        replace(STAGE, preserve=partial(preserve_all_by, so="a")),
+        replace(STAGE, preserve=partial(preserve_all_by, so="b")),
     ),
     "revision": (STAGE, replace(STAGE, revision="2")),
     "ports": (STAGE, replace(STAGE, ports=(("r",), ("o",)))),

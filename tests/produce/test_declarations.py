@@ -78,15 +78,15 @@ def test_older_versions_are_read_as_they_were_declared_or_not_at_all(store: Obje
 def test_decimal_totals_of_more_than_38_digits_are_refused(store: ObjectStore) -> None:
     flow = Dataflow(store, [Root("r", _rows(_EXACT)), SumStage("s", ("r",), ("k",), ("x",))])
 
-    def given(*amounts: int) -> pa.Table:
+    def amounts_table(*amounts: int) -> pa.Table:
         numbers = pa.array([Decimal(amount) for amount in amounts], _EXACT)
         return pa.table({"_change": ["add"] * len(amounts), "k": [1] * len(amounts), "x": numbers})
 
     for count in (2, 4, 7):  # sums of 128 bits wrap around to other numbers, of either sign
         with pytest.raises(UpdateError, match=r"'s'.*x: decimal"):
-            flow.advance({"r": given(*[9 * 10**37] * count)})
+            flow.advance({"r": amounts_table(*[9 * 10**37] * count)})
     largest = 10**38 - 1
-    flow.advance({"r": given(largest - 1, 1)})
+    flow.advance({"r": amounts_table(largest - 1, 1)})
     assert flow.version().content("s")["x"].to_pylist() == [Decimal(largest)]
 
 
@@ -170,7 +170,7 @@ def test_forms_of_an_update(store: ObjectStore) -> None:
         flow.advance({"r": twice.append_column("x", twice["x"])})
 
 
-def test_a_root_that_was_left_out_is_given_again(store: ObjectStore) -> None:
+def test_an_omitted_root_is_updated_later(store: ObjectStore) -> None:
     other = Root("o", _ROOT.rows)
     both = Dataflow(store, [_ROOT, other])
     both.advance({"r": _numbers(3)}, {"r": 5})

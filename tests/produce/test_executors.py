@@ -70,7 +70,7 @@ def _flow(store: ObjectStore, runner: TaskRunner) -> Dataflow:
         preserve=SurrogateKey("id"),
     )
     counts = SumStage("counts", ("words",), ("word",), ("key",), count="uses")
-    squares = Stage("squares", (("pairs",), ("pairs",)), _SQUARES, produce=_squared, preserve=_first_seen)
+    squares = Stage("squares", (("pairs",), ("pairs",)), _SQUARES, produce=_squared, preserve=_first_value)
     balances = SumStage("balances", ("squares",), ("letter",), ("x",), signed=True)
     nodes = [Root("pairs", _PAIRS), stage, counts, squares, balances]
     return Dataflow(store, nodes, runner=runner, settings=_SMALL)
@@ -84,7 +84,7 @@ def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tu
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 
-def _first_seen(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+def _first_value(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
     """Of a letter the `x` that its first row had."""
     return rows.set_column(2, "first", pc.if_else(known, previous["first"], rows["x"]))
 
@@ -101,17 +101,17 @@ def _commits() -> list[pa.Table]:
 
 
 def _everything(flow: Dataflow) -> list[Any]:
-    found: list[Any] = []
+    views: list[Any] = []
     for number in range(1, flow.version().number + 1):
         view = flow.version(number)
         for name in ("pairs", "words", "counts", "squares", "balances"):
-            found += [view.content(name).to_pylist(), view.update(name).to_pylist()]
-        found.append(view.mappings("words").to_pylist())
-    return found
+            views += [view.content(name).to_pylist(), view.update(name).to_pylist()]
+        views.append(view.mappings("words").to_pylist())
+    return views
 
 
-def _published(place: Path | ObjectStore, runner: TaskRunner) -> Dataflow:
-    flow = _flow(ObjectStore(str(place)) if isinstance(place, Path) else place, runner)
+def _published(location: Path | ObjectStore, runner: TaskRunner) -> Dataflow:
+    flow = _flow(ObjectStore(str(location)) if isinstance(location, Path) else location, runner)
     for commit in _commits():
         flow.advance({"pairs": commit})
     return flow

@@ -133,7 +133,7 @@ def test_a_vectorised_function_may_return_rows_in_any_order_of_sources(store: Ob
     assert [(row["_source_k"], row["x"]) for row in rows] == [(3, 2), (3, 4), (4, 1), (4, 3)]
 
 
-def test_a_batch_holds_whole_groups(store: ObjectStore) -> None:
+def test_a_batch_holds_complete_groups(store: ObjectStore) -> None:
     batches: list[Batch] = []
 
     def produce_batch(batch: Batch) -> pa.Table:
@@ -157,7 +157,7 @@ def test_a_batch_holds_whole_groups(store: ObjectStore) -> None:
         assert groups == {key: list(range(1 + key % 5)) for key in batch.keys["k"].to_pylist()}
 
 
-def test_random_outputs_are_detected_when_asked_for(store: ObjectStore) -> None:
+def test_random_outputs_are_detected_on_request(store: ObjectStore) -> None:
     numbers = count()
 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
@@ -293,6 +293,6 @@ def test_what_python_cannot_hold_is_never_cut(store: ObjectStore, value: pa.Arra
 
     with pytest.raises(ProduceError, match=r"'x'.*`produce_batch`"):
         flow("keys", produce=produce).advance({"root": change})
-    whole = flow("batches", produce_batch=produce_batch)
-    whole.advance({"root": change})
-    assert whole.version().content("stage")["x"].combine_chunks().equals(value)
+    vectorised = flow("batches", produce_batch=produce_batch)
+    vectorised.advance({"root": change})
+    assert vectorised.version().content("stage")["x"].combine_chunks().equals(value)

@@ -48,18 +48,18 @@ class Animals:
         flow = Dataflow(self.store, GRAPH.declaration(), settings=self.settings)
         key, value, _ = GRAPH.rows("source")
         flow.advance({"source": changes_table(key, value, changes(edits))})
-        return self.seen().update("animals")
+        return self.plain_version().update("animals")
 
-    def seen(self) -> PlainVersion:
+    def plain_version(self) -> PlainVersion:
         return PlainVersion(GRAPH, Dataflow(self.store, GRAPH.declaration(), settings=self.settings))
 
     def ids(self) -> dict[str, int]:
         """The id of each live animal, which is the same in all its rows."""
-        found: dict[str, set[int]] = {}
-        for name, _, (number, _) in self.seen().content("animals"):
-            found.setdefault(name, set()).add(number)
-        assert all(len(numbers) == 1 for numbers in found.values())
-        return {name: numbers.pop() for name, numbers in found.items()}
+        ids_by_key: dict[str, set[int]] = {}
+        for name, _, (number, _) in self.plain_version().content("animals"):
+            ids_by_key.setdefault(name, set()).add(number)
+        assert all(len(numbers) == 1 for numbers in ids_by_key.values())
+        return {name: numbers.pop() for name, numbers in ids_by_key.items()}
 
 
 @pytest.fixture(params=[Settings(), SMALL], ids=["default", "small"])
@@ -163,14 +163,14 @@ def test_with_a_hook_that_shows_its_example(store: ObjectStore, settings: Settin
     """The first row of a new key is the example for its others; of a known key it is a row that it had."""
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
-    assert pair.seen().update("animals") == [
+    assert pair.plain_version().update("animals") == [
         A("budgie", (1, 1)),
         *(A("cat", (2, 2)), V("cat", (3, 2))),
         *(A("dog", (1, 1)), V("dog", (2, 1)), V("dog", (3, 1))),
         A("eagle", (3, 3)),
     ]
     pair.advance({"source": [U(2, "frog", "eagle", "ant")]})
-    assert pair.seen().update("animals") == [
+    assert pair.plain_version().update("animals") == [
         A("ant", (2, 2)),
         V("cat", (3, 2)),
         *(V("dog", (1, 1)), V("dog", (3, 1))),
@@ -178,13 +178,13 @@ def test_with_a_hook_that_shows_its_example(store: ObjectStore, settings: Settin
         A("frog", (2, 2)),
     ]
     pair.advance({"source": [U(1, "dog", "frog")]})
-    assert pair.seen().update("animals") == [
+    assert pair.plain_version().update("animals") == [
         X("budgie"),
         *(V("dog", (1, 1)), V("dog", (3, 1))),
         *(V("frog", (1, 2)), V("frog", (2, 2))),
     ]
     pair.advance({"source": [U(1, "dog", "budgie")]})
-    assert pair.seen().update("animals") == [
+    assert pair.plain_version().update("animals") == [
         A("budgie", (1, 1)),
         *(V("dog", (1, 1)), V("dog", (3, 1))),
         V("frog", (2, 2)),
@@ -196,34 +196,34 @@ def test_a_row_that_is_going_is_an_example(store: ObjectStore, settings: Setting
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
     pair.advance({"source": [D(1), D(2), D(3), U(4, "dog", "dog"), U(5, "dog", "yak"), U(6, "yak", "yak")]})
-    assert pair.seen().groups("animals") == {"dog": [(4, 1), (4, 1), (5, 1)], "yak": [(5, 5), (6, 5), (6, 5)]}
+    assert pair.plain_version().groups("animals") == {"dog": [(4, 1), (4, 1), (5, 1)], "yak": [(5, 5), (6, 5), (6, 5)]}
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_what_a_hook_is_given(store: ObjectStore, settings: Settings) -> None:
+def test_arguments_of_a_hook(store: ObjectStore, settings: Settings) -> None:
     """Each written row once, beside an example or a number; the number once for each new key, in their order."""
-    given: list[tuple[str, int, int | None, int | None]] = []
+    calls: list[tuple[str, int, int | None, int | None]] = []
 
     def hook(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
         columns_ = (rows["name"], rows["owner"], previous["owner"], known, novel)
         for name, owner, example, has, number in zip(*(column.to_pylist() for column in columns_), strict=True):
             assert has == (number is None)
-            given.append((name, owner, example if has else None, number))
+            calls.append((name, owner, example if has else None, number))
         return rows
 
     root, animals = FOUNDERS.declaration()
     flow = Dataflow(store, [root, replace(animals, preserve=hook)], settings=settings)
     key, value, _ = FOUNDERS.rows("source")
     flow.advance({"source": changes_table(key, value, changes(FIRST))})
-    assert sorted(given) == [
+    assert sorted(calls) == [
         ("budgie", 1, None, 1),
         *(("cat", 2, None, 2), ("cat", 3, 2, None)),
         *(("dog", 1, None, 3), ("dog", 2, 1, None), ("dog", 3, 1, None)),
         ("eagle", 3, None, 4),
     ]
-    given.clear()
+    calls.clear()
     flow.advance({"source": changes_table(key, value, changes([U(2, "cat", "ant"), U(4, "ant", "budgie")]))})
-    assert sorted(given) == [
+    assert sorted(calls) == [
         *(("ant", 2, None, 5), ("ant", 4, 2, None)),
         *(("budgie", 4, 1, None), ("cat", 2, 2, None)),
     ]

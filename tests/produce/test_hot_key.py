@@ -45,27 +45,29 @@ def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, mos
     rows = [(key, number) for number, key in enumerate(sorted(keys))]
     sides = [data.draw(st.booleans()) for _ in rows]
     steps: list[Any] = []
-    place = 0
-    while place < len(rows):
-        stop = place + data.draw(st.integers(1, 8))
-        steps.append([_frame(rows[place:stop], sides[place:stop], side) for side in (False, True)])
-        place = stop
-    found: list[list[tuple[int, int]]] = [[], []]
+    start = 0
+    while start < len(rows):
+        stop = start + data.draw(st.integers(1, 8))
+        steps.append([_frame(rows[start:stop], sides[start:stop], side) for side in (False, True)])
+        start = stop
+    kept: list[list[tuple[int, int]]] = [[], []]
     for piece in regroup_steps(iter(steps), Order.of(["k"]), most):
         here = [frame.rows() for frame in piece.frames]
-        own = {key for frame in here for key, _ in frame}
-        assert own
-        assert not own & {key for frame in found for key, _ in frame} or (piece.split and len(own) == 1)
+        row_side = {key for frame in here for key, _ in frame}
+        assert row_side
+        assert not row_side & {key for frame in kept for key, _ in frame} or (piece.split and len(row_side) == 1)
         if piece.split:
-            (key,) = own
+            (key,) = row_side
             assert sum(other == key for other in keys) > most
-        for one, more in zip(found, here, strict=True):
+        for one, more in zip(kept, here, strict=True):
             one += more
-    assert found == [[row for row, own in zip(rows, sides, strict=True) if own is side] for side in (False, True)]
+    assert kept == [
+        [row for row, row_side in zip(rows, sides, strict=True) if row_side is side] for side in (False, True)
+    ]
 
 
 def _frame(rows: list[tuple[int, int]], sides: list[bool], side: bool) -> pl.DataFrame:
-    chosen = [row for row, own in zip(rows, sides, strict=True) if own is side]
+    chosen = [row for row, row_side in zip(rows, sides, strict=True) if row_side is side]
     table = pa.table(
         {"k": pa.array([k for k, _ in chosen], pa.int64()), "n": pa.array([n for _, n in chosen], pa.int64())}
     )

@@ -48,20 +48,20 @@ def every_kill(seed: int, folder: Path) -> None:
     before = folder / "before"
     prepared(drawn, before, COMMITS - 1)
     commit = drawn.commits[-1]
-    found = [COMMITS - 1]
+    reached = [COMMITS - 1]
     for fuse in count():
         here = folder / str(fuse)
         shutil.copytree(before, here)
         if not run_until_killed(drawn, here, fuse, publish_commit(commit)):
             break
-        newest = drawn.pair(ObjectStore(str(here)), 0).seen().number
-        assert newest in (found[-1], COMMITS), "an interrupted version leaves no trace, a published one stands"
-        found.append(newest)
+        newest = drawn.pair(ObjectStore(str(here)), 0).plain_version().number
+        assert newest in (reached[-1], COMMITS), "an interrupted version leaves no trace, a published one stands"
+        reached.append(newest)
         pair = drawn.pair(ObjectStore(str(here)), newest)
         pair.verify(drawn.steps[newest - 1])
         finish(drawn, pair, commit)
         shutil.rmtree(here)
-    assert len(found) > 1
+    assert len(reached) > 1
     last = folder / "after"
     shutil.copytree(before, last)
     assert run_until_killed(drawn, last, 0, publish_commit(commit), after=True, only="versions/")
@@ -123,12 +123,12 @@ def random_kills(seed: int, folder: Path, commits: int) -> None:
     drawn, random = plan(seed, commits), Random(seed)
     store = ObjectStore(str(folder))
     for commit in drawn.commits:
-        number, reach = commit.number, 15
+        number, limit = commit.number, 15
         while run_until_killed(
-            drawn, folder, random.randrange(reach), publish_commit(commit), after=random.random() < 0.3
+            drawn, folder, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
         ):
-            reach *= 2  # so that it ends
-            newest = drawn.pair(store, number - 1).seen().number
+            limit *= 2  # so that it ends
+            newest = drawn.pair(store, number - 1).plain_version().number
             assert newest in (number - 1, number)
             drawn.pair(store, newest).verify_state()
         pair = drawn.pair(store, number)
@@ -161,7 +161,7 @@ def test_a_process_that_ends_without_farewell(fuse: int, tmp_path: Path) -> None
     assert ended.returncode == 9, ended.stderr
     drawn = plan(3, 3)
     store = ObjectStore(str(tmp_path / "flow"))
-    newest = drawn.pair(store, 0).seen().number
+    newest = drawn.pair(store, 0).plain_version().number
     assert newest == len(ended.stdout.split()) - 1, "one number is printed for each version there is"
     drawn.pair(store, newest).verify_state()
     for commit in drawn.commits[newest:]:

@@ -28,9 +28,9 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lookup = Dataset.lookup
 
     def counted(self: Dataset, *arguments: Any) -> pl.DataFrame:
-        found = lookup(self, *arguments)
-        rows.append(found.height)
-        return found
+        rows_read = lookup(self, *arguments)
+        rows.append(rows_read.height)
+        return rows_read
 
     monkeypatch.setattr(Dataset, "lookup", counted)
     return rows
@@ -55,7 +55,7 @@ def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int]
     # The first piece has so many keys, not knowing how many rows they have.
     assert max(looked_up) <= min(buffer_rows, GROUPS) * size
     assert looked_up.count(size) >= (GROUPS - buffer_rows if buffer_rows < GROUPS else 0)
-    assert pair.seen().groups("grouped", [1, 41]) == {1: [-1, *range(41, KEYS, GROUPS)]}
+    assert pair.plain_version().groups("grouped", [1, 41]) == {1: [-1, *range(41, KEYS, GROUPS)]}
 
 
 def test_former_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> None:
@@ -87,8 +87,8 @@ def test_a_view_looks_up_few_keys_and_many(
     pair.advance({"keys": [U(names[k], k) for k in range(KEYS)]})
     pair.advance({"keys": [D(names[k]) for k in range(0, KEYS, 9)]})
     wanted = [names[k] for k in names if some(k)]
-    found = pair.seen().groups("keys", wanted)
-    assert found == {names[k]: [k] for k in range(KEYS) if some(k) and k % 9}
+    rows_read = pair.plain_version().groups("keys", wanted)
+    assert rows_read == {names[k]: [k] for k in range(KEYS) if some(k) and k % 9}
 
 
 def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,4 +101,4 @@ def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.Mo
         file.write(bytes(60))
     monkeypatch.setattr(module, "_MAX_ROWS_TOGETHER", 1)
     with pytest.raises(CorruptionError, match=run.path):
-        pair.seen().groups("grouped", list(range(GROUPS)))
+        pair.plain_version().groups("grouped", list(range(GROUPS)))

@@ -21,7 +21,7 @@ def test_mutant_applies_once(mutant: Mutant, tmp_path: Path) -> None:
     assert changed != (PACKAGE / "produce" / f"{mutant.module}.py").read_text()
 
 
-def test_a_mutant_of_code_that_is_gone_says_so(tmp_path: Path) -> None:
+def test_a_mutant_of_removed_code_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "produce").mkdir()
     (tmp_path / "produce" / "order.py").write_text("nothing of it\n")
     with pytest.raises(SnippetNotFoundError, match=r"order\.py.*\b0\b"):

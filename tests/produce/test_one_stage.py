@@ -122,7 +122,7 @@ def test_moves_to_a_smaller_source_key(store: ObjectStore) -> None:
 def test_replay_of_an_upsert(store: ObjectStore, suppress: bool) -> None:
     base = Base(store, suppress=suppress)
     base.edit(U(6, (105, "apricot")))
-    content, mappings = base.seen().content("stage"), base.seen().mappings("stage")
+    content, mappings = base.plain_version().content("stage"), base.plain_version().mappings("stage")
     base.edit(U(6, (105, "apricot")))
     base.expect(update=[] if suppress else [V(105, "apricot"), V(105, "banana")], content=content, mappings=mappings)
 
@@ -202,14 +202,14 @@ def test_null_values(store: ObjectStore) -> None:
     )
     pair = Pair(store, graph)
     pair.advance({"source": [U(4, None), U(5, "x")]})
-    assert pair.seen().update("stage") == [A(4, None), A(5, "x")]
-    assert pair.seen().content("stage") == [(4, 4, None), (5, 5, "x")]
+    assert pair.plain_version().update("stage") == [A(4, None), A(5, "x")]
+    assert pair.plain_version().content("stage") == [(4, 4, None), (5, 5, "x")]
     pair.advance({"source": [U(4, "y")]})
-    assert pair.seen().update("stage") == [V(4, "y")]
+    assert pair.plain_version().update("stage") == [V(4, "y")]
     pair.advance({"source": [U(4, None, "z", None)]})
-    assert pair.seen().update("stage") == [V(4, None), V(4, "z"), V(4, None)]
+    assert pair.plain_version().update("stage") == [V(4, None), V(4, "z"), V(4, None)]
     pair.advance({"source": [D(4)]})
-    assert pair.seen().update("stage") == [X(4)]
+    assert pair.plain_version().update("stage") == [X(4)]
 
 
 def test_the_type_of_the_input_is_ignored(store: ObjectStore) -> None:
@@ -237,9 +237,9 @@ def test_nothing_consumed(store: ObjectStore) -> None:
 
 def test_shrink_move_and_delete_over_four_versions(store: ObjectStore) -> None:
     def by_count(key: str, rows: Iterator[Any]) -> Iterator[Any]:
-        found = list(rows)
-        for copies, name in found:
-            yield from ((len(found), name) for _ in range(copies))
+        consumed = list(rows)
+        for copies, name in consumed:
+            yield from ((len(consumed), name) for _ in range(copies))
 
     graph = Graph(
         (
@@ -249,19 +249,19 @@ def test_shrink_move_and_delete_over_four_versions(store: ObjectStore) -> None:
     )
     pair = Pair(store, graph)
     pair.advance({"source": [U("a", (1, "ant")), U("b", (2, "bee")), U("c", (1, "cat"))]})
-    assert pair.seen().update("stage") == [A(1, "ant"), V(1, "bee"), V(1, "bee"), V(1, "cat")]
+    assert pair.plain_version().update("stage") == [A(1, "ant"), V(1, "bee"), V(1, "bee"), V(1, "cat")]
     pair.advance({"source": [U("a", (3, "ant"))]})
-    assert pair.seen().update("stage") == [V(1, name) for name in ("ant", "ant", "ant", "bee", "bee", "cat")]
-    assert pair.seen().mappings("stage") == [("a", 1), ("b", 1), ("c", 1)]
+    assert pair.plain_version().update("stage") == [V(1, name) for name in ("ant", "ant", "ant", "bee", "bee", "cat")]
+    assert pair.plain_version().mappings("stage") == [("a", 1), ("b", 1), ("c", 1)]
     pair.advance({"source": [U("b", (2, "bee"), (1, "bug"))]})
-    assert pair.seen().update("stage") == [
+    assert pair.plain_version().update("stage") == [
         *(V(1, name) for name in ("ant", "ant", "ant", "cat")),
         *(A(2, "bee"), V(2, "bee"), V(2, "bug")),
     ]
-    assert pair.seen().mappings("stage") == [("a", 1), ("b", 2), ("c", 1)]
+    assert pair.plain_version().mappings("stage") == [("a", 1), ("b", 2), ("c", 1)]
     pair.advance({"source": [D("b")]})
-    assert pair.seen().update("stage") == [X(2)]
-    assert pair.seen().mappings("stage") == [("a", 1), ("c", 1)]
+    assert pair.plain_version().update("stage") == [X(2)]
+    assert pair.plain_version().mappings("stage") == [("a", 1), ("c", 1)]
 
 
 def test_changes_of_edits() -> None:

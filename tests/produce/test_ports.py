@@ -94,8 +94,8 @@ def test_joins_of_the_page(store: ObjectStore, settings: Settings) -> None:
             for name, sides in SIDES.items():
                 order = "ORDER BY k, ln NULLS FIRST, rn NULLS FIRST"
                 expected = database.execute(f"SELECT k, a, b FROM {sides} {order}").fetchall()
-                found = flow.version().groups(name).to_pylist()
-                assert [tuple(row.values()) for row in found] == expected, name
+                actual = flow.version().groups(name).to_pylist()
+                assert [tuple(row.values()) for row in actual] == expected, name
         most = max([most, *(len(left.rows[k]) * len(right.rows[k]) for k in left.rows.keys() & right.rows.keys())])
     assert most >= 4, "some key has two values on each side"
 
@@ -120,10 +120,10 @@ def test_the_sum_behind_a_join_of_the_page(store: ObjectStore, settings: Setting
     for _ in range(5):
         drawn = random.sample(range(9), 4)
         mine = {n: (random.choice("AB"), random.choice("xyz"), random.randint(-2, 2)) for n in drawn}
-        own = {name: random.choices(range(3), k=2) for name in random.sample("xyz", 2)}
+        chosen = {name: random.choices(range(3), k=2) for name in random.sample("xyz", 2)}
         trades |= mine
-        prices |= own
-        flow.advance({"trades": _trades(mine), "prices": _prices(own)})
+        prices |= chosen
+        flow.advance({"trades": _trades(mine), "prices": _prices(chosen)})
         with duckdb.connect() as database:
             database.register("trades", _trades(trades))
             database.register("prices", _prices(prices))
@@ -132,9 +132,9 @@ def test_the_sum_behind_a_join_of_the_page(store: ObjectStore, settings: Setting
                 GROUP BY account ORDER BY account
             """
             expected = database.execute(query).fetchall()
-        found = [tuple(row.values()) for row in flow.version().groups("balances").to_pylist()]
-        assert found == expected
-        signs |= {(total > 0) - (total < 0) for _, total, _ in found}
+        actual = [tuple(row.values()) for row in flow.version().groups("balances").to_pylist()]
+        assert actual == expected
+        signs |= {(total > 0) - (total < 0) for _, total, _ in actual}
     assert signs == {-1, 0, 1}
 
 
@@ -166,19 +166,19 @@ def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
 
 
 @given(st.integers(0, 2_500), st.integers(0, 40), st.lists(st.integers(-3_000, 3_000), max_size=12), st.data())
-def test_a_port_is_its_list(count: int, before: int, places: list[int], data: st.DataObject) -> None:
+def test_a_port_is_its_list(count: int, before: int, indexes: list[int], data: st.DataObject) -> None:
     """Whatever was read before, and however far it has been taken off."""
     values = list(range(count))
     port = Port(pa.table({"x": pa.array([*range(-before, 0), *values, 99_999], pa.int64())}), before, before + count)
-    for place in places:
+    for index in indexes:
         taken = data.draw(st.integers(0, 1_200))
         assert [next(port, None) for _ in range(taken)] == [values.pop(0) if values else None for _ in range(taken)]
         assert list(port) == values
         assert len(port) == len(values)
         assert bool(port) == bool(values)
-        assert port[place : place + 3] == values[place : place + 3]
-        if -len(values) <= place < len(values):
-            assert port[place] == values[place]
+        assert port[index : index + 3] == values[index : index + 3]
+        if -len(values) <= index < len(values):
+            assert port[index] == values[index]
         else:
             with pytest.raises(IndexError):
-                port[place]
+                port[index]

@@ -24,8 +24,8 @@ def run(case: Case, folder: Path, versions: int = VERSIONS) -> None:
     for _ in range(versions):
         edits = random_edits(case)
         tables, options = {}, {}
-        for root, own in edits.items():
-            rows = random_rows(case, root, own)
+        for root, root_edits in edits.items():
+            rows = random_rows(case, root, root_edits)
             if random.random() < 0.2:
                 options["sort"] = True
                 rows = shuffled(case, rows)
@@ -48,7 +48,7 @@ def _look_up(case: Case, pair: Pair) -> None:
     removed_keys = [key for key in pair.previous.groups[node.name] if key not in pair.state.groups[node.name]]
     keys = case.random.sample(live, min(2, len(live))) + removed_keys[:1]
     keys = oracle.ordered(keys, [name in case.graph.rows(node.name)[2] for name in case.graph.rows(node.name)[0].names])
-    assert pair.seen().groups(node.name, keys) == {
+    assert pair.plain_version().groups(node.name, keys) == {
         key: pair.state.groups[node.name][key] for key in keys if key in live
     }
 

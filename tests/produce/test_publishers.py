@@ -42,14 +42,14 @@ def check_all(drawn: Plan, store: ObjectStore) -> None:
     pair = drawn.pair(store, len(drawn.commits))
     pair.verify(drawn.steps[-1])
     for number in range(1, len(drawn.commits) + 1):
-        seen = pair.seen(number)
+        plain_version = pair.plain_version(number)
         for node in drawn.case.graph.nodes:
-            assert seen.content(node.name) == drawn.states[number].content[node.name]
+            assert plain_version.content(node.name) == drawn.states[number].content[node.name]
             if drawn.case.graph.is_followed(node.name):
-                assert seen.update(node.name) == drawn.steps[number - 1].updates[node.name]
+                assert plain_version.update(node.name) == drawn.steps[number - 1].updates[node.name]
 
 
-class MeetingStore(ObjectStore):
+class BarrierStore(ObjectStore):
     """Publishers wait for each other before they first publish: both are ready, and one is too late."""
 
     def __init__(self, uri: str, options: Mapping[str, str], barrier: Barrier) -> None:
@@ -65,11 +65,11 @@ class MeetingStore(ObjectStore):
         super().write(path, data, create=create)
 
 
-def meeting(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
+def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
     """Two publishers of one commit that both made the same version: its numbers, and how often one was published."""
     (commit,) = drawn.commits
     barrier = Barrier(2)
-    stores = [MeetingStore(uri, options, barrier) for _ in range(2)]
+    stores = [BarrierStore(uri, options, barrier) for _ in range(2)]
 
     def publish(store: ObjectStore) -> int:
         flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
@@ -84,7 +84,7 @@ def meeting(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: 
 def test_two_publishers_that_are_ready_at_once(seed: int, tmp_path: Path) -> None:
     """The one that is too late looks again, and finds that there is nothing left to do."""
     drawn = plan(seed, 1)
-    assert meeting(drawn, str(tmp_path), counted=True) == ([1, 1], 2)
+    assert race(drawn, str(tmp_path), counted=True) == ([1, 1], 2)
     check_all(drawn, ObjectStore(str(tmp_path)))
 
 
@@ -92,14 +92,14 @@ def test_two_publishers_that_are_ready_at_once(seed: int, tmp_path: Path) -> Non
 def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: Path) -> None:
     """The one that is too late publishes the next version, made of the one that was first: a replay."""
     drawn = plan(seed, 1)
-    assert meeting(drawn, str(tmp_path), counted=False) == ([1, 2], 3)
+    assert race(drawn, str(tmp_path), counted=False) == ([1, 2], 3)
     pair = drawn.pair(ObjectStore(str(tmp_path)), 1)
     pair.number = 2
     pair.verify_state()
     replay = oracle.advance(pair.nodes, drawn.states[1], drawn.states[1], drawn.commits[0].edits)
     for name in (node.name for node in drawn.case.graph.nodes if drawn.case.graph.is_followed(node.name)):
-        assert pair.seen(1).update(name) == drawn.steps[0].updates[name]
-        assert pair.seen(2).update(name) == replay.updates[name]
+        assert pair.plain_version(1).update(name) == drawn.steps[0].updates[name]
+        assert pair.plain_version(2).update(name) == replay.updates[name]
 
 
 class StaleStore(ObjectStore):
@@ -120,7 +120,7 @@ def test_a_publisher_that_never_wins_gives_up(tmp_path: Path) -> None:
     flow = Dataflow(StaleStore(str(tmp_path)), drawn.case.graph.declaration())
     with pytest.raises(VersionConflictError):
         flow.advance(dict(drawn.commits[0].tables))
-    assert drawn.pair(ObjectStore(str(tmp_path)), 0).seen().number == 0
+    assert drawn.pair(ObjectStore(str(tmp_path)), 0).plain_version().number == 0
 
 
 @pytest.mark.parametrize("seed", [*range(20, 22), *_long(22, 24), *_long(1_000, 1_200)])
@@ -148,11 +148,11 @@ def test_two_publishers_that_are_killed_again_and_again(seed: int, tmp_path: Pat
     def publish(number: int) -> None:
         random = Random(seed * 2 + number)
         for commit in drawn.commits:
-            reach = 15
+            limit = 15
             while run_until_killed(
-                drawn, tmp_path, random.randrange(reach), publish_commit(commit), after=random.random() < 0.3
+                drawn, tmp_path, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
             ):
-                reach *= 2  # so that it ends
+                limit *= 2  # so that it ends
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(publish, range(2)))
@@ -209,9 +209,9 @@ def test_publishers_of_different_roots(store: ObjectStore) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(publish, ("left", "right")))
     pair = Pair(store, graph)
-    assert pair.seen().number == 16
-    assert pair.seen().groups("both") == {0: [6, 6], 1: [7, 7], 2: [8, 8]}
-    assert pair.seen().groups("totals") == {0: [(12, 2)], 1: [(14, 2)], 2: [(16, 2)]}
+    assert pair.plain_version().number == 16
+    assert pair.plain_version().groups("both") == {0: [6, 6], 1: [7, 7], 2: [8, 8]}
+    assert pair.plain_version().groups("totals") == {0: [(12, 2)], 1: [(14, 2)], 2: [(16, 2)]}
 
 
 @pytest.mark.parametrize("seed", [40, *_long(41, 43), *_long(1_400, 1_450)])
@@ -250,9 +250,9 @@ def test_replay_of_an_applied_source_version_is_nothing(store: ObjectStore) -> N
         assert pair.flow.advance(tables, versions=versions) == 1
     pair.reopen()
     assert pair.flow.advance(tables, versions={"left": 5, "right": 9}) == 1
-    assert pair.seen().number == 1
+    assert pair.plain_version().number == 1
     assert pair.flow.advance(tables, versions={"left": 5, "right": 10}) == 2, "the one that is not applied counts"
-    assert pair.seen().groups("both") == {1: [10, 99]}
+    assert pair.plain_version().groups("both") == {1: [10, 99]}
 
 
 def _insist(work: Callable[[], object]) -> None:

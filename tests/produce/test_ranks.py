@@ -49,22 +49,22 @@ def test_ranks_in_many_runs(store: ObjectStore, seed: int) -> None:
     flow = Dataflow(store, nodes(descending), settings=TINY)
     state, held = FlowState(), Counter[tuple[str, int]]()
     for step in range(9):
-        came = Counter(
+        added = Counter(
             {(draw.choice("abc"), draw.randrange(60)): draw.randint(1, 9) for _ in range(draw.randint(0, 40))}
         )
         removed_keys = draw.sample(sorted(held), min(len(held), draw.randint(0, 30))) if step else []
-        went = Counter({key: draw.randint(1, held[key]) for key in removed_keys})
-        state = flow.step(state, {"lists": [Delta(rows(came)), Delta(rows(went), removed=True)]})
-        held += came
-        held -= went
+        removed_counts = Counter({key: draw.randint(1, held[key]) for key in removed_keys})
+        state = flow.step(state, {"lists": [Delta(rows(added)), Delta(rows(removed_counts), removed=True)]})
+        held += added
+        held -= removed_counts
         if step % 3 == 2:
             view = flow.view(state)
             check(view.ranks("values", "frequency"), held, draw, -1 if descending else 1)
             columns = draw.sample("abcd", 2)
-            found = view.rows_with_prefixes("values", pa.table({"column": columns})).to_pylist()
+            actual = view.rows_with_prefixes("values", pa.table({"column": columns})).to_pylist()
             expected = {key: count for key, count in held.items() if key[0] in columns}
-            assert {(row["column"], row["value"]): row["frequency"] for row in found} == expected
-            assert len(found) == len(expected)
+            assert {(row["column"], row["value"]): row["frequency"] for row in actual} == expected
+            assert len(actual) == len(expected)
     shards = state.stages["values"].content
     assert shards is not None
     assert len(shards.shards) > 1
@@ -74,23 +74,23 @@ def test_ranks_in_many_runs(store: ObjectStore, seed: int) -> None:
 def check(ranks: Ranks, held: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
     for column in "abcd":
         prefix = pa.table({"column": [column]})
-        amounts = {sign * value: count for (own, value), count in held.items() if own == column}
-        whole = [value for value in sorted(amounts) for _ in range(amounts[value])]
-        assert ranks.total(prefix) == len(whole)
+        amounts = {sign * value: count for (column_number, value), count in held.items() if column_number == column}
+        values_ = [value for value in sorted(amounts) for _ in range(amounts[value])]
+        assert ranks.total(prefix) == len(values_)
         low, high = sorted(sign * draw.randrange(-1, 61) for _ in range(2))
         keys = pa.table({"column": [column] * 2, "value": [sign * low, sign * high]})
-        assert ranks.rank(keys) == [bisect_left(whole, low), bisect_left(whole, high)]
-        between = bisect_right(whole, high) - bisect_left(whole, low)
+        assert ranks.rank(keys) == [bisect_left(values_, low), bisect_left(values_, high)]
+        between = bisect_right(values_, high) - bisect_left(values_, low)
         assert ranks.count_between(keys.slice(0, 1), keys.slice(1)) == between
-        for rank in {0, len(whole) - 1, *draw.sample(range(len(whole)), min(2, len(whole)))} if whole else ():
-            value, count = whole[rank], amounts[whole[rank]]
+        for rank in {0, len(values_) - 1, *draw.sample(range(len(values_)), min(2, len(values_)))} if values_ else ():
+            value, count = values_[rank], amounts[values_[rank]]
             assert ranks.at_rank(prefix, rank).to_pylist() == [
                 {
                     "column": column,
                     "value": sign * value,
                     "frequency": count,
                     "other": 7 * count,
-                    "rank": bisect_left(whole, value),
+                    "rank": bisect_left(values_, value),
                 }
             ]
 
@@ -100,14 +100,14 @@ def test_the_last_that_holds_whatever_was_guessed() -> None:
     for last in range(10):
         for guess in range(-3, 14):
             assert _last_that(lambda at, last=last: at <= last, (0, 9), guess) == last
-    asked: list[int] = []
+    requested: list[int] = []
 
     def holds(at: int) -> bool:
-        asked.append(at)
+        requested.append(at)
         return at <= 5_002
 
     assert _last_that(holds, (0, 100_000), 5_000) == 5_002
-    assert len(asked) < 8
+    assert len(requested) < 8
 
 
 def test_only_sums_are_looked_up_by_how_keys_begin(store: ObjectStore) -> None:

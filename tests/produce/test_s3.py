@@ -66,10 +66,10 @@ def drawn(random: Random) -> dict[str, list[Edit]]:
 
 def everything(view: Any) -> dict[str, list[pa.Table]]:
     """All tables that a version can be asked for."""
-    found = {name: [view.content(name), view.groups(name), view.update(name)] for name in NAMES}
+    tables_by_name = {name: [view.content(name), view.groups(name), view.update(name)] for name in NAMES}
     for name in ("paid", "by_shop"):
-        found[name].append(view.mappings(name))
-    return found
+        tables_by_name[name].append(view.mappings(name))
+    return tables_by_name
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def pair(s3_store: ObjectStore) -> Pair:
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_every_version_is_the_one_on_local_disk(store: ObjectStore, s3_store: ObjectStore, settings: Settings) -> None:
     """Row by row: content, groups, update and key-mappings, of each version when it is new and when it is old."""
-    pairs = [Pair(own, shop_graph(), settings=settings) for own in (store, s3_store)]
+    pairs = [Pair(edits_of_roots, shop_graph(), settings=settings) for edits_of_roots in (store, s3_store)]
     random = Random(1)
     for number in range(1, 7):
         edits = drawn(random)
@@ -91,10 +91,10 @@ def test_every_version_is_the_one_on_local_disk(store: ObjectStore, s3_store: Ob
                 pair.reopen()
             if number == 4:
                 pair.compact(full=True)
-        local, remote = (everything(pair.seen().view) for pair in pairs)
+        local, remote = (everything(pair.plain_version().view) for pair in pairs)
         assert local == remote
     for number in range(1, 7):
-        local, remote = (everything(pair.seen(number).view) for pair in pairs)
+        local, remote = (everything(pair.plain_version(number).view) for pair in pairs)
         assert local == remote
     assert remote["totals"][0].num_rows, "there is something to compare"
 
@@ -119,7 +119,7 @@ def test_of_two_publishers_one_wins(s3_store: ObjectStore, s3_options: dict[str,
     check_all(commits, s3_store)
 
 
-def test_the_publisher_that_is_too_late_plans_anew(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
+def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
     """Where versions are not counted, it publishes the next one, made of the one that was first."""
     commits = plan(0, 1)
     assert meeting(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
@@ -149,11 +149,11 @@ def test_a_late_publisher_builds_on_what_the_first_one_published(pair: Pair, s3_
     tables = {root: pair.table(root, changes(edits)) for root, edits in late.items()}
     assert Dataflow(store, pair.graph.declaration(), settings=LAZY).advance(tables) == 2
     assert store.puts == 2
-    own = {root: dict(edits) for root, edits in late.items()}
-    step = pair.expected(own)
-    pair.accept(step, own)
+    edits_of_roots = {root: dict(edits) for root, edits in late.items()}
+    step = pair.expected(edits_of_roots)
+    pair.accept(step, edits_of_roots)
     pair.verify(step)
-    assert pair.seen().groups("totals") == {"a": [(16, 2)]}
+    assert pair.plain_version().groups("totals") == {"a": [(16, 2)]}
     files = pair.store.list("data")
     pair.flow.expire(keep=2, grace=timedelta(0))
     assert pair.store.list("data") == files
@@ -174,7 +174,7 @@ def test_a_compaction_that_is_overtaken_is_without_effect(pair: Pair, s3_options
     before = {info.path for info in pair.store.list("data")}
     assert not Dataflow(Twice(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY).compact(full=True)
     assert len(files) > len(before), "it had work to do, and had done it"
-    named = {path for name in NAMES for *_, path in pair.seen().view.runs(name)}
+    named = {path for name in NAMES for *_, path in pair.plain_version().view.runs(name)}
     assert {info.path for info in pair.store.list("data")} == before | named
     pair.verify_state()
 
@@ -182,19 +182,22 @@ def test_a_compaction_that_is_overtaken_is_without_effect(pair: Pair, s3_options
 def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
     for seed in range(4):
         pair.advance(drawn(Random(seed)))
-    assert len(pair.seen().view.runs("by_shop")) > 2
+    assert len(pair.plain_version().view.runs("by_shop")) > 2
     assert pair.compact(full=True)
-    assert [(run.dataset, run.shard) for run in pair.seen().view.runs("by_shop")] == [("content", 0), ("mappings", 0)]
+    assert [(run.dataset, run.shard) for run in pair.plain_version().view.runs("by_shop")] == [
+        ("content", 0),
+        ("mappings", 0),
+    ]
     assert not pair.compact(full=True), "nothing is left to do"
     pair.advance(drawn(Random(9)))
 
 
-def test_expire_leaves_what_the_kept_versions_name(pair: Pair) -> None:
+def test_expire_keeps_files_of_retained_versions(pair: Pair) -> None:
     """The files of other versions, and strays, are gone from the bucket; the next version builds on the rest."""
     for seed in range(5):
         pair.advance(drawn(Random(seed)))
     pair.compact(full=True)
-    kept = [everything(pair.seen(number).view) for number in (4, 5)]
+    retained = [everything(pair.plain_version(number).view) for number in (4, 5)]
     pair.store.write("data/stray.parquet", b"of a process that was killed")
     before = len(pair.store.list("data"))
     pair.flow.expire(keep=2, grace=timedelta(hours=1))
@@ -203,7 +206,7 @@ def test_expire_leaves_what_the_kept_versions_name(pair: Pair) -> None:
     assert expired.versions == 3
     assert len(pair.store.list("data")) == before - expired.files
     assert "data/stray.parquet" not in {info.path for info in pair.store.list()}
-    assert kept == [everything(pair.seen(number).view) for number in (4, 5)]
+    assert retained == [everything(pair.plain_version(number).view) for number in (4, 5)]
     with pytest.raises(VersionNotFoundError, match=r"version 3\b.*\b4\b.*\b5\b"):
         pair.flow.version(3)
     pair.advance(drawn(Random(9)))
@@ -212,7 +215,7 @@ def test_expire_leaves_what_the_kept_versions_name(pair: Pair) -> None:
 def test_a_reader_keeps_its_version_until_it_is_expired(pair: Pair, s3_options: dict[str, str]) -> None:
     """Versions and compactions change nothing for it; then an error says that it is gone, or memory has what it was."""
     pair.advance({"orders": [U(1, ("a", 2)), U(2, ("b", 1))], "prices": [U(1, 3), U(2, 10)]})
-    view = pair.seen().view
+    view = pair.plain_version().view
     previous = everything(view)
     assert all(table.num_rows for tables in previous.values() for table in tables)
     for seed in range(4, 8):
@@ -221,9 +224,9 @@ def test_a_reader_keeps_its_version_until_it_is_expired(pair: Pair, s3_options: 
         assert everything(view) == previous
     pair.expire(keep=1)
     for name in NAMES:
-        for ask, told in ((view.content, previous[name][0]), (view.update, previous[name][2])):
+        for ask, expected_rows in ((view.content, previous[name][0]), (view.update, previous[name][2])):
             with suppress(VersionNotFoundError):
-                assert ask(name) == told
+                assert ask(name) == expected_rows
     another = Dataflow(ObjectStore(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY)
     with pytest.raises(VersionNotFoundError, match=rf"{pair.store.uri()}.*version 1\b"):
         another.version(view.number)
@@ -240,7 +243,7 @@ class Repeated(ObjectStore):
             super().write(path, data, create=create)
 
 
-def test_a_put_that_finds_its_own_object_is_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
+def test_a_repeated_put_of_the_same_object_succeeds(pair: Pair, s3_options: dict[str, str]) -> None:
     pair.flow = Dataflow(Repeated(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY)
     for seed in range(2):
         pair.advance(drawn(Random(seed)))

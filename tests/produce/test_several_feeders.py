@@ -32,17 +32,23 @@ def test_word_count_over_merged_roots(store: ObjectStore) -> None:
     )
     pair = Pair(store, graph)
     pair.advance({"one": [U(1, "the cat"), U(2, "the dog")], "other": [U(2, "a dog"), U(3, "the end")]})
-    assert pair.seen().content("counts") == [
+    assert pair.plain_version().content("counts") == [
         *((3, "the", "the"), (2, "dog", "dog")),
         *((1, word, word) for word in ("a", "cat", "end")),
     ]
     pair.advance({"one": [D(2)]})
     assert pair.graph.calls[0] == ("words", 2, (["a dog"],)), "one Update for that id: the other root's phrase"
-    assert pair.seen().update("words") == [V("a", 2), V("dog", 2), V("the", 1), V("the", 3)]
-    assert [row[0] for row in pair.seen().content("counts")] == [2, 1, 1, 1, 1]
-    assert pair.seen().update("counts") == [X(3), V(2, "the"), *(V(1, word) for word in ("a", "cat", "dog", "end"))]
+    assert pair.plain_version().update("words") == [V("a", 2), V("dog", 2), V("the", 1), V("the", 3)]
+    assert [row[0] for row in pair.plain_version().content("counts")] == [2, 1, 1, 1, 1]
+    assert pair.plain_version().update("counts") == [
+        X(3),
+        V(2, "the"),
+        *(V(1, word) for word in ("a", "cat", "dog", "end")),
+    ]
     pair.advance({"one": [D(1)]})
-    assert pair.seen().update("words") == [X("cat"), V("the", 3)], "words of the deleted phrase only are deleted"
+    assert pair.plain_version().update("words") == [X("cat"), V("the", 3)], (
+        "words of the deleted phrase only are deleted"
+    )
 
 
 class Merged(Pair):
@@ -68,7 +74,7 @@ class Merged(Pair):
     def then(self, **edits: Any) -> list[Any]:
         """Publish a version; the update of the stage."""
         self.advance(edits)
-        return self.seen().update("merged")
+        return self.plain_version().update("merged")
 
     def calls(self) -> list[Any]:
         return [(call.key, *call.ports) for call in self.graph.calls]
@@ -85,12 +91,12 @@ def test_feeder_without_an_update_is_carried(merged: Merged, restarted: bool) ->
         merged.reopen()
     assert merged.then(A=[U(1, "a2")]) == [V(1, "a2"), V(1, "b1")]
     assert merged.calls() == [(1, ["a2", "b1"])]
-    assert merged.seen().update("B") == []
+    assert merged.plain_version().update("B") == []
 
 
 def test_one_feeder_deletes_the_other_still_has(merged: Merged) -> None:
     assert merged.then(A=[D(1)]) == [V(1, "b1")]
-    assert merged.seen().update("A") == [X(1)]
+    assert merged.plain_version().update("A") == [X(1)]
 
 
 def test_all_feeders_delete(merged: Merged) -> None:
@@ -100,7 +106,7 @@ def test_all_feeders_delete(merged: Merged) -> None:
 
 def test_feeder_adds_a_key_the_other_had(merged: Merged) -> None:
     assert merged.then(A=[U(2, "a9")]) == [V(2, "a9"), V(2, "b2")]
-    assert merged.seen().update("A") == [A(2, "a9")], "the feeder's own type is Add"
+    assert merged.plain_version().update("A") == [A(2, "a9")], "the feeder's own type is Add"
 
 
 def test_only_owner_deletes(merged: Merged) -> None:
@@ -109,7 +115,7 @@ def test_only_owner_deletes(merged: Merged) -> None:
 
 def test_feeder_deletes_a_key_it_never_had(merged: Merged) -> None:
     assert merged.then(A=[D(2)]) == []
-    assert merged.seen().update("A") == []
+    assert merged.plain_version().update("A") == []
     assert merged.calls() == []
 
 
@@ -128,4 +134,4 @@ def test_a_feeder_may_be_on_two_ports(store: ObjectStore) -> None:
     )
     pair = Pair(store, graph)
     pair.advance({"A": [U(1, "a", "b")]})
-    assert pair.seen().update("twice") == [A(1, "aa"), V(1, "bb")]
+    assert pair.plain_version().update("twice") == [A(1, "aa"), V(1, "bb")]

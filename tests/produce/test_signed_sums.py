@@ -41,26 +41,26 @@ def test_balances_cross_zero(store: ObjectStore, settings: Settings) -> None:
     """From below to above zero is an update; at zero there is no key."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -5), ("b", 3)), U(2, ("c", -1), ("d", -2), ("d", 2))]})
-    assert pair.seen().update("balances") == [A("a", -5), A("b", 3), A("c", -1)]
+    assert pair.plain_version().update("balances") == [A("a", -5), A("b", 3), A("c", -1)]
     pair.advance({"bookings": [U(3, ("a", 10), ("b", -4), ("c", 1), ("d", -7))]})
-    assert pair.seen().update("balances") == [V("a", 5), V("b", -1), X("c"), A("d", -7)]
-    assert pair.seen().before("balances") == [-5, 3, -1, None]
+    assert pair.plain_version().update("balances") == [V("a", 5), V("b", -1), X("c"), A("d", -7)]
+    assert pair.plain_version().before("balances") == [-5, 3, -1, None]
     pair.compact(full=True)
     pair.advance({"bookings": [D(2)]})
-    assert pair.seen().update("balances") == [A("c", 1)], "what is left of it when the rest is taken away"
+    assert pair.plain_version().update("balances") == [A("c", 1)], "what is left of it when the rest is taken away"
     pair.advance({"bookings": [D(1), D(3)]})
-    assert pair.seen().content("balances") == []
+    assert pair.plain_version().content("balances") == []
 
 
-def test_with_a_count_a_balance_of_zero_is_told_from_none(store: ObjectStore, settings: Settings) -> None:
+def test_with_a_count_a_balance_of_zero_differs_from_none(store: ObjectStore, settings: Settings) -> None:
     pair = Pair(store, balances(count="bookings"), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -5)), U(2, ("a", 5))]})
-    assert pair.seen().update("balances") == [A("a", (0, 2))]
+    assert pair.plain_version().update("balances") == [A("a", (0, 2))]
     pair.advance({"bookings": [U(2, ("a", 4))]})
     pair.advance({"bookings": [U(2, ("a", 5))]})
-    assert pair.seen().update("balances") == [V("a", (0, 2))]
+    assert pair.plain_version().update("balances") == [V("a", (0, 2))]
     pair.advance({"bookings": [D(1), D(2)]})
-    assert pair.seen().update("balances") == [X("a")]
+    assert pair.plain_version().update("balances") == [X("a")]
 
 
 def test_of_several_totals_one_that_is_not_zero_keeps_the_key(store: ObjectStore, settings: Settings) -> None:
@@ -69,9 +69,9 @@ def test_of_several_totals_one_that_is_not_zero_keeps_the_key(store: ObjectStore
     total = SumNode("balances", ("bookings",), ("account",), ("amount", "fee"), signed=True)
     pair = Pair(store, Graph((root, total)), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -5, Decimal(5))), U(2, ("b", 0, Decimal("-0.01")))]})
-    assert pair.seen().update("balances") == [A("a", (-5, Decimal(5))), A("b", (0, Decimal("-0.01")))]
+    assert pair.plain_version().update("balances") == [A("a", (-5, Decimal(5))), A("b", (0, Decimal("-0.01")))]
     pair.advance({"bookings": [U(3, ("a", 5, Decimal(-5)), ("b", 7, Decimal(0)))]})
-    assert pair.seen().update("balances") == [X("a"), V("b", (7, Decimal("-0.01")))]
+    assert pair.plain_version().update("balances") == [X("a"), V("b", (7, Decimal("-0.01")))]
 
 
 @pytest.mark.parametrize("type_", ["int64", pa.decimal128(38, 0), pa.decimal128(38, 4)], ids=str)
@@ -84,11 +84,11 @@ def test_totals_go_as_far_as_their_type_in_both_directions(store: ObjectStore, t
         for total in (-most, zero, most, zero, -most, 1 - most, zero, most):
             # Of the key beside it, the same runs are merged.
             pair.advance({"bookings": [U(1, ("a", total)), U(2, ("b", zero + 1))]})
-            assert pair.seen().groups("balances", ["a"]) == ({"a": [total]} if total else {})
+            assert pair.plain_version().groups("balances", ["a"]) == ({"a": [total]} if total else {})
         pair.compact()
         pair.compact(full=True)
         pair.advance({"bookings": [D(1), D(2)]})
-        assert pair.seen().update("balances") == [X("a"), X("b")]
+        assert pair.plain_version().update("balances") == [X("a"), X("b")]
 
 
 def test_what_could_not_be_taken_away_again_is_refused(store: ObjectStore, settings: Settings) -> None:
@@ -98,13 +98,13 @@ def test_what_could_not_be_taken_away_again_is_refused(store: ObjectStore, setti
     for edits in ([("update", 2, ("a", -1))], [("update", 2, ("b", -MOST - 1))], [("update", 1, ("a", MOST))]):
         with pytest.raises(UpdateError, match=r"'balances'.*amount: int64"):
             pair.flow.advance({"bookings": pair.table("bookings", edits)})
-    assert pair.seen().number == 1
+    assert pair.plain_version().number == 1
     pair.verify_state()
     pair.advance({"bookings": [D(1)]})
     pair.advance({"bookings": [U(1, ("a", MOST))]})
 
 
-def test_without_it_below_zero_is_corruption_that_tells_of_it(store: ObjectStore) -> None:
+def test_unsigned_sum_below_zero_is_corruption(store: ObjectStore) -> None:
     root = Root("bookings", Rows(BOOKING, ENTRY))
     update = pa.table({"_change": ["add"], "booking": [1], "account": ["a"], "amount": [-1]})
     with pytest.raises(CorruptionError, match=r"'balances'.*'a'.*amount = -1.*signed=True"):
@@ -141,11 +141,11 @@ def test_stages_behind_balances(store: ObjectStore, settings: Settings) -> None:
     )
     pair = Pair(store, graph, settings=settings)
     pair.advance({"bookings": [U(1, ("a", -5), ("b", -5), ("c", 3))]})
-    assert pair.seen().groups("whole") == {-1: [(-10, 2)], 1: [(3, 1)]}
-    assert pair.seen().groups("equal") == {-5: [2], 3: [1]}
+    assert pair.plain_version().groups("whole") == {-1: [(-10, 2)], 1: [(3, 1)]}
+    assert pair.plain_version().groups("equal") == {-5: [2], 3: [1]}
     pair.advance({"bookings": [U(2, ("a", 8), ("b", 5))]})
-    assert pair.seen().groups("whole") == {1: [(6, 2)]}
-    assert pair.seen().update("equal") == [X(-5), V(3, 2)]
+    assert pair.plain_version().groups("whole") == {1: [(6, 2)]}
+    assert pair.plain_version().update("equal") == [X(-5), V(3, 2)]
     pair.flow.rebuild("balances")
     pair.number += 1
     pair.verify_state()
@@ -156,7 +156,7 @@ def test_stages_behind_balances(store: ObjectStore, settings: Settings) -> None:
         flow.advance({"bookings": pair.table("bookings", [("delete", 2, None)])})
 
 
-def test_a_balance_may_be_declared_anew_as_unsigned_when_it_is(store: ObjectStore) -> None:
+def test_a_nonnegative_balance_may_be_redeclared_as_unsigned(store: ObjectStore) -> None:
     signed = SumStage("balances", ("bookings",), ("account",), ("amount",), signed=True)
     root = Root("bookings", Rows(BOOKING, ENTRY))
     below, above = (

@@ -20,9 +20,9 @@ def pair(store: ObjectStore) -> Pair:
     """Two roots, a stage that merges them, and one version."""
     key, value = columns(k="int64"), columns(x="string")
     stage = StageNode("both", (("good", "bad"),), key, value, lambda k, rows: ((k, row) for row in rows))
-    found = Pair(store, Graph((RootNode("good", key, value), RootNode("bad", key, value), stage)))
-    found.advance({"good": [U(1, "a"), U(2, "b")], "bad": [U(2, "c")]})
-    return found
+    pair_ = Pair(store, Graph((RootNode("good", key, value), RootNode("bad", key, value), stage)))
+    pair_.advance({"good": [U(1, "a"), U(2, "b")], "bad": [U(2, "c")]})
+    return pair_
 
 
 def refused(pair: Pair, update: Any, match: str, *, error: type[Exception] = UpdateError, **options: Any) -> None:
@@ -35,7 +35,7 @@ def refused(pair: Pair, update: Any, match: str, *, error: type[Exception] = Upd
         path for path in objects if path.startswith("versions")
     }
     for _ in range(2):
-        assert pair.seen().number == 1
+        assert pair.plain_version().number == 1
         pair.verify_state()
         pair.reopen()
     pair.advance({"good": [U(1, "new")], "bad": [U(3, "d")]}, versions={"good": 9, "bad": 9})
@@ -70,7 +70,7 @@ def test_sorting_does_not_put_those_right(pair: Pair, name: str) -> None:
     refused(pair, pair.table("bad", ROWS[name]), "'bad'", sort=True)
 
 
-def test_what_is_mixed_is_refused_even_when_it_is_apart(pair: Pair) -> None:
+def test_a_delete_and_an_upsert_of_a_key_are_refused_in_different_batches(pair: Pair) -> None:
     rows = [("update", 6, "x"), ("update", 9, "x"), ("delete", 6, None)]
     refused(pair, pair.table("bad", rows), "6", sort=True)
 
@@ -98,7 +98,7 @@ def test_the_message_names_root_and_keys(pair: Pair) -> None:
 def test_columns_and_types_are_checked(pair: Pair) -> None:
     table = pair.table("bad", [("update", 6, "x")])
     refused(pair, table.drop_columns(["x"]), "'x'")
-    pair.seen()
+    pair.plain_version()
 
 
 @pytest.mark.parametrize("column", ["_change", "k"])
@@ -121,7 +121,7 @@ def test_types_that_hold_the_same_are_accepted(pair: Pair) -> None:
         }
     )
     pair.publish({"bad": table}, {"bad": {6: ["x"]}})
-    assert pair.seen().update("both") == [A(6, "x")]
+    assert pair.plain_version().update("both") == [A(6, "x")]
 
 
 def test_an_update_of_what_is_no_root_is_refused(pair: Pair) -> None:
@@ -129,10 +129,10 @@ def test_an_update_of_what_is_no_root_is_refused(pair: Pair) -> None:
     for name in ("unknown", "both"):
         with pytest.raises((UpdateError, GraphError), match=name):
             pair.flow.advance({name: table})
-    assert pair.seen().number == 1
+    assert pair.plain_version().number == 1
 
 
-def test_batches_cut_anywhere_are_one_update(pair: Pair) -> None:
+def test_an_update_may_be_split_into_any_batches(pair: Pair) -> None:
     rows = changes([U(3, "a", "b", "c"), U(4, "d"), U(5, "e", "f")])
     table = pair.table("good", rows)
     empty = pair.table("good", []).to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
@@ -142,19 +142,19 @@ def test_batches_cut_anywhere_are_one_update(pair: Pair) -> None:
             yield from (*empty, batch, *empty)
 
     pair.publish({"good": batches()}, {"good": {3: ["a", "b", "c"], 4: ["d"], 5: ["e", "f"]}})
-    assert pair.seen().update("good") == [A(3, "a"), V(3, "b"), V(3, "c"), A(4, "d"), A(5, "e"), V(5, "f")]
+    assert pair.plain_version().update("good") == [A(3, "a"), V(3, "b"), V(3, "c"), A(4, "d"), A(5, "e"), V(5, "f")]
 
 
 @pytest.mark.parametrize("form", ["table", "iterator"])
 def test_an_update_of_no_rows(pair: Pair, form: str) -> None:
     table = pair.table("good", [])
     pair.publish({"good": table if form == "table" else iter(())}, {"good": {}})
-    assert pair.seen().update("both") == []
+    assert pair.plain_version().update("both") == []
 
 
 def test_a_version_without_any_update(pair: Pair) -> None:
     pair.publish({}, {})
-    assert pair.seen().number == 2
+    assert pair.plain_version().number == 2
 
 
 def test_the_value_of_a_delete_is_ignored(store: ObjectStore) -> None:
@@ -162,7 +162,7 @@ def test_the_value_of_a_delete_is_ignored(store: ObjectStore) -> None:
     schema = base.table("source", []).schema
     table = pa.table([["delete", "delete"], [4, 6], [999, None], ["ignored", None]], schema=schema)
     base.publish({"source": table}, {"source": {4: None, 6: None}})
-    assert base.seen().update("stage") == [V(105, "banana"), ("delete", 108, None)]
+    assert base.plain_version().update("stage") == [V(105, "banana"), ("delete", 108, None)]
 
 
 def test_an_update_that_fails_while_it_is_read(pair: Pair) -> None:

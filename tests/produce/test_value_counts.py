@@ -10,7 +10,7 @@ from random import Random
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import deltas
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -45,14 +45,14 @@ def test_lists_of_every_type_class(store: ObjectStore, kind: str) -> None:
 
 
 @pytest.mark.long
-@given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
+@deltas(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
 @examples(max_examples=100)
 @pytest.mark.timeout(3600)
 def test_any_history_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
     _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 12)
 
 
-@given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
+@deltas(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
 @examples(max_examples=4)
 def test_histories_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
     _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 4)
@@ -86,8 +86,8 @@ def _load(lists: TableValueCounts, random: Random) -> None:
     lists.state = lists.flow.load(lists.state, content)  # type: ignore[arg-type]
     view = lists.flow.view(lists.state)
     assert all(view.is_reset(name) for name in ("values", "frequencies", "facts"))
-    told = view.update("values").drop(["_change", "_before_frequency"])
-    assert frame_of(told).equals(frame_of(view.groups("values")))  # for Arrow, NaN is not equal to itself
+    value_update = view.update("values").drop(["_change", "_before_frequency"])
+    assert frame_of(value_update).equals(frame_of(view.groups("values")))  # for Arrow, NaN is not equal to itself
     assert set(view.update("facts")["_change"].to_pylist()) <= {"add"}
 
 
@@ -114,14 +114,14 @@ def test_any_tool_adds_up_the_runs(store: ObjectStore) -> None:
 def test_a_small_list_is_one_plain_file(store: ObjectStore) -> None:
     lists = _steps(store, Settings())
     (run,) = lists.flow.view(lists.state).runs("frequencies")
-    found = duckdb.sql(f"select \"column\", frequency, value from read_parquet('{store.uri(run.path)}')").fetchall()
+    written = duckdb.sql(f"select \"column\", frequency, value from read_parquet('{store.uri(run.path)}')").fetchall()
     rows = lists.flow.view(lists.state).groups("frequencies").select(["column", "frequency", "value"]).to_pylist()
-    assert found == [tuple(row.values()) for row in rows]
+    assert written == [tuple(row.values()) for row in rows]
     over = _steps(ObjectStore(store.uri("over")), Settings(single_run_rows=4, bulk_share=1e9, base_share=1e9))
     assert len(over.flow.view(over.state).runs("values")) > 1
 
 
-def test_a_state_is_published_by_whoever_names_it(store: ObjectStore) -> None:
+def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None:
     """A state that nobody publishes, and a step that fails, leave the others alone, and can be cleaned."""
     lists = _steps(store, RUNS)
     base, random = lists.state, Random(2)
@@ -163,12 +163,12 @@ def _in_order(state: FlowState) -> list[str]:
 
 def test_a_version_of_the_lists_is_applied_once(store: ObjectStore) -> None:
     flow = Dataflow(store, nodes("int64"))
-    came = {"lists": [Delta(table("int64", [(1, 2, 3)]))]}
-    once = flow.step(FlowState(), came, {"lists": 7})
-    assert flow.step(once, came, {"lists": 7}) is once
+    added = {"lists": [Delta(table("int64", [(1, 2, 3)]))]}
+    once = flow.step(FlowState(), added, {"lists": 7})
+    assert flow.step(once, added, {"lists": 7}) is once
     assert flow.view(once).sources == {"lists": 7}
-    number = flow.advance(came, {"lists": 7})
-    assert flow.advance(came, {"lists": 7}) == number
+    number = flow.advance(added, {"lists": 7})
+    assert flow.advance(added, {"lists": 7}) == number
     assert flow.version().groups("values").equals(flow.view(once).groups("values"))
 
 
@@ -204,7 +204,7 @@ def test_runs_that_are_loaded_follow_each_other(store: ObjectStore) -> None:
         flow.loader("values").adopt("other.parquet")
 
 
-def test_what_was_not_kept_cannot_be_built_from(store: ObjectStore) -> None:
+def test_a_stage_cannot_be_built_from_an_unstored_one(store: ObjectStore) -> None:
     flow = Dataflow(store, nodes("int64"))
     state = flow.step(FlowState(), {"lists": [Delta(table("int64", [(1, 2, 3), (1, 3, 1)]))]})
     with pytest.raises(StageChangedError, match=r"'values'.*'lists'"):
@@ -229,8 +229,8 @@ def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
     rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
     graph = [DeltaRoot("d", rows), Root("r", rows), SumStage("s", ("r", "d"), ("k",), ("n",), count="rows")]
     flow = Dataflow(store, graph, settings=SMALL)
-    given = {"d": [Delta(pa.table({"k": [1, 2], "n": [5, 5]}))]}
-    state = flow.step(FlowState(), {**given, "r": pa.table({"_change": ["add"], "k": [1], "n": [1]})})
+    deltas = {"d": [Delta(pa.table({"k": [1, 2], "n": [5, 5]}))]}
+    state = flow.step(FlowState(), {**deltas, "r": pa.table({"_change": ["add"], "k": [1], "n": [1]})})
     assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 6, "rows": 2}, {"k": 2, "n": 5, "rows": 1}]
     removed = {"d": [Delta(pa.table({"k": [2, 1], "n": [5, 5]}), removed=True)]}
     state = flow.step(state, {**removed, "r": pa.table({"_change": ["update"], "k": [1], "n": [3]})})

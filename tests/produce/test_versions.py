@@ -45,7 +45,7 @@ def test_old_versions_stay_readable(seed: int, tmp_path: Path) -> None:
         assert str(view.content(drawn.case.graph.nodes[-1].name).to_pylist()) == str(content.to_pylist())
 
 
-def test_expired_versions_are_gone_with_their_files(store: ObjectStore) -> None:
+def test_expired_versions_are_deleted_with_their_files(store: ObjectStore) -> None:
     base = Base(store, settings=SMALL)
     for number in range(8):
         base.edit(D(number - 2), U(number, (number, "x")))
@@ -84,7 +84,7 @@ def test_a_version_leaves_no_file_that_it_does_not_name(store: ObjectStore, sett
     assert {info.path for info in store.list("data")} == files
 
 
-def test_a_view_whose_files_are_gone_says_why(store: ObjectStore) -> None:
+def test_a_view_of_deleted_files_explains_why(store: ObjectStore) -> None:
     base = Base(store, settings=Settings(single_run_rows=0, bulk_share=1e9))
     base.edit(U(1, (105, "fig")))
     view = base.flow.version()

@@ -55,8 +55,8 @@ def array(kind: str, numbers: Sequence[int]) -> pa.Array:
 def numbers_of(kind: str, column: pa.ChunkedArray) -> list[int]:
     """The numbers of values that came back, of whatever types Python lacks."""
     assert column.type == class_named(kind).arrow
-    known = {text: number for number, text in enumerate(_texts(array(kind, range(len(ORDERED[kind])))))}
-    return [known[text] for chunk in column.chunks for text in _texts(chunk)]
+    number_of_text = {text: number for number, text in enumerate(_texts(array(kind, range(len(ORDERED[kind])))))}
+    return [number_of_text[text] for chunk in column.chunks for text in _texts(chunk)]
 
 
 def _texts(values: pa.Array) -> list[str]:
@@ -79,28 +79,32 @@ def nodes(kind: str) -> list[Any]:
 
 def table(kind: str, rows: Iterable[tuple[int, int, int]]) -> pa.Table:
     """Rows of column, number of a value, frequency."""
-    found = list(rows)
+    table_ = list(rows)
     columns = [
-        pa.array([row[0] for row in found], pa.int32()),
-        array(kind, [row[1] for row in found]),
-        pa.array([row[2] for row in found], pa.int64()),
+        pa.array([row[0] for row in table_], pa.int32()),
+        array(kind, [row[1] for row in table_]),
+        pa.array([row[2] for row in table_], pa.int64()),
     ]
     return pa.table(columns, names=["column", "value", "frequency"])
 
 
-def pieces(whole: pa.Table) -> list[pa.RecordBatch]:
+def pieces(everything: pa.Table) -> list[pa.RecordBatch]:
     """A delta's function: some rows at a time."""
-    return whole.to_batches(max_chunksize=2)
+    return everything.to_batches(max_chunksize=2)
 
 
 def delta(kind: str, amounts: Amounts, random: Random, *, removed: bool) -> Delta:
     """Rows in any order, a key in several; as a table, or read when they are wanted."""
-    rows = _as_given(amounts, random)
-    whole = table(kind, rows)
-    return Delta(whole, removed) if random.random() < 0.5 else Delta(partial(pieces, whole), removed, count=len(rows))
+    rows = _split_amounts(amounts, random)
+    everything = table(kind, rows)
+    return (
+        Delta(everything, removed)
+        if random.random() < 0.5
+        else Delta(partial(pieces, everything), removed, count=len(rows))
+    )
 
 
-def _as_given(amounts: Amounts, random: Random) -> list[tuple[int, int, int]]:
+def _split_amounts(amounts: Amounts, random: Random) -> list[tuple[int, int, int]]:
     rows: list[tuple[int, int, int]] = []
     for (column, value), count in amounts.items():
         first = random.randint(0, count)
@@ -125,12 +129,15 @@ class TableValueCounts:
         self.state = FlowState()
         self.counts: Amounts = Counter()
 
-    def step(self, came: Amounts, went: Amounts, random: Random) -> None:
+    def step(self, added: Amounts, taken: Amounts, random: Random) -> None:
         previous = self.counts
-        self.counts = previous + came
-        self.counts.subtract(went)
+        self.counts = previous + added
+        self.counts.subtract(taken)
         self.counts = +self.counts
-        deltas = [delta(self.kind, came, random, removed=False), delta(self.kind, went, random, removed=True)]
+        deltas = [
+            delta(self.kind, added, random, removed=False),
+            delta(self.kind, taken, random, removed=True),
+        ]
         self.state = self.flow.step(self.state, {"lists": deltas})
         # What a version of the caller's own holds.
         self.state = FlowState.from_json(json.loads(json.dumps(self.state.to_json())))
@@ -145,55 +152,62 @@ class TableValueCounts:
         counted = sorted((column, value, count) for (column, value), count in self.counts.items())
         assert self.rows("values", "column", "value", "frequency") == counted
         by_frequency = sorted((column, -count, value) for column, value, count in counted if count > 1)
-        found = self.rows("frequencies", "column", "frequency", "value", "values")
-        assert found == [(column, -count, value, 1) for column, count, value in by_frequency]
+        table_ = self.rows("frequencies", "column", "frequency", "value", "values")
+        assert table_ == [(column, -count, value, 1) for column, count, value in by_frequency]
         facts = sorted(Counter((column, count) for column, _, count in counted).items())
         assert self.rows("facts", "column", "frequency", "values") == [(*key, number) for key, number in facts]
 
     def check_update(self, previous: Amounts) -> None:
         """The update of the values is the difference, typed."""
         update = self.flow.view(self.state).update("values")
-        found = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
+        table_ = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
         expected = []
         for key in sorted(previous.keys() | self.counts.keys()):
             before, now = previous.get(key), self.counts.get(key)
             if before != now:
                 change = "add" if before is None else "delete" if now is None else "update"
                 expected.append((*key, change, now, before))
-        assert found == expected
+        assert table_ == expected
 
     def check_ranks(self, random: Random) -> None:
         """Ranks against a sort of all rows."""
         ranks = self.flow.view(self.state).ranks("values", "frequency")
         every = sorted(key for key, count in self.counts.items() for _ in range(count))
         for column in {column for column, _ in self.counts} | {99}:
-            own = [value for other, value in every if other == column]
+            values_ = [value for other, value in every if other == column]
             prefix = pa.table({"column": pa.array([column], pa.int32())})
-            assert ranks.total(prefix) == len(own)
+            assert ranks.total(prefix) == len(values_)
             keys = [random.randrange(len(ORDERED[self.kind])) for _ in range(2)]
-            assert ranks.rank(self._keys(column, keys)) == [sum(value < key for value in own) for key in keys]
+            assert ranks.rank(self._keys(column, keys)) == [sum(value < key for value in values_) for key in keys]
             low, high = self._keys(column, keys[:1]), self._keys(column, keys[1:])
-            assert ranks.count_between(low, high) == sum(keys[0] <= value <= keys[1] for value in own)
-            for rank in random.sample(range(len(own)), min(3, len(own))):
+            assert ranks.count_between(low, high) == sum(keys[0] <= value <= keys[1] for value in values_)
+            for rank in random.sample(range(len(values_)), min(3, len(values_))):
                 (row,) = self._plain(ranks.at_rank(prefix, rank), ("column", "value", "frequency", "rank"))
-                assert row == (column, own[rank], own.count(own[rank]), own.index(own[rank]))
+                assert row == (
+                    column,
+                    values_[rank],
+                    values_.count(values_[rank]),
+                    values_.index(values_[rank]),
+                )
 
     def _keys(self, column: int, numbers: Sequence[int]) -> pa.Table:
         columns = [pa.array([column] * len(numbers), pa.int32()), array(self.kind, numbers)]
         return pa.table(columns, names=["column", "value"])
 
-    def _plain(self, found: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        lists = [numbers_of(self.kind, found[name]) if name == "value" else found[name].to_pylist() for name in columns]
+    def _plain(self, table_: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        lists = [
+            numbers_of(self.kind, table_[name]) if name == "value" else table_[name].to_pylist() for name in columns
+        ]
         return list(zip(*lists, strict=True))
 
 
 def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) -> tuple[Amounts, Amounts]:
     """What comes and what goes: never more than there is then."""
-    came: Amounts = Counter()
+    added: Amounts = Counter()
     for _ in range(random.randint(0, 8)):
-        came[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
-    there = counts + came
-    went: Amounts = Counter()
+        added[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
+    there = counts + added
+    taken: Amounts = Counter()
     for key in random.sample(sorted(there), min(len(there), random.randint(0, 5))):
-        went[key] = random.randint(1, there[key])
-    return came, went
+        taken[key] = random.randint(1, there[key])
+    return added, taken

@@ -131,16 +131,16 @@ class DeltaMapped(History):
     def _delete(self, ids: Collection[int]) -> None:
         actions = []
         for path, file in list(self.files.items()):
-            removed_ids = file.deleted_positions | {
+            positions = file.deleted_positions | {
                 position for position, partition_rows in enumerate(file.ids) if partition_rows in ids
             }
-            if removed_ids == file.deleted_positions:
+            if positions == file.deleted_positions:
                 continue  # a vector of the same rows under another name would be another fragment
             actions.append(file.remove())
             del self.files[path]
-            if len(removed_ids) < len(file.ids):
-                vector = write_vector(self.uri, sorted(removed_ids), self.draw.choice("uip"))
-                self.files[path] = _LiveFile(file.add | {"deletionVector": vector}, file.ids, removed_ids)
+            if len(positions) < len(file.ids):
+                vector = write_vector(self.uri, sorted(positions), self.draw.choice("uip"))
+                self.files[path] = _LiveFile(file.add | {"deletionVector": vector}, file.ids, positions)
                 actions.append({"add": self.files[path].add})
         commit(self.uri, *actions)
 
@@ -182,7 +182,7 @@ class DeltaMapped(History):
 class _LiveFile:
     add: dict[str, Any]
     ids: tuple[int, ...]
-    removed_ids: frozenset[int] = frozenset()
+    deleted_positions: frozenset[int] = frozenset()
     """Positions of its deleted rows."""
 
     def remove(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def main(path: str, name: str, *options: str) -> dict[str, object]:
     meet = wait_for_drivers(int(options_by_name.get("--meet", 0)))
     start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: get_spark_session(config.spark)
     try:
-        request = RefreshRequest(full="--full" in given)
+        request = RefreshRequest(full="--full" in options_by_name)
         return {"result": refresh(config, config.table(name), start, request, progress=meet).to_json()}
     except MetastoreError as error:
         return {"error": type(error).__name__, "message": str(error)}

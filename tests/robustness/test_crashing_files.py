@@ -253,7 +253,7 @@ class Kills:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("times", "fails"), [(2, False), pytest.param(9, True, started_files=pytest.mark.long)])
+@pytest.mark.parametrize(("times", "fails"), [(2, False), pytest.param(9, True, marks=pytest.mark.long)])
 def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int, fails: bool) -> None:
     """Once or twice may have had other reasons: the fragment is read again, and by itself. Then it is to blame."""
     config = config_of(tmp_path)
@@ -261,8 +261,8 @@ def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int
         good(tmp_path / "lake" / f"{number}.orc", number)
     plan = plan_refresh(config, config.tables[0])
     context = ProfilingContext(ObjectStore(config.root).child("t"), config.tables[0], plan.snapshot.schema, plan.spec)
-    marks = tmp_path / "marks"
-    marks.mkdir()
+    started_files = tmp_path / "marks"
+    started_files.mkdir()
     first, *others = plan.snapshot.fragments
     killer = replace(first, source=Kills(first.source, str(started_files), times))
     profiles, failures = FragmentProfiler(Engine(lambda: spark), context).profile([(killer, *others)])

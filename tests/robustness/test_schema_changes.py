@@ -174,7 +174,7 @@ def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path,
         assert shown[0] == shown[1]
         pictures = [
             profile_metadata("statistics", read_summary(one, key, 5), "t", [], one.version.schema)
-            for one in (own, scratch)
+            for one in (incremental, scratch)
         ]
         assert pictures[0] == pictures[1]
 

@@ -208,7 +208,7 @@ class Hudi(Lake):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.table = self.made(self.folder)
+        self.table = self.hudi_class(self.folder)
 
     def write(self, number: int) -> None:
         self.table.append([(n, f"{TEXT} {n}", "2024-01-01") for n in range(8 * number, 8 * number + 8)])

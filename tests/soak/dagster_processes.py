@@ -84,10 +84,10 @@ class DagsterProcesses:
         """The process of a run that works; False when none does."""
         for run in instance.get_runs():
             if run.status == DagsterRunStatus.STARTED:
-                told = " ".join(entry.message for entry in instance.all_logs(run.run_id))
-                found = re.findall(r"\(pid: (\d+)\)", told)
-                if found:
-                    _kill(int(found[-1]))
+                text = " ".join(entry.message for entry in instance.all_logs(run.run_id))
+                result = re.findall(r"\(pid: (\d+)\)", text)
+                if result:
+                    _kill(int(result[-1]))
                     return True
         return False
 
@@ -101,18 +101,18 @@ class DagsterProcesses:
         """The process of the Spark Connect server."""
         from metastore_assets.spark.local_server import find_server
 
-        found = find_server()
-        return found.pid if found else None
+        result = find_server()
+        return result.pid if result else None
 
     def megabytes(self) -> dict[str, float]:
         """Resident memory of what stays: the daemon, the code server, Spark, and all Python workers of Spark."""
         assert self.daemon is not None
         assert self.code is not None
         spark = self.spark()
-        found = {"daemon": _tree({self.daemon.pid}), "code server": _tree({self.code.pid})}
+        result = {"daemon": _tree({self.daemon.pid}), "code server": _tree({self.code.pid})}
         if spark is not None:
-            found |= {"spark": _resident(spark), "workers of spark": _tree({spark}) - _resident(spark)}
-        return found
+            result |= {"spark": _resident(spark), "workers of spark": _tree({spark}) - _resident(spark)}
+        return result
 
     def stop(self) -> None:
         for process in (self.daemon, self.code):
@@ -149,11 +149,11 @@ def _kill(pid: int) -> None:
 def _resident(pid: int) -> float:
     """Megabytes of a process that other processes do not share with it, or share with it in part."""
     try:
-        told = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0.0
-    found = re.search(r"^Pss:\s+(\d+)", told, re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    result = re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)
+    return int(result[1]) / 1024 if result else 0.0
 
 
 def _tree(roots: Collection[int]) -> float:

@@ -84,28 +84,28 @@ class Changing:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> dict[str, Changing]:
-    made = {}
+    created = {}
     for name, kind in KINDS.items():
         folder = tmp_path / "lake" / name
         folder.parent.mkdir(exist_ok=True)
-        made[name] = Changing(name, kind(folder), random.Random(f"{SEED} {name}"))
-        made[name].commit()
-    lines = [f"  - {{name: {name}, uri: ./lake/{name}, sensor: {{interval: 2}}}}" for name in made]
+        created[name] = Changing(name, kind(folder), random.Random(f"{SEED} {name}"))
+        created[name].commit()
+    lines = [f"  - {{name: {name}, uri: ./lake/{name}, sensor: {{interval: 2}}}}" for name in created]
     settings = 'spark: {spark.remote: "local[2]", spark.driver.memory: 512m}'
     (tmp_path / "metastore.yaml").write_text(
         "\n".join(["root: ./metastore", settings, "keep_versions: 10000", "tables:", *lines]), encoding="utf-8"
     )
-    return made
+    return created
 
 
 @pytest.fixture
 def site(tables: dict[str, Changing], tmp_path: Path) -> Iterator[DagsterProcesses]:
-    made = DagsterProcesses(tmp_path)
+    created = DagsterProcesses(tmp_path)
     try:
-        made.start()
-        yield made
+        created.start()
+        yield created
     finally:
-        made.stop()
+        created.stop()
 
 
 def test_nothing_is_lost_and_nothing_done_twice(
@@ -128,7 +128,7 @@ def test_nothing_is_lost_and_nothing_done_twice(
         started = time.monotonic()
         settle(site, instance, tables, 1200)
         _LOG.warning("%s; settled in %.0f s", dict(done), time.monotonic() - started)
-        assert_events_told_once(instance, tables)
+        assert_events_are_reported_once(instance, tables)
     for changing in tables.values():
         assert_versions_are_true(tmp_path, changing)
     assert_flat(memory)
@@ -158,10 +158,10 @@ def settle(
             latest = versions_of(site.folder, name).latest()
             if latest is None or latest.snapshot != changing.snapshot():
                 behind[name] = latest and latest.number
-        left = [run.run_id for run in instance.get_runs() if not run.is_finished] if runs else []
-        if not behind and not left:
+        unfinished = [run.run_id for run in instance.get_runs() if not run.is_finished] if runs else []
+        if not behind and not unfinished:
             return
-        assert time.monotonic() < ends, f"behind: {behind}, runs: {left}"
+        assert time.monotonic() < ends, f"behind: {behind}, runs: {unfinished}"
         time.sleep(1)
 
 
@@ -172,29 +172,31 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
     numbers = sorted(store.numbers())
     assert numbers == list(range(1, len(numbers) + 1)), "a version is missing"
     snapshots = []
-    known = 0
+    compared = 0
     for number in numbers:
-        told = Metastore(config.root).table(changing.name, number)
-        snapshots.append(told.version.snapshot)
-        rows = changing.states.get(told.version.snapshot)
+        published = Metastore(config.root).table(changing.name, number)
+        snapshots.append(published.version.snapshot)
+        rows = changing.states.get(published.version.snapshot)
         # Plain files change one by one, and Hudi's rows file by file: what lies between is no commit of ours.
         if rows is not None:
-            known += 1
+            compared += 1
             live = arrow_of(list(rows.values())) if rows else arrow_of([(0, "", "")]).slice(1)
-            assert_statistics(told, live, f"{changing.name} {number}", "day")
+            assert_statistics(published, live, f"{changing.name} {number}", "day")
     assert all(one != next_ for one, next_ in pairwise(snapshots)), "a snapshot was done twice"
     assert snapshots[-1] == open_table_format(config.table(changing.name)).current().id
-    _LOG.warning("%s: %d versions, %d compared, %d rows", changing.name, len(numbers), known, len(changing.table.rows))
-    assert known > len(numbers) / 2
+    _LOG.warning(
+        "%s: %d versions, %d compared, %d rows", changing.name, len(numbers), compared, len(changing.table.rows)
+    )
+    assert compared > len(numbers) / 2
 
 
-def assert_events_told_once(instance: DagsterInstance, tables: dict[str, Changing]) -> None:
+def assert_events_are_reported_once(instance: DagsterInstance, tables: dict[str, Changing]) -> None:
     """Dagster was told of each version once at most, in order, and of the newest."""
     for name in tables:
         records = instance.fetch_materializations(AssetKey([name, f"{name}_statistics"]), limit=5000).records
-        found = [record.asset_materialization for record in records]
-        told = [int(str(event.metadata["version"].value)) for event in found if event is not None]
-        assert told == sorted(set(told), reverse=True), (name, told)
+        materializations = [record.asset_materialization for record in records]
+        published = [int(str(event.metadata["version"].value)) for event in materializations if event is not None]
+        assert published == sorted(set(published), reverse=True), (name, published)
 
 
 def assert_flat(memory: list[dict[str, float]]) -> None:
