@@ -187,7 +187,7 @@ def test_today_is_a_literal() -> None:
         assert _day("current_date + 1 > day", "2024-03-01")
         assert not _day("current_date > day", "2024-03-01")
         for sum_ in ("- 1.5", "- interval '1' month", "* 2", "- '²'", "- interval '²' day"):
-            with pytest.raises(PredicateError, match="is not supported"):
+            with pytest.raises(PredicateError, match=r"CURRENT_DATE [-*] "):
                 parse_sql(f"day = current_date {sum_}")
         for days in ("99999999", "9" * 5000):
             with pytest.raises(PredicateError, match="CURRENT_DATE - 99999999"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -222,7 +223,7 @@ def test_overwriting_a_file_while_it_is_read_is_noticed(tmp_path: Path) -> None:
         with fragment.source.open() as reader:
             path = Path(fragment.path)
             path.write_bytes(path.read_bytes() + b" ")
-            with pytest.raises(FragmentError, match="overwritten") as caught:
+            with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
                 list(reader.read(snapshot.schema.field("id")))
             assert caught.value.missing
 
@@ -290,7 +291,7 @@ def test_a_fragment_whose_file_is_gone_says_so(table: Table) -> None:
     """Vacuumed or deleted between plan and profile."""
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
-    with pytest.raises(FragmentError, match="gone") as caught:
+    with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
         fragment.source.open()
     assert caught.value.missing
     assert caught.value.path == fragment.path

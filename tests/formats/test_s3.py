@@ -131,15 +131,15 @@ def test_an_object_that_changes_is_noticed(
     with fragment.source.open() as reader:
         assert [chunk.to_pylist() for chunk in reader.read(snapshot.schema.field("a"))] == [[1]]
         put("t/x.parquet", _parquet(a=[3], b=[4]))
-        with pytest.raises(FragmentError, match="overwritten") as caught:
+        with pytest.raises(FragmentError, match=r"x\.parquet") as caught:
             list(reader.read(snapshot.schema.field("b")))
         assert caught.value.missing
-    with pytest.raises(FragmentError, match="overwritten") as caught:
+    with pytest.raises(FragmentError, match=r"x\.parquet") as caught:
         fragment.source.open()
     assert caught.value.missing
     assert open_table("t").snapshot_id() != snapshot.id
     client.delete_object(Bucket="metastore", Key=f"{prefix}/t/x.parquet")
-    with pytest.raises(FragmentError, match="gone") as caught:
+    with pytest.raises(FragmentError, match=r"x\.parquet") as caught:
         fragment.source.open()
     assert caught.value.missing
     assert caught.value.path == fragment.path

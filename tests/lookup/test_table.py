@@ -268,7 +268,7 @@ def test_an_unknown_partition_error_says_how_to_list_them(orders: Table, ask: Ca
 
 
 def test_invalid_numbers_are_refused(orders: Table) -> None:
-    with pytest.raises(ValueError, match="n must not be negative"):
+    with pytest.raises(ValueError, match=r"\bn\b.*-1$"):
         orders.top("amount", -1)
     with pytest.raises(ValueError, match=r"\bbins\b.*\b1$"):
         orders.histogram("amount", 0)
@@ -354,7 +354,7 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
     publish(local_store, ORDERS)
     VersionStore(local_store, "orders").expire(1, timedelta(days=-1))
     for ask in (first.statistics, lambda: first.histogram("flat"), lambda: first.top("flat")):
-        with pytest.raises(ObjectNotFoundError, match="its version may have expired; open the table again"):
+        with pytest.raises(ObjectNotFoundError, match=r"'orders', version 1\b"):
             ask()
 
 

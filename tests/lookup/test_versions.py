@@ -51,7 +51,7 @@ def test_a_version_is_selected_by_number_snapshot_or_time(tmp_path: Path) -> Non
     assert open_table(root, "orders", (NOON + hour).replace(tzinfo=None)).version.number == 2
     with pytest.raises(VersionNotFoundError, match=r"2024-01-01,.*7,.*8"):
         open_table(root, "orders", "9")
-    with pytest.raises(VersionNotFoundError, match="or before"):
+    with pytest.raises(VersionNotFoundError, match=r"'orders'.*\b2024-"):
         open_table(root, "orders", NOON - timedelta(microseconds=1))
     with pytest.raises(VersionNotFoundError, match=r"version 5\b"):
         open_table(root, "orders", 5)
@@ -105,7 +105,7 @@ def test_many_partitions_are_one_table(tmp_path: Path) -> None:
     assert full.schema.metadata == {b"metastore.version": b"1", b"metastore.snapshot": b"snapshot 1"}
     with pytest.raises(PartitionNotFoundError, match="p=9"):
         table.statistics(partitions=["p=1", "p=9"])
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="partition"):
         table.statistics(["n"], "p=1", partitions="*")
 
 

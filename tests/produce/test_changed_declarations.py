@@ -42,10 +42,10 @@ class Noting:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.plain: list[pa.Table] = []
+        self.batches: list[pa.Table] = []
 
     def __call__(self, rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-        self.plain.append(rows)
+        self.batches.append(rows)
         return rows
 
 

@@ -200,7 +200,7 @@ def test_runs_that_are_loaded_follow_each_other(store: ObjectStore) -> None:
     store.write_parquet("other.parquet", table("int64", [(0, 0, 1)]))
     with pytest.raises(GraphError, match=r"'facts'.*\bstage\b"):
         flow.load(FlowState(), {}, {"facts": 1})
-    with pytest.raises(CorruptionError, match="was not written as a run"):
+    with pytest.raises(CorruptionError, match=r"other\.parquet"):
         flow.loader("values").adopt("other.parquet")
 
 
@@ -244,7 +244,7 @@ def test_states_of_other_releases_and_damaged_ones(store: ObjectStore) -> None:
     with pytest.raises(StoreError, match=r"\bformat 2\b"):
         FlowState.from_json({**state, "format": 2})
     for wrong in ({}, {**state, "stages": {"values": {}}}, {**state, "stages": 3}):
-        with pytest.raises(CorruptionError, match="the state of a dataflow is damaged"):
+        with pytest.raises(CorruptionError, match=r"state.*(Key|Type|Attribute)Error"):
             FlowState.from_json(wrong)
 
 

@@ -140,7 +140,7 @@ def test_a_root_where_nothing_can_be_written(
     lake = Lake(tmp_path)
     lake.append(0)
     config = lake.config(str(make_root(tmp_path)))
-    with pytest.raises(StoreError, match=f"cannot (read|write|list) {config.root}.*; set another root|/proc") as caught:
+    with pytest.raises(StoreError, match=f"{config.root}|/proc") as caught:
         refresh(config, lake.table, lambda: spark)
     assert len(str(caught.value).splitlines()) == 1
 

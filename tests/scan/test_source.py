@@ -92,11 +92,11 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
     take_away(set(lookup.prune("true").paths) - set(lookup.prune("id between 22 and 24").paths), tmp_path)
     assert few.columns == ["name"]
     assert sorted(row["name"] for row in few.collect()) == ["n22", "n23", "n24"]
-    with pytest.raises(Exception, match="is gone since the table was listed"):
+    with pytest.raises(Exception, match=r"FragmentError.*\.parquet"):
         opened(spark, tmp_path).count()
-    with pytest.raises(Exception, match="did you mean 'name'"):
+    with pytest.raises(Exception, match=r"'nmae'.*'name'"):
         opened(spark, tmp_path, columns="nmae")
-    with pytest.raises(Exception, match="option table is required"):
+    with pytest.raises(Exception, match=r"option.*\btable\b"):
         spark.read.format("metastore").load(str(tmp_path / "root"))
 
 

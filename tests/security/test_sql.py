@@ -119,7 +119,7 @@ def test_an_unrestricted_query_reads_files(working_folder: Path, published: Path
     assert json.loads(done.stdout)[0]["line"] == SECRET
     ((value, count),) = profile(f"from '{working_folder}/secret.csv'", unrestricted=True).top("line").values
     assert (str(value), count) == (SECRET, 1)
-    with pytest.raises(QueryError, match="give one query"):
+    with pytest.raises(QueryError, match="one query"):
         profile("select 1; select 2", unrestricted=True)
 
 

@@ -156,7 +156,7 @@ def test_histograms_of_different_units_have_no_bins_in_common() -> None:
     assert days is not None
     with pytest.raises(ValueError, match=r"int64.*date"):
         align_bins(built([1], 10), days)
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match=r"\b2\b"):
         align_bins(built([1], 10), built([1], 10), 1)
 
 
@@ -180,5 +180,5 @@ def test_groups_by_hand() -> None:
     left, right = group_bins([0, 0, 1, 1, 0], [0, 0, 1, 1, 0], 2)
     assert (left.tolist(), right.tolist()) == ([1, 1], [1, 1])
     assert population_stability_index(*group_bins([100, 0], [100, 30], 10)) > 0.25
-    with pytest.raises(ValueError, match="at least 1 group"):
+    with pytest.raises(ValueError, match=r"\b1 group"):
         group_bins([1], [1], 0)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import re
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -100,7 +101,7 @@ def test_names_are_taken_as_they_are(store: ObjectStore, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", "../a", "a/./b", "nul\0"])
 def test_paths_stay_below_the_root(local_store: ObjectStore, path: str) -> None:
-    with pytest.raises(ValueError, match="not a relative object path"):
+    with pytest.raises(ValueError, match=re.escape(repr(path))):
         local_store.write(path, b"")
 
 

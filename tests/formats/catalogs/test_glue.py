@@ -381,7 +381,7 @@ def test_what_the_configuration_says_goes_before_what_the_catalog_says(glue: Glu
     assert read_rows(open_table_format(config).snapshot()) == [(1, "2")]
     with pytest.raises(MetastoreError, match=r"format = 'delta'.*'files'"):
         open_table_format(glue.table("t", format="delta")).snapshot()
-    with pytest.raises(MetastoreError, match="its catalog says which folders are partitions"):
+    with pytest.raises(MetastoreError, match=r"options\.template = '\{a\}'"):
         open_table_format(glue.table("t", options={"template": "{a}"})).snapshot()
 
 
@@ -403,7 +403,5 @@ def test_a_catalog_that_cannot_be_queried(glue: Glue, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     without = {key: value for key, value in glue.properties.items() if "key" not in key}
     catalog = type(table.catalog).model_validate({**without, "name": "prod"})  # type: ignore[union-attr]
-    with pytest.raises(
-        TableFormatError, match=r"Unable to locate credentials.*Give it credentials, in the environment"
-    ):
+    with pytest.raises(TableFormatError, match=r"'prod'.*Unable to locate credentials"):
         open_table_format(table.model_copy(update={"catalog": catalog})).current()
