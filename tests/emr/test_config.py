@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import arguments
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets import MetastoreConfig
@@ -193,7 +193,7 @@ def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert getattr(catalog, "properties", {}) == {"uri": "https://host", "token": "of the job"}
 
 
-@arguments(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
+@given(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
 def test_texts_arrive_as_they_are(text: str) -> None:
     """Also those that look like references, whichever place they are in."""
     escaped = text.replace("${", "$${")

@@ -19,7 +19,7 @@ from tests.produce.commit_plans import plan
 from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, columns
 from tests.produce.harness import SMALL, D, Edit, Pair, U, changes
 from tests.produce.lost_responses import dropped_responses
-from tests.produce.test_publishers import check_all, meeting
+from tests.produce.test_publishers import check_all, race
 
 pytestmark = pytest.mark.s3
 
@@ -115,14 +115,14 @@ def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
 def test_of_two_publishers_one_wins(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
     """The conditional put lets one through; the other looks again, and finds that there is nothing left to do."""
     commits = plan(seed, 1)
-    assert meeting(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
+    assert race(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
     check_all(commits, s3_store)
 
 
 def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
     """Where versions are not counted, it publishes the next one, made of the one that was first."""
     commits = plan(0, 1)
-    assert meeting(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
+    assert race(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
     replayed = commits.pair(s3_store, 1)
     replayed.number = 2
     replayed.verify_state()

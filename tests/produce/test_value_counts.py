@@ -10,7 +10,7 @@ from random import Random
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import deltas
+from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -45,14 +45,14 @@ def test_lists_of_every_type_class(store: ObjectStore, kind: str) -> None:
 
 
 @pytest.mark.long
-@deltas(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
+@given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
 @examples(max_examples=100)
 @pytest.mark.timeout(3600)
 def test_any_history_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
     _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 12)
 
 
-@deltas(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
+@given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
 @examples(max_examples=4)
 def test_histories_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
     _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 4)
