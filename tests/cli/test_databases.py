@@ -39,8 +39,8 @@ def test_all_of_a_database(lake: Lake) -> None:
     second = run("refresh", "--all", "--json", config=config)
     assert [json.loads(line)["table"] for line in second.stdout.splitlines()] == ["sales_more", "sales_orders"]
     assert "'sales_people' was dropped" in second.stderr
-    told = {row["table"]: row for row in json.loads(run("tables", "--json", config=config).stdout)}
-    assert {name: (row["catalog"], row["row_count"], bool(row["dropped"])) for name, row in told.items()} == {
+    rows_by_table = {row["table"]: row for row in json.loads(run("tables", "--json", config=config).stdout)}
+    assert {name: (row["catalog"], row["row_count"], bool(row["dropped"])) for name, row in rows_by_table.items()} == {
         "sales_more": ("lake", 2, False),
         "sales_orders": ("lake", 3, False),
         "sales_people": ("lake", 1, True),
