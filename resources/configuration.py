@@ -1,4 +1,4 @@
-"""The configuration of a project's definitions, at load time and in runs."""
+"""The configuration of Dagster definitions, which are loaded without secrets, and of runs, which resolve them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -21,77 +21,96 @@ if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
     from pyspark.sql import SparkSession
 
-_PATIENCE = 5.0
-"""Seconds to wait for a catalog. Dagster loads a code location at every start, including each run."""
+_TIMEOUT = 5.0
+"""Seconds to wait for a catalog while Dagster loads the code location, which each run does too."""
 
 ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None]
-"""A configuration, its file, or None for the file that the command takes: $METASTORE_CONFIG, or ./metastore.yaml."""
+"""A configuration, the path of its file, or None for $METASTORE_CONFIG, else ./metastore.yaml."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration file or object with Dagster's resources. A run reads the file and the environment again."""
+    """A configuration and the Dagster resources that it uses. Each run reads the file and the environment again."""
 
     file: Path | None = None
+    """The path of the configuration file; None for a configuration object."""
     config_object: MetastoreConfig | None = None
+    """The configuration object; None for a file."""
     s3: "S3Resource | None" = field(default=None, repr=False)
-    """S3 access for what the configuration does not set."""
+    """The S3 access for settings that the configuration lacks."""
     spark: SparkLike | None = field(default=None, repr=False)
-    """Provides the session of runs; None starts one with the settings under `spark`."""
-    members: tuple[DatabaseListing, ...] | None = field(default=None, repr=False)
-    """The tables of whole databases when the definitions were loaded; None before that."""
+    """The resource that provides the Spark session of runs; None for a session with the settings under `spark`."""
+    listings: tuple[DatabaseListing, ...] | None = field(default=None, repr=False)
+    """The listings of databases when the definitions were loaded; None before that."""
 
     @classmethod
     def of(
         cls, config: ConfigLike = None, s3: "S3Resource | None" = None, spark: SparkLike | None = None
     ) -> "Configuration":
-        """Return the configuration of an object or a file. Raise ConfigError if Spark settings are set twice."""
+        """Return a Configuration for a configuration or a file.
+
+        Args:
+            config: A configuration, the path of its file, or None for the default file.
+            s3: The resource for S3 access.
+            spark: The resource for the Spark session.
+
+        Raises:
+            ConfigError: The configuration is invalid, or has Spark settings although a resource provides the session.
+        """
         if isinstance(config, Configuration):
             return config
         config_object = config if isinstance(config, MetastoreConfig) else None
         configuration = cls(
             None if isinstance(config, MetastoreConfig) else config_path(config), config_object, s3, spark
         )
-        if spark is not None and configuration.shown().spark:
+        if spark is not None and configuration.unresolved().spark:
             raise ConfigError(
-                "the configuration has settings under `spark`, and the session is to come from a resource with "
-                "settings of its own: leave one of them out"
+                "the configuration has settings under `spark`, and a resource provides the Spark session with its "
+                "settings: remove one of them"
             )
         return configuration
 
-    def looked_up(self) -> "Configuration":
-        """Return the configuration with the tables that its databases have now, or had at the last listing.
+    def with_databases(self) -> "Configuration":
+        """Return the configuration with the tables that its databases have now.
 
-        A code location must load even if a catalog fails: a warning names what is missing. Raise ConfigError.
+        A code location must load even if a catalog does not answer. Its databases then have the tables of the last
+        listing, and a warning says so. Raises ConfigError.
         """
-        if self.members is not None:
+        if self.listings is not None:
             return self
-        shown = self.shown()
+        config = self.unresolved()
         try:
-            members = list_databases(self.now(), _PATIENCE) if shown.databases else ()
+            listings = list_databases(self.resolved(), _TIMEOUT) if config.databases else ()
         except ConfigError as error:
-            members = tuple(DatabaseListing(database.key, failure=str(error)) for database in shown.databases)
-        for one in expand_databases(shown, members)[1]:
-            get_dagster_logger("metastore").warning("%s", remove_secrets(str(one)))
-        return replace(self, members=members)
+            listings = tuple(DatabaseListing(database.key, failure=str(error)) for database in config.databases)
+        for skipped in expand_databases(config, listings)[1]:
+            get_dagster_logger("metastore").warning("%s", remove_secrets(str(skipped)))
+        return replace(self, listings=listings)
 
-    def shown(self) -> MetastoreConfig:
-        """Return the configuration with `${VAR}` for values of the environment, to be displayed. Raises ConfigError."""
+    def unresolved(self) -> MetastoreConfig:
+        """Return the configuration with `${VAR}` in place of values of the environment. Raises ConfigError."""
         if self.config_object is None:
-            return self._expanded(read_checked_config(self.file).locate())
+            return self._with_tables(read_checked_config(self.file).locate())
         validate_checks(self.config_object)
-        return self._expanded(self.config_object.locate())
+        return self._with_tables(self.config_object.locate())
 
-    def now(self) -> MetastoreConfig:
-        """Return the configuration with the values of variables. Raises ConfigError, also if a variable is not set."""
-        resolved = self.config_object.resolve() if self.config_object else load_checked_config(self.file)
-        return self._expanded(with_credentials(resolved, self.s3))
+    def resolved(self) -> MetastoreConfig:
+        """Return the configuration with the values of variables and the S3 access of the resource.
 
-    def _expanded(self, config: MetastoreConfig) -> MetastoreConfig:
-        return expand_databases(config, self.members)[0] if self.members else config
+        Raises ConfigError, also if a variable is not set.
+        """
+        config = self.config_object.resolve() if self.config_object else load_checked_config(self.file)
+        return self._with_tables(with_credentials(config, self.s3))
+
+    def _with_tables(self, config: MetastoreConfig) -> MetastoreConfig:
+        return expand_databases(config, self.listings)[0] if self.listings else config
 
     @contextmanager
-    def session(self, now: MetastoreConfig) -> Iterator[Callable[[], "SparkSession"]]:
-        """Yield a function that starts the run's Spark session at the first call; it stops when the block ends."""
-        with running_spark(self.spark, now.spark) as session:
+    def session(self, config: MetastoreConfig) -> Iterator[Callable[[], "SparkSession"]]:
+        """Yield a function that returns the run's Spark session and starts it at the first call. See `running_spark`.
+
+        Args:
+            config: The resolved configuration.
+        """
+        with running_spark(self.spark, config.spark) as session:
             yield session

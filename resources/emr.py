@@ -1,4 +1,4 @@
-"""Refreshes as EMR Serverless jobs, launched and followed with dagster-aws's Pipes client."""
+"""Refreshes as EMR Serverless jobs, with the Pipes client of dagster-aws."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, 
 from metastore_assets.config import TableConfig
 from metastore_assets.config.emr import EmrServerlessConfig, job_folder, job_spark_properties
 from metastore_assets.config.variables import VariableResolver, required_variables
-from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, job_config, package_version
+from metastore_assets.emr.request import REQUEST, SCRIPT, JobAnswer, JobRequest, job_config, package_version
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
 from metastore_assets.resources.configuration import Configuration
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 _RETRIES = Config(retries={"mode": "standard", "max_attempts": 10})
-"""A single failed request must not end a job."""
-_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 /_.:=+@-]")
+"""The configuration of AWS clients: a single failed request must not end a job."""
+_INVALID_TAG_CHARACTERS = re.compile(r"[^A-Za-z0-9 /_.:=+@-]")
 _ENDED = {"SUCCESS", "FAILED", "CANCELLED", "CANCELLING"}
 
 
@@ -40,84 +40,110 @@ def refresh_on_emr(
     *,
     full: bool,
     partitions: tuple[str, ...],
-) -> Answer:
-    """Refresh a table in one job and wait for it. The job's log lines appear in the run's log.
+) -> JobAnswer:
+    """Refresh a table with one job and wait for its end. The job's log lines appear in the run's log.
 
     The job is cancelled if the run is cancelled or fails.
 
+    Args:
+        context: The context of the run.
+        configuration: The configuration that has the table.
+        table: The table.
+        full: Whether to read every file again.
+        partitions: Partitions to read again: keys or patterns.
+
+    Returns:
+        The answer of the job.
+
     Raises:
-        ConfigError: The job would miss a variable of the configuration.
-        MetastoreError: The job's error with the path of its log, or the job could not be launched or ended without an
+        ConfigError: The job would lack a variable of the configuration.
+        MetastoreError: The error of the job with the path of its log; or the job was not launched, or ended without an
             answer.
     """
-    now = configuration.now()
-    settings = now.emr_serverless
+    config = configuration.resolved()
+    settings = config.emr_serverless
     assert settings is not None
-    request = request_of(configuration, table.name, full=full, partitions=partitions)
+    request = build_request(configuration, table.name, full=full, partitions=partitions)
     session = _session(configuration.s3, settings.region)
     endpoint = s3_options(configuration.s3).get("aws_endpoint") if configuration.s3 else None
     s3 = session.client("s3", endpoint_url=endpoint, config=_RETRIES)
     try:
-        with _folder(s3, job_folder(now), f"{context.run.run_id}-{secrets.token_hex(4)}") as (bucket, prefix):
+        with _folder(s3, job_folder(config), f"{context.run.run_id}-{secrets.token_hex(4)}") as (bucket, prefix):
             s3.put_object(Bucket=bucket, Key=f"{prefix}/run.py", Body=SCRIPT.encode())
-            reader = _Reader(bucket, prefix, s3, settings.interval)
-            client = _Client(
+            reader = _MessageReader(bucket, prefix, s3, settings.interval)
+            client = _JobClient(
                 session.client("emr-serverless", config=_RETRIES),
                 PipesS3ContextInjector(bucket=bucket, client=s3, key_prefix=f"{prefix}/"),
                 reader,
                 settings.interval,
             )
-            parameters = job_of(settings, table.name, f"s3://{bucket}/{prefix}/run.py", session.region_name)
+            parameters = job_parameters(settings, table.name, f"s3://{bucket}/{prefix}/run.py", session.region_name)
             try:
                 client.run_job(context.op_execution_context, parameters, {REQUEST: request.to_json()})
             except RuntimeError as error:
-                raise _failure(client, reader, settings, table.name) from error
-            return reader.answer() or _unheard(context, table.name, client.job)
+                raise _job_error(client, reader, settings, table.name) from error
+            return reader.answer() or _missing_answer(context, table.name, client.job)
     except (BotoCoreError, ClientError) as error:
         raise MetastoreError(
-            f"table {table.name!r}: a refresh as a job of EMR Serverless application {settings.application}: {error}"
+            f"table {table.name!r}: the job of EMR Serverless application {settings.application} failed: {error}"
         ) from error
 
 
-def request_of(configuration: Configuration, table: str, *, full: bool, partitions: tuple[str, ...]) -> Request:
-    """Return the request of a job for a table. Raise ConfigError if the job would miss a variable."""
-    shown = configuration.shown()
-    config = VariableResolver(os.environ, preserve_secret_references=True).resolve(shown)
-    settings, own = config.emr_serverless, config.table(table)
+def build_request(configuration: Configuration, table: str, *, full: bool, partitions: tuple[str, ...]) -> JobRequest:
+    """Return the request for a job that refreshes a table.
+
+    Args:
+        configuration: The configuration that has the table.
+        table: The name of the table.
+        full: Whether to read every file again.
+        partitions: Partitions to read again: keys or patterns.
+
+    Raises:
+        ConfigError: The job would lack a variable of the configuration.
+    """
+    unresolved = configuration.unresolved()
+    config = VariableResolver(os.environ, preserve_secret_references=True).resolve(unresolved)
+    settings, table_config = config.emr_serverless, config.table(table)
     assert settings is not None
-    job_request = job_config(config, own)
-    known = {*settings.secrets, *(_environment_of(settings))}
-    unknown = sorted(required_variables(job_request) - known)
-    if unknown:
+    document = job_config(config, table_config)
+    available = {*settings.secrets, *_driver_variables(settings)}
+    missing = sorted(required_variables(document) - available)
+    if missing:
         raise ConfigError(
-            f"table {table!r}: the configuration refers to {', '.join(unknown)}, which jobs of EMR Serverless do not "
-            f"know: say under `emr_serverless.secrets` which secret of AWS Secrets Manager that is, or, of what is no "
-            f"secret, under `emr_serverless.spark` what it is: `{_DRIVER_VARIABLE}{unknown[0]}: …`"
+            f"table {table!r}: the configuration refers to {', '.join(missing)}, which EMR Serverless jobs do not "
+            f"have: name a secret of AWS Secrets Manager for it under `emr_serverless.secrets`, or, if not secret, "
+            f"set it under `emr_serverless.spark`: `{_DRIVER_VARIABLE}{missing[0]}: …`"
         )
-    return Request(
+    return JobRequest(
         version=package_version(),
-        config=job_request,
+        config=document,
         table=table,
         full=full,
         partitions=partitions,
-        needs_key=own.hides_values and (KEY_VARIABLE in os.environ or config.hidden_key is not None),
+        needs_key=table_config.hides_values and (KEY_VARIABLE in os.environ or config.hidden_key is not None),
         secrets=settings.secrets,
-        database=own.database,
-        listed=own.declared_format,
+        database=table_config.database,
+        listed_format=table_config.declared_format,
     )
 
 
-def job_of(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
+def job_parameters(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
     """Return the parameters of `StartJobRun` without those that Pipes adds.
 
-    Spark settings go into `spark-defaults`, where values need no quoting.
+    Spark settings become `spark-defaults`, whose values need no quotes.
+
+    Args:
+        settings: The settings under `emr_serverless`.
+        table: The name of the table.
+        script: The URI of the job's program.
+        region: The AWS region; None if unknown.
     """
-    found = job_spark_properties(settings, normalize_settings(settings.spark), region)
-    fixed = [name for name in job_spark_properties(settings, {}, region) if not found[name].split()[1:]]
+    properties = job_spark_properties(settings, normalize_settings(settings.spark), region)
+    fixed = [name for name in job_spark_properties(settings, {}, region) if not properties[name].split()[1:]]
     overrides: dict[str, Any] = {}
-    left = {name: value for name, value in found.items() if name not in fixed}
-    if left:
-        overrides["applicationConfiguration"] = [{"classification": "spark-defaults", "properties": left}]
+    defaults = {name: value for name, value in properties.items() if name not in fixed}
+    if defaults:
+        overrides["applicationConfiguration"] = [{"classification": "spark-defaults", "properties": defaults}]
     if settings.logs:
         overrides["monitoringConfiguration"] = {"s3MonitoringConfiguration": {"logUri": settings.logs}}
     return {
@@ -129,31 +155,31 @@ def job_of(settings: EmrServerlessConfig, table: str, script: str, region: str |
         "jobDriver": {
             "sparkSubmit": {
                 "entryPoint": script,
-                "sparkSubmitParameters": " ".join(f"--conf {name}={found[name]}" for name in fixed),
+                "sparkSubmitParameters": " ".join(f"--conf {name}={properties[name]}" for name in fixed),
             }
         },
         **({"configurationOverrides": overrides} if overrides else {}),
     }
 
 
-class _Client(PipesEMRServerlessClient):
-    """A Pipes client that knows its job and cancels it when the run ends first."""
+class _JobClient(PipesEMRServerlessClient):
+    """A Pipes client that cancels its job when the run ends before the job does."""
 
     def __init__(
         self, client: Any, injector: PipesS3ContextInjector, reader: PipesS3MessageReader, interval: float
     ) -> None:
         super().__init__(client, injector, reader, poll_interval=interval)
         self.job = ""
-        # The dashboard's URL contains a token, and everyone who sees Dagster's UI can read the run's log.
-        client.get_dashboard_for_job_run = _how_to_look
+        # Log a command in place of the dashboard's URL, which contains a token: all users of Dagster can read the log.
+        client.get_dashboard_for_job_run = _dashboard_command
 
     def run_job(self, context: OpExecutionContext, parameters: Any, extras: dict[str, Any]) -> None:
-        """Run a job; cancel it if this call ends before the job does."""
+        """Run a job and wait for its end. Cancel it if this call is interrupted or fails."""
         application = parameters["applicationId"]
         try:
             self.run(context=context, start_job_run_params=parameters, extras=extras)
-            # Pipes makes the step yield a result per asset. Here the run reports the results, as with other engines:
-            # partition events are stored directly, and unchanged assets have no result.
+            # By default Pipes requires a result for each asset from the job. Here the run itself reports the results,
+            # as with other engines.
             context.get_step_execution_context()._requires_typed_event_stream = False
         except BaseException:
             with suppress(BotoCoreError, ClientError):
@@ -162,9 +188,9 @@ class _Client(PipesEMRServerlessClient):
             raise
 
     def state(self, application: str) -> tuple[str, str]:
-        """Return the job's state and EMR's details."""
-        found = self.client.get_job_run(applicationId=application, jobRunId=self.job)["jobRun"]
-        return found["state"], found.get("stateDetails") or ""
+        """Return the state of the job and EMR's details on it."""
+        job_run = self.client.get_job_run(applicationId=application, jobRunId=self.job)["jobRun"]
+        return job_run["state"], job_run.get("stateDetails") or ""
 
     def _start(self, context: Any, params: Any) -> Any:
         params = {**params, "tags": {name: tag_value(value) for name, value in params["tags"].items()}}
@@ -173,11 +199,11 @@ class _Client(PipesEMRServerlessClient):
         return response
 
     def _read_messages(self, context: Any, session: PipesSession, response: Any) -> None:
-        """Skip CloudWatch, which the client reads here with a warning: messages on S3 are read while the job runs."""
+        """Do nothing: the reader receives messages from S3. The base class would look for them in CloudWatch."""
 
 
-class _Reader(PipesS3MessageReader):
-    """Reads messages below a folder per job, and makes them available even if the job fails."""
+class _MessageReader(PipesS3MessageReader):
+    """A reader of a job's messages from its folder on S3. The messages are available even if the job fails."""
 
     def __init__(self, bucket: str, prefix: str, client: Any, interval: float) -> None:
         super().__init__(interval=interval, bucket=bucket, client=client)
@@ -186,7 +212,7 @@ class _Reader(PipesS3MessageReader):
 
     @property
     def expected_writer_count(self) -> int:
-        """One writer, as in Dagster's default, set here to avoid a warning in each run."""
+        """The default number of writers. Defining it avoids a warning of Dagster in each run."""
         return 1
 
     @contextmanager
@@ -200,55 +226,58 @@ class _Reader(PipesS3MessageReader):
         with super().get_params() as parameters:
             yield {**parameters, "key_prefix": f"{self._prefix}/messages"}
 
-    def answer(self) -> Answer | None:
-        """Return the job's answer; None if there is none."""
-        job_request = self._handler.get_custom_messages() if self._handler else ()
-        return next((answer for answer in map(Answer.of, job_request) if answer is not None), None)
+    def answer(self) -> JobAnswer | None:
+        """Return the answer of the job; None if it has sent none."""
+        messages = self._handler.get_custom_messages() if self._handler else ()
+        return next((answer for answer in map(JobAnswer.from_message, messages) if answer is not None), None)
 
 
 def tag_value(text: str) -> str:
-    """Return text as a valid tag value of AWS. Partition keys, which Dagster puts into a tag, may have a `%`."""
-    return _NOT_IN_TAGS.sub("_", text)[:256]
+    """Return a text as a valid tag value of AWS. Partition keys, which Dagster uses as tags, may contain `%`."""
+    return _INVALID_TAG_CHARACTERS.sub("_", text)[:256]
 
 
-def _failure(client: _Client, reader: _Reader, settings: EmrServerlessConfig, table: str) -> MetastoreError:
-    """Return the error of a failed job: the job's message, else EMR's."""
-    where = f"job {client.job} of EMR Serverless application {settings.application}; {_log_of(settings, client.job)}"
+def _job_error(client: _JobClient, reader: _MessageReader, settings: EmrServerlessConfig, table: str) -> MetastoreError:
+    """Return the error of a failed job, with the message from its answer or from EMR."""
+    job = (
+        f"job {client.job} of EMR Serverless application {settings.application}; {_log_location(settings, client.job)}"
+    )
     answer = reader.answer()
     if answer is not None and answer.version is None:
-        return answer.error(where)
+        return answer.to_error(job)
     state, details = client.state(settings.application)
-    said = "was cancelled" if state.startswith("CANCEL") else "failed without a word"
-    return MetastoreError(f"table {table!r}: the refresh {said}{f': {details}' if details else ''} ({where})")
+    outcome = "was cancelled" if state.startswith("CANCEL") else "failed without an answer"
+    return MetastoreError(f"table {table!r}: the refresh {outcome}{f': {details}' if details else ''} ({job})")
 
 
-def _log_of(settings: EmrServerlessConfig, job: str) -> str:
+def _log_location(settings: EmrServerlessConfig, job: str) -> str:
     if not settings.logs:
-        return "its driver's log is where the application is configured to write logs, or in its console"
+        return "see the driver's log in the application's log location or console"
     folder = f"{settings.logs.rstrip('/')}/applications/{settings.application}/jobs/{job}"
-    return f"its driver's log is {folder}/SPARK_DRIVER/stderr.gz"
+    return f"see the driver's log {folder}/SPARK_DRIVER/stderr.gz"
 
 
-def _how_to_look(*, applicationId: str, jobRunId: str) -> str:
+def _dashboard_command(*, applicationId: str, jobRunId: str) -> str:
     command = "aws emr-serverless get-dashboard-for-job-run"
-    return f"`{command} --application-id {applicationId} --job-run-id {jobRunId}` tells it"
+    return f"`{command} --application-id {applicationId} --job-run-id {jobRunId}`"
 
 
-def _unheard(context: AssetExecutionContext, table: str, job: str) -> Answer:
-    context.log.warning("table %r: job %s ended well, and what it told did not arrive", table, job)
-    return Answer()
+def _missing_answer(context: AssetExecutionContext, table: str, job: str) -> JobAnswer:
+    """Log that a successful job sent no answer, and return an empty one."""
+    context.log.warning("table %r: job %s succeeded, but its answer did not arrive", table, job)
+    return JobAnswer()
 
 
-def _environment_of(settings: EmrServerlessConfig) -> set[str]:
-    """Return the names of the variables that the configuration sets for a job's driver."""
+def _driver_variables(settings: EmrServerlessConfig) -> set[str]:
+    """Return the names of the environment variables that the configuration sets for the driver of a job."""
     return {name.removeprefix(_DRIVER_VARIABLE) for name in settings.spark if name.startswith(_DRIVER_VARIABLE)}
 
 
 @contextmanager
 def _folder(s3: Any, folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield bucket and prefix of a job's messages, and delete them at the end."""
-    bucket, _, above = folder.removeprefix("s3://").partition("/")
-    prefix = f"{above}/{name}" if above else name
+    """Yield the bucket and the key prefix of a job's files, and delete these files at the end of the block."""
+    bucket, _, parent = folder.removeprefix("s3://").partition("/")
+    prefix = f"{parent}/{name}" if parent else name
     try:
         yield bucket, prefix
     finally:

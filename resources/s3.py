@@ -1,4 +1,4 @@
-"""S3 access from dagster-aws's resource, for the root and the tables of a configuration."""
+"""S3 access from the resource of dagster-aws for the root, the tables and the catalogs of a configuration."""
 
 import re
 from collections.abc import Mapping
@@ -14,58 +14,62 @@ if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
 
 _S3 = ("s3://", "s3a://", "s3n://")
-_OF_CATALOGS = {
+_CATALOG_NAMES = {
     "aws_access_key_id": "access-key-id",
     "aws_secret_access_key": "secret-access-key",
     "aws_session_token": "session-token",
     "aws_region": "region",
     "aws_endpoint": "endpoint",
 }
-"""The names that pyiceberg uses for these options after `s3.` and `glue.`."""
+"""The names of storage options in properties of catalogs, where they follow `s3.` or `glue.`."""
 _IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
-_PLAIN_NAMES = {"endpoint_url": "endpoint", "default_region": "region"}
+_SYNONYMS = {"endpoint_url": "endpoint", "default_region": "region"}
 
 
 def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
-    """Return the resolved configuration with the resource's S3 access for its root, tables and catalogs.
+    """Return the configuration with the S3 access of a resource for its root, tables and catalogs.
 
-    Settings of the configuration and credentials that a catalog vends have priority.
+    Settings of the configuration, and credentials from a catalog, have priority.
+
+    Args:
+        config: The resolved configuration.
+        s3: The resource; None to return the configuration unchanged.
     """
     if s3 is None:
         return config
     options = s3_options(s3)
-    root = _merged(options, config.storage_options) if config.root.startswith(_S3) else config.storage_options
+    root = _merge_options(options, config.storage_options) if config.root.startswith(_S3) else config.storage_options
     tables = [_with_access(table, options) for table in config.tables]
     databases = [_with_access(database, options) for database in config.databases]
     return config.model_copy(update={"storage_options": root, "tables": tables, "databases": databases})
 
 
 def s3_options(s3: "S3Resource") -> dict[str, str]:
-    """Return the storage options of the resource, with `EnvVar`s and profiles resolved now.
+    """Return the storage options of the resource, with its `EnvVar`s and profile resolved.
 
-    Options that the resource leaves empty come from the environment. Raise ConfigError if a variable or profile is
-    missing.
+    Options that the resource does not set are omitted. Raises ConfigError if a variable or profile is missing.
     """
     try:
-        found = s3.process_config_and_initialize()
+        resource = s3.process_config_and_initialize()
     except DagsterError as error:
         missing = re.findall(r'environment variable "([^"]+)"', str(error))
-        told = f"the environment has no variable {', '.join(dict.fromkeys(missing))}" if missing else _first_line(error)
-        raise ConfigError(f"the S3 resource cannot be configured: {told}") from None
+        names = ", ".join(dict.fromkeys(missing))
+        reason = f"the environment has no variable {names}" if missing else _first_line(error)
+        raise ConfigError(f"the S3 resource cannot be configured: {reason}") from None
     options = {
-        "aws_access_key_id": found.aws_access_key_id,
-        "aws_secret_access_key": found.aws_secret_access_key,
-        "aws_session_token": found.aws_session_token,
-        "aws_region": found.region_name,
-        "aws_endpoint": found.endpoint_url,
+        "aws_access_key_id": resource.aws_access_key_id,
+        "aws_secret_access_key": resource.aws_secret_access_key,
+        "aws_session_token": resource.aws_session_token,
+        "aws_region": resource.region_name,
+        "aws_endpoint": resource.endpoint_url,
     }
-    if found.profile_name and not found.aws_access_key_id:
-        options.update(_of_profile(found.profile_name, found.region_name))
-    if found.use_unsigned_session:
+    if resource.profile_name and not resource.aws_access_key_id:
+        options.update(_profile_options(resource.profile_name, resource.region_name))
+    if resource.use_unsigned_session:
         options["aws_skip_signature"] = "true"
-    if (found.endpoint_url or "").startswith("http://") or not found.use_ssl:
+    if (resource.endpoint_url or "").startswith("http://") or not resource.use_ssl:
         options["aws_allow_http"] = "true"
-    if found.verify is False:
+    if resource.verify is False:
         options["aws_allow_invalid_certificates"] = "true"
     options_with_values = {name: value for name, value in options.items() if value}
     for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token"):
@@ -73,7 +77,7 @@ def s3_options(s3: "S3Resource") -> dict[str, str]:
     return options_with_values
 
 
-def _of_profile(name: str, region: str | None) -> dict[str, str | None]:
+def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -96,46 +100,49 @@ def _of_profile(name: str, region: str | None) -> dict[str, str | None]:
 def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> SharedTableConfigT:
     catalog = getattr(table, "catalog", None)
     if isinstance(catalog, CatalogConfig):
-        return table.model_copy(update={"catalog": catalog.model_copy(update=_of_catalog(catalog, options))})
+        return table.model_copy(update={"catalog": catalog.model_copy(update=_catalog_properties(catalog, options))})
     if getattr(table, "uri", "").startswith(_S3):
-        return table.model_copy(update={"storage_options": _merged(options, table.storage_options)})
+        return table.model_copy(update={"storage_options": _merge_options(options, table.storage_options)})
     return table
 
 
 _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "profile-name")
 
 
-def _of_catalog(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options as catalog properties: for its files, and for the requests of a Glue catalog."""
-    found: dict[str, str] = {}
-    for prefix, others in (("s3.", ("client.",)), *((("glue.", ("client.",)),) if catalog.type == "glue" else ())):
-        named_options = [name for name in catalog.properties if name.startswith((prefix, *others))]
-        if any(
-            name.endswith(("access-key-id", "secret-access-key", "session-token", "profile-name"))
-            for name in named_options
-        ):
-            continue
-        configured = {f"{prefix}{name}": options[ours] for ours, name in _OF_CATALOGS.items() if ours in options}
-        # The endpoint is that of S3.
-        configured.pop("glue.endpoint", None)
-        found |= {name: value for name, value in configured.items() if name not in catalog.properties}
-    return found
+def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options as properties of a catalog, for its files and for the requests of a Glue catalog.
 
-
-def _merged(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """Return `configured` with the options that it does not set in any spelling.
-
-    All parts of an identity come from the same side.
+    Properties that the catalog sets are omitted. If it sets credentials, all options for the same purpose are omitted.
     """
-    named_options = {_plain(name) for name in configured}
-    if named_options & _IDENTITY:
-        named_options |= _IDENTITY
-    return {**{name: value for name, value in options.items() if _plain(name) not in named_options}, **configured}
+    properties: dict[str, str] = {}
+    for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):
+        configured = [name for name in catalog.properties if name.startswith((prefix, "client."))]
+        if any(name.endswith(_IDENTITY_SUFFIXES) for name in configured):
+            continue
+        renamed = {f"{prefix}{name}": options[option] for option, name in _CATALOG_NAMES.items() if option in options}
+        renamed.pop("glue.endpoint", None)  # The endpoint of the options is that of S3.
+        properties |= {name: value for name, value in renamed.items() if name not in catalog.properties}
+    return properties
 
 
-def _plain(name: str) -> str:
-    bare = re.sub(r"^aws_", "", name.lower())
-    return _PLAIN_NAMES.get(bare, bare)
+def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """Return `configured` and the options that it does not set under any spelling of their names.
+
+    If `configured` sets a part of the credentials, no other part is taken from `options`.
+    """
+    configured_names = {_normalize_name(name) for name in configured}
+    if configured_names & _IDENTITY:
+        configured_names |= _IDENTITY
+    return {
+        **{name: value for name, value in options.items() if _normalize_name(name) not in configured_names},
+        **configured,
+    }
+
+
+def _normalize_name(name: str) -> str:
+    """Return the name of an option in lower case, without `aws_`, and the same for synonyms."""
+    without_prefix = re.sub(r"^aws_", "", name.lower())
+    return _SYNONYMS.get(without_prefix, without_prefix)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The Spark session of a Dagster run, from a resource of dagster-pyspark or from the configuration's settings."""
+"""The Spark session of a Dagster run, from a resource of dagster-pyspark or with the settings of the configuration."""
 
 import os
 import sys
@@ -17,12 +17,12 @@ SparkLike = Union["LazyPySparkResource", "PySparkResource"]
 
 @contextmanager
 def running_spark(resource: SparkLike | None, settings: Mapping[str, Any]) -> Iterator[Callable[[], "SparkSession"]]:
-    """Yield a function that returns the session of a run, and starts it at the first call.
+    """Yield a function that returns the Spark session of a run and starts it at the first call.
 
     Args:
-        resource: The resource that provides the session. It is closed when the block ends.
-        settings: Spark settings for a session without a resource. A session that already runs in this process is used
-            as it is, and continues after the block; a new one stops when the block ends.
+        resource: The resource that provides the session and is closed at the end of the block; None without one.
+        settings: The Spark settings of a session without a resource. A session that already runs in this process is
+            used unchanged and continues after the block. A new session stops at the end of the block.
 
     Raises:
         MetastoreError: Spark does not start.
@@ -42,7 +42,7 @@ def running_spark(resource: SparkLike | None, settings: Mapping[str, Any]) -> It
 
 
 def _configured_session(stack: ExitStack, settings: Mapping[str, Any]) -> "SparkSession":
-    # Imported here because it loads PySpark, which each start of a run would otherwise load with its code location.
+    # Imported here because it loads PySpark, which the code location does not need.
     from metastore_assets.spark.session import get_spark_session, has_active_session
 
     started = not has_active_session()
@@ -53,7 +53,7 @@ def _configured_session(stack: ExitStack, settings: Mapping[str, Any]) -> "Spark
 
 
 def _resource_session(stack: ExitStack, resource: SparkLike) -> "SparkSession":
-    # Workers must run this Python with its packages, rather than the first `python3` on PATH.
+    # Workers must run this Python with its packages. The default is the first `python3` on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with safe_import_path():
         session: SparkSession = stack.enter_context(resource.process_config_and_initialize_cm()).spark_session

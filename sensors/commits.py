@@ -1,4 +1,4 @@
-"""One sensor per table, which launches one run per commit."""
+"""The sensor of a table, which launches a run for each commit."""
 
 import hashlib
 import itertools
@@ -24,7 +24,7 @@ from dagster import (
     sensor,
 )
 
-from metastore_assets.assets.checks import literally, name_of_current
+from metastore_assets.assets.checks import current_check_name, escape_markdown
 from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, RUN_KEY_TAG, TABLE_TAG, TableNames
 from metastore_assets.assets.reported_state import reported_version
 from metastore_assets.assets.secrets import hide_secrets
@@ -35,7 +35,7 @@ from metastore_assets.pipeline.planning import matches_policies
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.report.text import to_one_line
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.sensors.decision import Cursor, SensorState, decide, still_missing
+from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, next_missing
 from metastore_assets.sensors.table_probe import ProbeResult, TableProbe
 from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
 from metastore_assets.store.manifest import Version
@@ -47,11 +47,11 @@ _UNFINISHED = [
     DagsterRunStatus.CANCELING,
 ]
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
-_ATTEMPTS = 32
-"""Run keys per query."""
-_SILENCE = 3600.0
-"""Seconds without an event after which a started run counts as dead: its machine may have failed with everything that
-could report it. The sensor reports it as failed, because a limit on runs would otherwise wait for it."""
+_KEYS_PER_QUERY = 32
+"""The number of run keys in a query."""
+_DEAD_AFTER = 3600.0
+"""Seconds without an event after which a started run is dead, for example because its machine has failed. The sensor
+reports it as failed, because a limit on concurrent runs would wait for it otherwise."""
 
 
 def commit_sensor(
@@ -63,15 +63,15 @@ def commit_sensor(
 ) -> SensorDefinition:
     """Return the sensor of one table, which launches runs of `job`.
 
-    A tick reads the table's snapshot id, the newest version document and recent runs in Dagster. It starts no Spark and
-    does not read the table's data.
+    A tick reads the table's current snapshot id, the newest version document and recent runs in Dagster. It needs no
+    Spark and does not read the table's data.
 
     Args:
         configuration: The configuration that has the table.
-        table: The table, as it was configured at load time.
+        table: The table as configured when the code location was loaded.
         names: The table's names in Dagster.
         job: The job that refreshes the table.
-        default_status: Whether the sensor starts by itself.
+        default_status: Whether the sensor runs when nobody has started or stopped it.
     """
     runner = TimeoutRunner[ProbeResult]()
     table_probe = TableProbe(configuration, table.name)
@@ -81,84 +81,99 @@ def commit_sensor(
         job=job,
         minimum_interval_seconds=table.sensor.interval,
         default_status=default_status,
-        description=f"Sees commits to {code_markdown(table.name)} and brings its profiles up to date, one run per "
-        "commit. A failed run is asked for again on the next tick, then less and less often.",
+        description=f"Launches a run for each commit to {code_markdown(table.name)}, which refreshes its profiles. "
+        "Retries a failed run on the next tick, then after increasing pauses.",
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:
-        remembered = Cursor.from_json(context.cursor)
-        missing = remembered.missing
+        last_cursor = Cursor.from_json(context.cursor)
+        missing = last_cursor.missing
         with hide_secrets():
-            if missing is not None and missing.waits(_digest(table_probe.configured()), time.time()):
+            if missing is not None and missing.is_too_early(_digest(table_probe.configuration_json()), time.time()):
                 return SensorResult(skip_reason=SkipReason(missing.describe(time.time())), cursor=context.cursor)
             probed = runner.run(table_probe.probe, tick_timeout())
-        remembered = replace(remembered, missing=None)
-        if probed.now is None and probed.latest is None:
+        last_cursor = replace(last_cursor, missing=None)
+        if probed.current is None and probed.latest is None:
             now, interval = time.time(), probed.table.sensor.interval
-            missing = still_missing(
-                missing, _digest(probed.configured_json), to_one_line(probed.absence), interval, now
+            missing = next_missing(
+                missing, _digest(probed.configuration_json), to_one_line(probed.absence), interval, now
             )
-            cursor = replace(remembered, missing=missing).to_json()
+            cursor = replace(last_cursor, missing=missing).to_json()
             return SensorResult(skip_reason=SkipReason(missing.describe(now)), cursor=cursor)
-        if probed.now is None:
+        if probed.current is None:
             assert probed.latest is not None
-            dropped = [] if remembered.dropped else [dropped_check(probed.table, names, probed.latest, probed.absence)]
-            cursor = replace(remembered, dropped=True).to_json()
-            reason = f"version {probed.latest.number} stays as it is: {probed.absence}"
-            return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=dropped)
-        state = read_sensor_state(context.instance, probed, probed.now, names)
-        decision = decide(replace(remembered, dropped=False), state, probed.table.sensor.interval, time.time())
+            events = [] if last_cursor.dropped else [dropped_check(probed.table, names, probed.latest, probed.absence)]
+            cursor = replace(last_cursor, dropped=True).to_json()
+            reason = f"version {probed.latest.number} remains the newest: {probed.absence}"
+            return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=events)
+        state = read_sensor_state(context.instance, probed, probed.current, names)
+        decision = decide_run(replace(last_cursor, dropped=False), state, probed.table.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
-            back = [restored_check(probed.table, names, state)] if remembered.dropped and state.current else []
-            return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=back)
+            is_restored = last_cursor.dropped and state.is_current
+            events = [restored_check(probed.table, names, state)] if is_restored else []
+            return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=events)
         context.log.info(decision.reason)
         return SensorResult(run_requests=[run_request(names, state, decision.attempt)], cursor=cursor)
 
     return commits
 
 
-def default_status_of(status: SensorStatus) -> DefaultSensorStatus:
-    """Return Dagster's name of a status. A sensor that is built although it is configured as absent is stopped."""
+def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
+    """Return Dagster's status for a configured one; `absent` becomes stopped for a sensor that the project builds."""
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
 def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
-    """Return a failed check which says that the version describes a table that no longer exists."""
+    """Return the failed check `current` of a table that no longer exists.
+
+    Args:
+        table: The table.
+        names: The table's names in Dagster.
+        latest: The newest version.
+        reason: The object that does not exist.
+    """
     return AssetCheckEvaluation(
-        names.whole["statistics"],
-        name_of_current(table),
+        names.kind_assets["statistics"],
+        current_check_name(table),
         passed=False,
         severity=AssetCheckSeverity.ERROR,
-        description=literally(reason),
+        description=escape_markdown(reason),
         metadata={"status": "failed", "version": str(latest.number), "snapshot": latest.snapshot},
     )
 
 
 def restored_check(table: TableConfig, names: TableNames, state: SensorState) -> AssetCheckEvaluation:
-    """Return a passed check which says that the table exists again in the version's snapshot."""
+    """Return the passed check `current` of a table that exists again, at the newest version's snapshot."""
     return AssetCheckEvaluation(
-        names.whole["statistics"],
-        name_of_current(table),
+        names.kind_assets["statistics"],
+        current_check_name(table),
         passed=True,
-        description=literally(f"the table is there again, in snapshot {state.snapshot}"),
+        description=escape_markdown(f"the table exists again, at snapshot {state.snapshot}"),
         metadata={"status": "passed", "version": str(state.published), "snapshot": state.snapshot},
     )
 
 
 def read_sensor_state(
-    instance: DagsterInstance, probed: ProbeResult, now: SnapshotReference, names: TableNames
+    instance: DagsterInstance, probed: ProbeResult, snapshot: SnapshotReference, names: TableNames
 ) -> SensorState:
-    """Return the state that the decision depends on: the probe's result and Dagster's runs."""
+    """Return the state on which the decision depends.
+
+    Args:
+        instance: The Dagster instance, whose runs and reported version are read.
+        probed: The result of the probe.
+        snapshot: The table's current snapshot.
+        names: The table's names in Dagster.
+    """
     latest = probed.latest
     described = latest and SnapshotReference(latest.snapshot, latest.committed_at)
     reported = reported_version(instance, names)
-    target = _target(probed.configured_json, names, now, latest)
+    target = _target(probed.configuration_json, names, snapshot, latest)
     published = latest.number if latest else 0
-    ended = _ended_runs(instance, lambda attempt: _run_key(names, now.id, published, target, attempt))
+    ended = _ended_runs(instance, lambda attempt: _run_key(names, snapshot.id, published, target, attempt))
     return SensorState(
-        snapshot=now.id,
+        snapshot=snapshot.id,
         history_change=probed.history_change,
-        current=latest is not None and now == described and matches_policies(probed.table, latest),
+        is_current=latest is not None and snapshot == described and matches_policies(probed.table, latest),
         published=published,
         reported=reported[0] if reported else 0,
         target=target,
@@ -169,22 +184,27 @@ def read_sensor_state(
 
 
 def run_request(names: TableNames, state: SensorState, attempt: int) -> RunRequest:
-    """Return the request for one run, tagged with the table."""
+    """Return the request for a run of the table's job. `attempt` starts at 1."""
     key = _run_key(names, state.snapshot, state.published, state.target, attempt)
     return RunRequest(run_key=key, tags={TABLE_TAG: names.tag})
 
 
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
-    """Return the key of a run. Dagster never runs a key twice, including failed runs, so the key has everything that
-    makes a run useful: the snapshot, the version it follows (a table may return to a snapshot), code, and attempt.
+    """Return the key of a run. Dagster launches only one run with a key, even if that run fails.
+
+    So the key contains everything that makes another run useful: the snapshot, the previous version (a table may return
+    to a snapshot), the versions of code and configuration, and the attempt.
     """
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 
 
-def _target(configured_json: str, names: TableNames, now: SnapshotReference, latest: Version | None) -> str:
-    """Return a digest, short enough for a tag. It covers the configuration, so a corrected one is tried at once."""
+def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
+    """Return a digest of the snapshot, the newest version and the configuration, which a retry has in common.
+
+    A change of the configuration changes the digest, so that a corrected configuration is tried at once.
+    """
     base = latest.number if latest else 0
-    parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, configured_json]
+    parts = [names.tag, snapshot.id, str(snapshot.committed_at), base, PROFILE_VERSION, configuration_json]
     return _digest(json.dumps(parts))
 
 
@@ -193,33 +213,33 @@ def _digest(text: str) -> str:
 
 
 def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
-    """Return an unfinished run of the table, however it was launched. Dead runs are reported as failed here."""
+    """Return the id of an unfinished run of the table; None without one. Report dead runs as failed."""
     now = time.time()
     for run in _unfinished_runs(instance, names):
         if not _is_dead(instance, run, now):
             return run.run_id
-        minutes = _SILENCE / 60
-        instance.report_run_failed(run, f"The run has said nothing for {minutes:.0f} minutes: it is taken for dead.")
+        minutes = _DEAD_AFTER / 60
+        instance.report_run_failed(run, f"The run has logged nothing for {minutes:.0f} minutes and is presumed dead.")
     return None
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
     """Return the unfinished runs of the table, including queued runs that do not have its tag yet.
 
-    The latter are the last runs launched for the table's assets, and other runs of the same backfill, which Dagster may
-    start in any order. It takes two queries, and one per such backfill, whatever else runs in the instance.
+    Runs without the tag are the last runs of the table's assets, and other runs of their backfills, which Dagster may
+    start in any order. This takes two queries, and one for each such backfill.
     """
-    keys = {names.partitions, *names.whole.values()}
-    # Events that people report by hand have an empty run id.
+    keys = {names.partitions, *names.kind_assets.values()}
+    # Events that a person reports by hand have an empty run id.
     launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
-    probed = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
+    runs = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
     if launched:
         last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, launched))))
-        probed += [run for run in last if run.status in _UNFINISHED]
+        runs += [run for run in last if run.status in _UNFINISHED]
         for backfill in sorted({run.tags[DAGSTER_BACKFILL_TAG] for run in last if DAGSTER_BACKFILL_TAG in run.tags}):
-            runs = instance.get_runs(RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=_UNFINISHED))
-            probed += [run for run in runs if keys & set(run.asset_selection or ())]
-    return list({run.run_id: run for run in probed}.values())
+            backfill_runs = instance.get_runs(RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=_UNFINISHED))
+            runs += [run for run in backfill_runs if keys & set(run.asset_selection or ())]
+    return list({run.run_id: run for run in runs}.values())
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
@@ -228,14 +248,14 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
     events: Iterable[float] = (
         record.timestamp for record in instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
     )
-    return now - max(events, default=now) > _SILENCE
+    return now - max(events, default=now) > _DEAD_AFTER
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times of the finished runs with the keys of attempts 1, 2, 3 …."""
+    """Return the end times of the finished runs whose keys are those of attempts 1, 2, 3, and so on."""
     ended: list[float] = []
-    for start in itertools.count(1, _ATTEMPTS):
-        keys = [run_key(attempt) for attempt in range(start, start + _ATTEMPTS)]
+    for start in itertools.count(1, _KEYS_PER_QUERY):
+        keys = [run_key(attempt) for attempt in range(start, start + _KEYS_PER_QUERY)]
         records = instance.get_run_records(RunsFilter(tags={RUN_KEY_TAG: keys}, statuses=_FINISHED))
         ended += [record.end_time or record.update_timestamp.timestamp() for record in records]
         if not records:

@@ -1,4 +1,4 @@
-"""The decision to reload a code location when the tables of a database changed, as a pure function."""
+"""The decision of a database sensor whether to reload the code location, as a pure function."""
 
 import json
 from collections.abc import Set
@@ -8,26 +8,27 @@ from datetime import UTC, datetime
 from metastore_assets.messages import join_names
 
 CURSOR_FORMAT = 1
-_PAUSE = 600.0
-"""Seconds between requests for the same tables: a server that cannot reload, or a catalog that fails during the reload,
-must not keep the machine busy."""
+_RETRY_WAIT = 600.0
+"""Seconds between requests for the same tables. A server that cannot reload, or a catalog that does not answer
+during the reload, must not keep the machine busy."""
 
 
 @dataclass(frozen=True)
 class ReloadRequest:
-    """The last reload that a sensor requested: the tables it was for, and when."""
+    """The reload that a sensor requested last."""
 
     tables: tuple[str, ...] = ()
+    """The names of the tables that the code location should have after the reload."""
     at: float = 0.0
-    """Seconds since the epoch; 0 before the first request."""
+    """The time of the request in seconds since the epoch; 0 before the first."""
 
     def to_json(self) -> str:
-        """Return the text that Dagster stores."""
+        """Return the JSON text that Dagster stores."""
         return json.dumps({"format": CURSOR_FORMAT, "tables": self.tables, "at": self.at})
 
     @classmethod
     def from_json(cls, text: str | None) -> "ReloadRequest":
-        """Return the stored request. A missing, damaged or newer one counts as none."""
+        """Parse a stored request. Return an empty one if it is missing, damaged or of a newer format."""
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
@@ -38,30 +39,37 @@ class ReloadRequest:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Whether to reload the code location, the reason, and the request to store."""
+class ReloadDecision:
+    """A decision whether to reload the code location, with the reason and the request to store."""
 
     request: ReloadRequest
     reloads: bool
     reason: str
 
 
-def decide(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> Decision:
-    """Request a reload if the existing tables differ from the loaded ones; repeat it only after a pause."""
+def decide_reload(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> ReloadDecision:
+    """Decide whether to reload: if the existing tables differ from the loaded ones, but not again within ten minutes.
+
+    Args:
+        request: The last request.
+        loaded: The names of the tables in the code location.
+        existing: The names of the tables in the database.
+        now: The time in seconds since the epoch.
+    """
     if loaded == existing:
-        return Decision(request, False, f"the tables are those that are loaded: {len(existing):,}")
-    changes = ((sorted(existing - loaded), "came"), (sorted(loaded - existing), "went"))
-    what = " and ".join(
-        f"{len(names):,} {'table' if len(names) == 1 else 'tables'} {verb} ({join_names(names)})"
-        for names, verb in changes
+        return ReloadDecision(request, False, f"all {len(existing):,} tables are loaded")
+    changes = ((sorted(existing - loaded), "added"), (sorted(loaded - existing), "removed"))
+    reason = " and ".join(
+        f"{len(names):,} {'table' if len(names) == 1 else 'tables'} {change} ({join_names(names)})"
+        for names, change in changes
         if names
     )
-    wanted = tuple(sorted(existing))
-    if request.tables == wanted and 0 <= now - request.at < _PAUSE:
+    tables = tuple(sorted(existing))
+    if request.tables == tables and 0 <= now - request.at < _RETRY_WAIT:
         moment = datetime.fromtimestamp(request.at, UTC).strftime("%H:%M:%S")
         reason = (
-            f"{what}; the code location was to be reloaded at {moment} UTC, and is not yet: if it stays so, reload it "
-            "by hand, or start its server by `dagster code-server start`"
+            f"{reason}; the code location has not been reloaded since the request at {moment} UTC: reload it by hand, "
+            "or start its server with `dagster code-server start`"
         )
-        return Decision(request, False, reason)
-    return Decision(ReloadRequest(wanted, now), True, what)
+        return ReloadDecision(request, False, reason)
+    return ReloadDecision(ReloadRequest(tables, now), True, reason)

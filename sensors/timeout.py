@@ -1,4 +1,4 @@
-"""Calls with a timeout, for sensor ticks that must end in time."""
+"""Calls with a timeout. A sensor tick must end before Dagster's own timeout, which reports no reason."""
 
 import os
 import threading
@@ -10,39 +10,41 @@ from metastore_assets.errors import StoreError
 
 Result = TypeVar("Result")
 
-_LIMIT = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
+_TIMEOUT_VARIABLE = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
 _SHARE = 2 / 3
-"""The share of Dagster's tick timeout for the call; Dagster's storage needs the rest."""
+"""The share of Dagster's tick timeout that a call may take. Requests to Dagster's storage need the remaining time."""
 
 
 def tick_timeout() -> float:
-    """Return the seconds that a tick waits for a call."""
+    """Return the seconds that a tick may wait for a call."""
     try:
-        return float(os.environ.get(_LIMIT) or 60) * _SHARE
+        return float(os.environ.get(_TIMEOUT_VARIABLE) or 60) * _SHARE
     except ValueError:
         return 60 * _SHARE
 
 
 class TimeoutRunner(Generic[Result]):
-    """Runs one call at a time in a thread, and names what did not answer in time.
+    """A runner of one call at a time in a thread, whose timeout error names the object that did not answer.
 
-    A thread cannot be ended. While one is still running, no other is started, however many ticks there are.
+    A thread cannot be ended. While a call is still running after its timeout, further ticks wait for it and start no
+    other.
     """
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._since = 0.0
+        self._started_at = 0.0
         self._target = ""
 
     def run(self, action: Callable[[Callable[[str], None]], Result], seconds: float) -> Result:
-        """Return what `action` returns, or raise what it raises.
+        """Call `action` in a thread, and return its result or raise its error.
 
         Args:
-            action: Takes a function that it calls with the name of the object it reads next.
+            action: A function that receives another function, which it calls with the name of the object that it reads
+                next.
             seconds: The timeout.
 
         Raises:
-            StoreError: The call did not end in time; the message names that object.
+            StoreError: The call did not end in time. The message names the object.
         """
         end = time.monotonic() + seconds
         if self._thread is not None:
@@ -56,11 +58,11 @@ class TimeoutRunner(Generic[Result]):
         def run() -> None:
             try:
                 results.append(action(report_progress))
-            except BaseException as error:  # noqa: BLE001 (raised again where it is waited for)
+            except BaseException as error:  # noqa: BLE001 (raised again in the calling thread)
                 failure.append(error)
 
-        self._since = time.monotonic()
-        # A daemon thread does not keep the process from ending.
+        self._started_at = time.monotonic()
+        # A daemon thread, because a call that never ends must not keep the process from ending.
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
         self._wait(self._thread, end)
@@ -72,7 +74,8 @@ class TimeoutRunner(Generic[Result]):
         thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
             raise StoreError(
-                f"{self._target} has not answered for {time.monotonic() - self._since:.0f} seconds. Nothing changed, "
-                f"and the next tick tries again. If it needs longer, raise {_LIMIT} for the daemon and the code server"
+                f"{self._target} has not answered for {time.monotonic() - self._started_at:.0f} seconds. Nothing "
+                f"changed, and the next tick tries again. If it needs longer, raise {_TIMEOUT_VARIABLE} for the daemon "
+                "and the code server"
             )
         self._thread = None

@@ -1,4 +1,4 @@
-"""The backfill that a run belongs to. Dagster launches one run per contiguous range of partitions."""
+"""The backfill that a run of Dagster belongs to. A backfill has one run for each contiguous range of partitions."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,12 +10,12 @@ from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 
-_AT_WORK = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+_ACTIVE = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 
 
 @dataclass(frozen=True)
 class Backfill:
-    """The work of all runs of a backfill for one table."""
+    """A backfill in Dagster, with the partitions of one table that it covers."""
 
     id: str
     keys: frozenset[str]
@@ -25,7 +25,7 @@ class Backfill:
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """Return the backfill of a run; None if there is none or it does not cover partitions of the table."""
+    """Return the backfill that a run belongs to; None if there is none or it covers no partitions of the table."""
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None
@@ -37,20 +37,20 @@ def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -
     return Backfill(record.backfill_id, keys, datetime.fromtimestamp(record.backfill_timestamp, UTC))
 
 
-def is_first(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
-    """Return whether no older run of the backfill is active. The first run does the work of all.
-
-    Without a limit on concurrent runs of a table, each other run does its part.
-    """
-    at_work = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_AT_WORK)
-    oldest = instance.get_runs(at_work, limit=1, ascending=True)
+def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
+    """Return whether the run is the oldest active run of the backfill, which reads the partitions of all its runs."""
+    active_runs = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_ACTIVE)
+    oldest = instance.get_runs(active_runs, limit=1, ascending=True)
     return not oldest or oldest[0].run_id == run.run_id
 
 
-def version_covering(
+def find_version_since_launch(
     versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
 ) -> Version | None:
-    """Return the newest version if all partitions of the backfill were profiled after its launch; otherwise None."""
+    """Return the newest version if it was published after the backfill's launch and all its partitions were read since.
+
+    Return None if a partition was not, or without a backfill. The run then has to refresh the table.
+    """
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:
         return None

@@ -1,4 +1,4 @@
-"""The checks of a table as Dagster asset checks, evaluated by the run that publishes a version."""
+"""The checks of a table as asset checks of Dagster. The run that publishes a version evaluates them."""
 
 from collections.abc import Collection, Iterator
 
@@ -12,7 +12,7 @@ from dagster import (
     TableRecord,
 )
 
-from metastore_assets.assets.metadata import rounded
+from metastore_assets.assets.metadata import rounded_metadata
 from metastore_assets.checks.entries import NamedCheck, read_named_checks
 from metastore_assets.checks.evaluation import add_failed_partitions, evaluate_checks, sort_by_violation
 from metastore_assets.checks.results import CheckResult
@@ -23,73 +23,85 @@ from metastore_assets.lookup import Table
 from metastore_assets.report.markdown import code_markdown, literal_markdown
 from metastore_assets.report.text import shorten
 
-_IMPLIED = (Current(severity="warn"), Consistent())
-_MOST_PARTITIONS = 20
-_TEXT = 1000
+_DEFAULT_CHECKS = (Current(severity="warn"), Consistent())
+_MAX_PARTITIONS = 20
+_MAX_CELLS = 1000
+"""The maximum length of a text in terminal cells."""
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """Return the configured checks and the checks that every table has."""
+    """Return the configured checks of a table, and the default checks that it does not configure."""
     configured = {type(check.check) for check in read_named_checks(table)}
-    return read_named_checks(table, [check for check in _IMPLIED if type(check) not in configured])
+    return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured])
 
 
-def name_of_current(table: TableConfig) -> str:
-    """Return the name of the table's `current` check, which compares the newest version with the snapshot."""
-    return next(own.name for own in table_checks(table) if isinstance(own.check, Current))
+def current_check_name(table: TableConfig) -> str:
+    """Return the name of the table's check `current`: whether the newest version describes the current snapshot."""
+    return next(named.name for named in table_checks(table) if isinstance(named.check, Current))
 
 
-def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
+def check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
     """Return the specs of the table's checks, attached to `asset`."""
     return [
         AssetCheckSpec(
-            own.name,
+            named.name,
             asset=asset,
-            description=_sentence(own),
-            blocking=own.check.blocking,
-            metadata={"kind": own.check.kind, "severity": own.check.severity}
-            | ({} if own.column is None else {"column": own.column}),
+            description=_description(named),
+            blocking=named.check.blocking,
+            metadata={"kind": named.check.kind, "severity": named.check.severity}
+            | ({} if named.column is None else {"column": named.column}),
         )
-        for own in table_checks(table)
+        for named in table_checks(table)
     ]
 
 
 def check_results(
     selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, check_context: CheckContext
 ) -> Iterator[AssetCheckResult]:
-    """Yield the results of the selected checks. A check that does not fit the table fails with the reason."""
+    """Evaluate the selected checks on a version and yield their results for Dagster.
+
+    A check that cannot be evaluated, such as one of a missing column, fails with the reason.
+
+    Args:
+        selected: The keys of the checks to evaluate.
+        table: The configuration of the table.
+        lookup: The table at the version.
+        check_context: The data besides the version that checks compare with.
+    """
     keys = {key.name: key for key in selected}
-    checks = [own for own in table_checks(table) if own.name in keys]
-    for own, result in zip(checks, evaluate_checks(checks, lookup, check_context), strict=True):
-        yield _check_result(keys[own.name], own, add_failed_partitions(own, result, lookup, check_context))
+    checks = [named for named in table_checks(table) if named.name in keys]
+    for named, result in zip(checks, evaluate_checks(checks, lookup, check_context), strict=True):
+        yield _check_result(keys[named.name], named, add_failed_partitions(named, result, lookup, check_context))
 
 
-def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
-    """Return a check result for Dagster. An unknown result does not pass, and is a warning that never blocks."""
+def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) -> AssetCheckResult:
+    """Convert a check result for Dagster. An unknown result becomes a warning, which does not block other assets."""
     finding = result.finding
     unknown = result.status == "unknown"
     advice = f"; it would be answered by {finding.advice}" if unknown and finding.advice else ""
     metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
         "status": MetadataValue.text(result.status),
         "expected": MetadataValue.text(result.expected),
-        "observed": MetadataValue.text(shorten(finding.observed, _TEXT)),
+        "observed": MetadataValue.text(shorten(finding.observed, _MAX_CELLS)),
         "guarantee": MetadataValue.text(finding.guarantee),
         # As text, because Dagster would plot a number.
         "version": MetadataValue.text(str(result.version)),
-        **{name: rounded(value) for name, value in finding.measures.items()},
+        **{name: rounded_metadata(value) for name, value in finding.measures.items()},
     }
-    others = sort_by_violation(own.check, [each for each in result.partitions or () if each.finding.status != "passed"])
-    if others:
+    not_passed = [part for part in result.partitions or () if part.finding.status != "passed"]
+    if not_passed:
         metadata["partitions"] = MetadataValue.table(
             [
                 TableRecord(
                     {
-                        "partition": each.partition,
-                        "status": each.finding.status,
-                        "observed": shorten(each.finding.observed, _TEXT),
+                        "partition": part.partition,
+                        "status": part.finding.status,
+                        "observed": shorten(part.finding.observed, _MAX_CELLS),
                     }
                 )
-                for each in sorted(others, key=lambda each: each.finding.status != "failed")[:_MOST_PARTITIONS]
+                for part in sorted(
+                    sort_by_violation(named.check, not_passed), key=lambda part: part.finding.status != "failed"
+                )[:_MAX_PARTITIONS]
             ]
         )
     return AssetCheckResult(
@@ -98,19 +110,19 @@ def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> A
         passed=result.status == "passed",
         severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
         # The advice is Markdown written by this package.
-        description=f"{literally(f'unknown: {finding.observed}' if unknown else finding.observed)}{advice}",
+        description=f"{escape_markdown(f'unknown: {finding.observed}' if unknown else finding.observed)}{advice}",
         metadata=metadata,
     )
 
 
-def literally(text: str) -> str:
-    """Return text escaped for Dagster's Markdown, because values of a table can contain anything."""
-    return literal_markdown(text, _TEXT)
+def escape_markdown(text: str) -> str:
+    """Return Markdown that shows the text literally. Values of a table may contain any text."""
+    return literal_markdown(text, _MAX_CELLS)
 
 
-def _sentence(own: NamedCheck) -> str:
-    where = "" if own.column is None else f"{code_markdown(own.column)}: "
-    return f"{where}{literally(own.check.expectation)}."
+def _description(named: NamedCheck) -> str:
+    column = "" if named.column is None else f"{code_markdown(named.column)}: "
+    return f"{column}{escape_markdown(named.check.expectation)}."
 
 
 _SEVERITIES = {"error": AssetCheckSeverity.ERROR, "warn": AssetCheckSeverity.WARN}

@@ -1,4 +1,4 @@
-"""The differences between a version and the version reported before, as a short table."""
+"""Metadata on a commit: the differences between a version and the version that was reported before."""
 
 from collections.abc import Collection, Iterator
 
@@ -14,88 +14,104 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import count_changes
 
 CHANGES = "changes"
-_MOST = 24
-_CELL = 120
-_SCHEMA = TableSchema([TableColumn(name, "string") for name in ("what", "before", "now", "change")])
+_MAX_ROWS = 24
+_MAX_CELLS = 120
+_COLUMNS = ("what", "before", "now", "change")
+_SCHEMA = TableSchema([TableColumn(name, "string") for name in _COLUMNS])
 
 
 def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, columns: Collection[str]) -> Metadata:
-    """Return the changes of rows, files, partitions, columns, value counts, nulls and distinct values as metadata.
+    """Return a table of the changes of rows, files, partitions, columns, value counts, nulls and distinct values.
 
     Args:
         objects: The table's folder in the root.
         before: The version reported before.
         now: The table at the version to report.
-        columns: Columns whose nulls and distinct values are compared.
+        columns: The columns whose nulls and distinct values are compared.
 
     Returns:
-        Empty without an earlier version, or if its files have expired.
+        The metadata; empty without an earlier version, or if its files have expired.
     """
     if before is None or before.number >= now.version.number:
         return {}
     try:
-        records = [*_of_table(objects, before, now.version), *_of_columns(now.at(before), now, columns)]
+        rows = [*_table_changes(objects, before, now.version), *_column_changes(now.at(before), now, columns)]
     except StoreError:
         return {}
-    told = [TableRecord(dict(zip(("what", "before", "now", "change"), row, strict=True))) for row in records[:_MOST]]
+    records = [TableRecord(dict(zip(_COLUMNS, row, strict=True))) for row in rows[:_MAX_ROWS]]
     return {
-        CHANGES: MetadataValue.table(told, _SCHEMA),
+        CHANGES: MetadataValue.table(records, _SCHEMA),
         "rows_changed": MetadataValue.int(now.version.row_count - before.row_count),
     }
 
 
 _Row = tuple[str, str, str, str]
+"""The cells of `_COLUMNS`."""
 
 
-def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
+def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
     yield "version", format_number(before.number), format_number(now.number), ""
-    yield _counted("rows", before.row_count, now.row_count)
-    yield _counted("files", before.fragment_count, now.fragment_count)
+    yield _count_change("rows", before.row_count, now.row_count)
+    yield _count_change("files", before.fragment_count, now.fragment_count)
     yield "bytes", format_size(before.bytes), format_size(now.bytes), ""
-    then = {entry.key: entry.content_id for entry in before.partitions}
-    own = {entry.key: entry.content_id for entry in now.partitions}
-    both = then.keys() & own.keys()
-    changed = sum(then[key] != own[key] for key in both)
-    counts = {"new": len(own) - len(both), "changed": changed, "gone": len(then) - len(both)}
+    contents_before = {entry.key: entry.content_id for entry in before.partitions}
+    contents_now = {entry.key: entry.content_id for entry in now.partitions}
+    common = contents_before.keys() & contents_now.keys()
+    changed = sum(contents_before[key] != contents_now[key] for key in common)
+    counts = {
+        "added": len(contents_now) - len(common),
+        "changed": changed,
+        "removed": len(contents_before) - len(common),
+    }
     if before.partition_columns or now.partition_columns:
-        yield "partitions", format_number(len(then)), format_number(len(own)), _format_counts(counts)
+        yield (
+            "partitions",
+            format_number(len(contents_before)),
+            format_number(len(contents_now)),
+            _format_counts(counts),
+        )
     columns = [{field.name: field.type for field in version.schema} for version in (before, now)]
     if columns[0] != columns[1]:
         retyped = [name for name in columns[1] if name in columns[0] and columns[0][name] != columns[1][name]]
-        news = {"new": columns[1].keys() - columns[0].keys(), "gone": columns[0].keys() - columns[1].keys()}
-        named = [f"{what}: {', '.join(sorted(names))}" for what, names in {**news, "retyped": retyped}.items() if names]
+        names = {
+            "added": columns[1].keys() - columns[0].keys(),
+            "removed": columns[0].keys() - columns[1].keys(),
+            "retyped": retyped,
+        }
+        changes = [f"{change}: {', '.join(sorted(group))}" for change, group in names.items() if group]
         yield (
             "columns",
             format_number(len(columns[0])),
             format_number(len(columns[1])),
-            shorten("; ".join(named), _CELL),
+            shorten("; ".join(changes), _MAX_CELLS),
         )
     if now.number == before.number + 1:
         # Only consecutive versions record which value counts changed.
-        lists = count_changes(objects, before.value_counts, now.value_counts)
-        if lists is not None:
-            told = _format_counts({"new": lists.added, "changed": lists.changed, "gone": lists.removed})
-            yield "listed values", "", "", told or "none"
+        values = count_changes(objects, before.value_counts, now.value_counts)
+        if values is not None:
+            counts = {"added": values.added, "changed": values.changed, "removed": values.removed}
+            yield "value counts", "", "", _format_counts(counts) or "none"
 
 
-def _of_columns(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
-    then = {row.field_id: row for row in before.statistics()}
+def _column_changes(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
+    rows_before = {row.field_id: row for row in before.statistics()}
     for row in now.statistics(columns):
-        old = then.get(row.field_id)
-        if old is None:
+        row_before = rows_before.get(row.field_id)
+        if row_before is None:
             continue
-        name = shorten(row.column, _CELL)
-        if old.null_count != row.null_count:
-            yield _counted(f"{name}: nulls", old.null_count, row.null_count)
-        if old.distinct_count != row.distinct_count and _is_exact(old) and _is_exact(row):
-            yield _counted(f"{name}: distinct values", old.distinct_count or 0, row.distinct_count or 0)
+        name = shorten(row.column, _MAX_CELLS)
+        if row_before.null_count != row.null_count:
+            yield _count_change(f"{name}: nulls", row_before.null_count, row.null_count)
+        is_exact = _is_exact(row_before) and _is_exact(row)
+        if is_exact and row_before.distinct_count != row.distinct_count:
+            yield _count_change(f"{name}: distinct values", row_before.distinct_count or 0, row.distinct_count or 0)
 
 
 def _is_exact(row: ColumnStatistics) -> bool:
     return row.distinct_count is not None and row.distinct_count_guarantee == "exact"
 
 
-def _counted(what: str, before: int, now: int) -> _Row:
+def _count_change(what: str, before: int, now: int) -> _Row:
     return what, format_number(before), format_number(now), f"{now - before:+,}" if now != before else ""
 
 

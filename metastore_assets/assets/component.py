@@ -1,4 +1,4 @@
-"""The tables of a configuration as a Dagster component, for `dg scaffold defs` and `dg check`."""
+"""A Dagster component for the tables of a configuration, for `dg scaffold defs` and `dg check`."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -45,15 +45,19 @@ Translation = Annotated[
 
 
 class ScaffoldOptions(BaseModel):
-    """The options of `dg scaffold defs` besides the name."""
+    """The options of `dg scaffold defs` for the component."""
 
     table: str = Field(default="sales", description="Name of the first table")
-    uri: str = Field(default="lake/sales", description="Where it lies: a URI, or a path relative to the project")
-    root: str = Field(default="metastore", description="Where the Metastore is to lie: likewise")
+    uri: str = Field(
+        default="lake/sales", description="Location of the first table: a URI, or a path relative to the project"
+    )
+    root: str = Field(
+        default="metastore", description="Location of the Metastore: a URI, or a path relative to the project"
+    )
 
     @field_validator("table")
     @classmethod
-    def _can_be_a_table(cls, value: str) -> str:
+    def _validate_table_name(cls, value: str) -> str:
         try:
             TableConfig(name=value, uri="x")
         except ConfigError as error:
@@ -62,24 +66,24 @@ class ScaffoldOptions(BaseModel):
 
 
 class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
-    """Writes a configuration with one table next to the component."""
+    """A scaffolder that writes the component's file and a configuration with one table beside it."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldOptions]:
-        """Return the options of the command."""
+        """Return the model of the command's options."""
         return ScaffoldOptions
 
     def scaffold(self, request: ScaffoldRequest[ScaffoldOptions]) -> None:
-        """Write `defs.yaml` and `metastore.yaml`."""
+        """Write `defs.yaml`, and `metastore.yaml` unless it exists."""
         scaffold_component(request, {"config": CONFIG_FILE})
         file = request.target_path / CONFIG_FILE
         if file.exists():
             return
 
-        def relative_to_file(place: str) -> str:
-            if "://" in place or os.path.isabs(place):
-                return place
-            return Path(os.path.relpath((request.project_root or Path.cwd()) / place, file.parent)).as_posix()
+        def relative_to_file(location: str) -> str:
+            if "://" in location or os.path.isabs(location):
+                return location
+            return Path(os.path.relpath((request.project_root or Path.cwd()) / location, file.parent)).as_posix()
 
         options = request.params
         text = {
@@ -108,14 +112,12 @@ class MetastoreComponent(Component, Resolvable):
     tables: Annotated[list[str] | None, Field(description="Names of tables; all, when absent")] = None
     sensors: Annotated[
         Literal["running", "stopped", "absent"] | None,
-        Field(
-            description="Whether there are sensors, and they run by themselves; when absent, as the configuration says"
-        ),
+        Field(description="Whether sensors run, are stopped, or do not exist; by default as configured"),
     ] = None
-    prefix: Annotated[list[str], Field(description="What keys and names begin with")] = field(default_factory=list)
-    upstream: Annotated[Mapping[str, str], Field(description="By table, the asset that writes it: `raw/sales`")] = (
-        field(default_factory=dict)
-    )
+    prefix: Annotated[list[str], Field(description="The prefix of all keys and names")] = field(default_factory=list)
+    upstream: Annotated[
+        Mapping[str, str], Field(description="The asset that writes a table, by table: `raw/sales`")
+    ] = field(default_factory=dict)
     translation: Annotated[
         Translation | None,
         Field(
@@ -127,16 +129,17 @@ class MetastoreComponent(Component, Resolvable):
     ] = None
 
     def get_translator(self) -> MetastoreTranslator:
-        """Return the translator that `translator` names, or the built-in one, with the component's own settings
-        applied.
+        """Return the translator with the component's prefix, upstream assets and translation.
+
+        Its base class is the one that `translator` names, or MetastoreTranslator.
         """
         base = MetastoreTranslator if self.translator is None else _translator_class(self.translator)
         upstream, translation = self.upstream, self.translation
 
         class Translator(base):  # type: ignore[misc, valid-type]
             def get_upstream(self, table: TableConfig) -> AssetKey | None:
-                told = upstream.get(table.name)
-                return super().get_upstream(table) if told is None else AssetKey.from_user_string(told)  # type: ignore[no-any-return]
+                key = upstream.get(table.name)
+                return super().get_upstream(table) if key is None else AssetKey.from_user_string(key)  # type: ignore[no-any-return]
 
             def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
                 spec = super().get_asset_spec(asset)
@@ -145,11 +148,11 @@ class MetastoreComponent(Component, Resolvable):
         return Translator(self.prefix)
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """Return the definitions. Raises ConfigError."""
+        """Return the definitions of the tables of the configuration. Raises ConfigError."""
         path = (context.path if context.path.is_dir() else context.path.parent) / self.config
-        configuration = Configuration.of(path).looked_up()
+        configuration = Configuration.of(path).with_databases()
         for name in self.upstream:
-            configuration.shown().table(name)  # Raises if there is no such table.
+            configuration.unresolved().table(name)  # Raises if there is no such table.
         return build_metastore_definitions(
             configuration, tables=self.tables, translator=self.get_translator(), sensors=self.sensors
         )
@@ -158,9 +161,9 @@ class MetastoreComponent(Component, Resolvable):
 def _translator_class(reference: str) -> Callable[..., Any]:
     module, _, name = reference.replace(":", ".").rpartition(".")
     try:
-        found = getattr(import_module(module), name)
+        translator_class = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"translator = {reference!r}: there is no such class: {error}") from None
-    if not (isinstance(found, type) and issubclass(found, MetastoreTranslator)):
-        raise ConfigError(f"translator = {reference!r} is to be a class that derives from MetastoreTranslator")
-    return found
+        raise ConfigError(f"translator = {reference!r}: the class cannot be imported: {error}") from None
+    if not (isinstance(translator_class, type) and issubclass(translator_class, MetastoreTranslator)):
+        raise ConfigError(f"translator = {reference!r}: must be a class that derives from MetastoreTranslator")
+    return translator_class

@@ -1,7 +1,7 @@
-"""Storing very many materializations of a run: the adapter to the event log of Dagster.
+"""Storage of many materializations in the event log of Dagster.
 
-This is the only module that imports private parts of Dagster: the public way takes 2.5 times as long on SQLite
-(`make bench ARGS=events`). Where a version of Dagster lacks one of these parts, the public way is used.
+This is the only module that imports private parts of Dagster, because the public method takes 2.5 times as long on
+SQLite (`make bench ARGS=events`). If a version of Dagster lacks one of these parts, the public method is used.
 """
 
 import logging
@@ -24,14 +24,14 @@ else:
 """Whether this version of Dagster has the private parts that this module uses."""
 
 _BATCH = 100
-"""Events that are stored at a time, where a storage takes several: a run that is killed loses no more."""
+"""The number of events that are stored in one transaction. A run that is killed loses at most these."""
 
 
 def store_materializations(context: AssetExecutionContext, materializations: Iterable[AssetMaterialization]) -> None:
     """Store materializations as events of the run.
 
-    Logged by an op (the public way), each is an event of the step: it names step, op and job four times over, takes a
-    transaction of its own, and is a line in the run's log.
+    The public method logs each as an event of the step. That event repeats the names of step, op and job four times,
+    takes a transaction, and adds a line to the run's log.
     """
     if not HAS_EVENT_LOG:
         for materialization in materializations:
@@ -39,8 +39,8 @@ def store_materializations(context: AssetExecutionContext, materializations: Ite
         return
     instance = context.instance
     storage = instance.event_log_storage
-    # Dagster's SQLite stores one after the other whatever it is given. Servers take many in one transaction, where
-    # each would be three connections.
+    # Dagster's SQLite storage stores events one by one in any case. Database servers store a batch in one
+    # transaction, and single events with three connections each.
     size = 1 if isinstance(storage, SqliteEventLogStorage) else _BATCH
     events = (_event(context, materialization) for materialization in materializations)
     while batch := list(islice(events, size)):
@@ -68,16 +68,16 @@ def _event(context: AssetExecutionContext, materialization: AssetMaterialization
 
 
 @contextmanager
-def held_open(context: AssetExecutionContext) -> Iterator[None]:
-    """Keep the SQLite files open that the run's events go to.
+def keep_sqlite_open(context: AssetExecutionContext) -> Iterator[None]:
+    """Keep the SQLite files of the run's events open inside the block.
 
-    Dagster opens and closes both for each event, and closing a file of SQLite for the last time moves its log into the
-    file and removes the log. That takes longer than the event.
+    Dagster opens and closes them for each event. SQLite merges its log into the file when the last connection closes,
+    which takes longer than storing the event.
     """
     with ExitStack() as stack:
         storage = context.instance.event_log_storage
         if HAS_EVENT_LOG and isinstance(storage, SqliteEventLogStorage):
             for shard in (INDEX_SHARD_NAME, context.run.run_id):
                 file = stack.enter_context(closing(sqlite3.connect(storage.path_for_shard(shard))))
-                file.execute("SELECT count(*) FROM sqlite_master").fetchall()  # Opens it.
+                file.execute("SELECT count(*) FROM sqlite_master").fetchall()  # The first query opens the file.
         yield

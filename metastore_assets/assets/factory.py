@@ -1,9 +1,11 @@
-"""The Dagster definitions of one table: its assets and its job."""
+"""The Dagster definitions of one table: asset specs, the op that materializes the assets, and the job."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from dagster import (
+    AllPartitionMapping,
+    AssetDep,
     AssetExecutionContext,
     AssetsDefinition,
     AssetSpec,
@@ -15,45 +17,46 @@ from dagster import (
 )
 from pydantic import Field
 
-from metastore_assets.assets.names import TABLE_TAG, TableNames
+from metastore_assets.assets.checks import check_specs
+from metastore_assets.assets.names import TABLE_TAG, AssetKind, TableNames, kinds_of
 from metastore_assets.assets.run import refresh_and_report
-from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
 from metastore_assets.assets.table_info import TableInfo
-from metastore_assets.assets.translator import MetastoreTranslator, names_of
+from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator, names_of
 from metastore_assets.config import TableConfig
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 
 
 class RefreshOptions(Config):
-    """The options of a run that a person launches."""
+    """The options of a run that a person launches in Dagster."""
 
     partitions: list[str] = Field(
         default_factory=list,
-        description="Partitions to read again, whatever is stored of them: keys, or patterns (`day=2024-01-*`)",
+        description="Partitions to read again even if they have not changed: keys, or patterns (`day=2024-01-*`)",
     )
-    full: bool = Field(default=False, description="Read every file of the table again, whatever is stored of it")
+    full: bool = Field(default=False, description="Read every file of the table again")
 
 
 def table_assets(
     configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, info: TableInfo
 ) -> list[AssetSpec | AssetsDefinition]:
-    """Return the op that refreshes all profiles of a table, and the table as an external asset if no asset writes it.
+    """Return the assets of a table's profiles, and the table as an external asset if no asset of the project writes it.
 
-    It is one op because a refresh publishes one version: partitions and table, all kinds of files. The selection
-    decides what is read again and what is a result of the run; the run reports every change in any case.
+    One op materializes all profiles, because a refresh publishes one version with all partitions and kinds of files.
+    The selection of a run decides which partitions are read again and which assets have a result; the run reports all
+    other changes too.
 
-    The op has a pool per table, because runs launched from an asset's page have no tag for a concurrency limit. Two
+    Each table has a pool, because runs launched from an asset's page have no tag for a concurrency limit. Two
     concurrent runs of one table succeed, but the second does no useful work.
     """
     names = names_of(table, translator)
 
     @multi_asset(
         name=names.op,
-        specs=profile_specs(table, names, translator, info, configuration.shown().engine),
-        check_specs=check_specs(table, names),
+        specs=profile_specs(table, names, translator, info, configuration.unresolved().engine),
+        check_specs=check_specs(table, names.kind_assets["statistics"]),
         can_subset=True,
-        # A range is one run: one Spark application and one version.
+        # A range of partitions is one run, with one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),
         op_tags={TABLE_TAG: names.tag},
         pool=names.pool,
@@ -65,13 +68,53 @@ def table_assets(
 
 
 def refresh_job(table: TableConfig, names: TableNames) -> Any:
-    """Return the job that refreshes one table to its current snapshot; the commit sensor launches it."""
+    """Return the job that refreshes one table to its current snapshot. The commit sensor launches it."""
     return define_asset_job(
         names.job,
-        selection=list(names.whole.values()),
-        description=f"Bring the profiles of {code_markdown(table.name)} up to the table's current snapshot: in one "
-        "run, whatever the number of changed partitions.",
+        selection=list(names.kind_assets.values()),
+        description=f"Refresh the profiles of {code_markdown(table.name)} to the table's current snapshot, in one run "
+        "for any number of changed partitions.",
         tags={TABLE_TAG: names.tag},
-        # The run has one op; a process per op would only start Python once more.
+        # The run has one op. A separate process for it would only start Python once more.
         executor_def=in_process_executor,
     )
+
+
+def source_spec(table: TableConfig, translator: MetastoreTranslator, info: TableInfo) -> AssetSpec:
+    """Return the spec of the table itself, an external asset with an observation of each snapshot."""
+    return _spec(table, translator, "source", info)
+
+
+def profile_specs(
+    table: TableConfig, names: TableNames, translator: MetastoreTranslator, info: TableInfo, engine: str
+) -> list[AssetSpec]:
+    """Return the specs of the assets that a refresh materializes.
+
+    They are the asset of the partitions, and one asset for each kind of table-level file that depends on it. With
+    `outputs: table` there is one asset for all. A table without partitions has no asset of partitions. If that is
+    unknown, the table has the asset until the code location is loaded again.
+    """
+    mapping = translator.get_partition_mapping(table)
+    if mapping is None and names.has_writer and names.mapping is None:
+        # The partition keys of the asset that writes the table are unrelated to the table's.
+        mapping = AllPartitionMapping()
+    source = AssetDep(names.source, partition_mapping=mapping)
+    table_specs = [_spec(table, translator, kind, info, engine) for kind in kinds_of(table)]
+    if info.partitioned is False:
+        dependency = AssetDep(names.source, partition_mapping=AllPartitionMapping() if names.has_writer else None)
+        return [spec.replace_attributes(deps=[dependency, *spec.deps]) for spec in table_specs]
+    partitions = table_specs[0] if names.is_single else _spec(table, translator, "partitions", info, engine)
+    partitions = partitions.replace_attributes(deps=[source, *partitions.deps], partitions_def=names.partitions_def)
+    if names.is_single:
+        return [partitions]
+    return [
+        partitions,
+        *(spec.replace_attributes(deps=[names.partitions, *spec.deps]) for spec in table_specs),
+    ]
+
+
+def _spec(
+    table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, info: TableInfo, engine: str | None = None
+) -> AssetSpec:
+    format_ = info.format or table.declared_format
+    return translator.get_asset_spec(MetastoreAsset(table, kind, format_, engine, info.partitioned))

@@ -1,4 +1,4 @@
-"""Attach the newest statistics of a table to the materialization of the asset that writes it."""
+"""A function that attaches statistics of a table to the materialization of the asset that writes it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,7 @@ from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFou
 from metastore_assets.expressions.partition_patterns import resolve_partition
 from metastore_assets.formats import MetadataCache, SnapshotReference, open_table_format
 from metastore_assets.metastore import Metastore
-from metastore_assets.pipeline.refresh import refresh as bring_up_to_date
+from metastore_assets.pipeline.refresh import refresh as refresh_table
 from metastore_assets.resources.configuration import ConfigLike, Configuration
 from metastore_assets.resources.spark import SparkLike
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Event = TypeVar("Event", MaterializeResult[Any], ObserveResult, AssetMaterialization, AssetObservation, Output[Any])
 
 NOTE = "metastore/statistics"
-"""Metadata key for the reason why no statistics are attached."""
+"""The metadata key of the reason why no statistics are attached."""
 
 
 def fetch_column_statistics(
@@ -35,74 +35,79 @@ def fetch_column_statistics(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Event:
-    """Return the result with the Metastore's statistics: the columns with their main numbers, and the row count.
+    """Return a copy of the result with metadata: the table's columns with their main statistics, and its row count.
 
     Call it at the end of the asset that writes the table. If the table cannot be read, the asset does not fail: a note
-    in the metadata gives the reason. Metadata of the result itself stays. Other arguments are those of
-    `build_metastore_assets`.
+    in the metadata gives the reason. The result's own metadata has priority.
 
     Args:
-        refresh: Refresh the statistics to the current snapshot first. Otherwise they are attached only if they describe
-            that snapshot.
+        result: The result or event of the asset.
+        table: The name of the table in the configuration.
+        config: As for `build_metastore_assets`.
         partition: A partition key such as `day=2024-01-01`, whose row count is attached instead of the table's.
+        refresh: Whether to refresh the statistics to the current snapshot first. Otherwise they are attached only if
+            they describe that snapshot.
+        s3: As for `build_metastore_assets`.
+        spark: As for `build_metastore_assets`.
 
     Raises:
-        ConfigError
+        ConfigError: The configuration is invalid, or the table is not in it.
     """
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     with hide_secrets():
-        configuration = Configuration.of(config, s3, spark).looked_up()
-        now = configuration.now()
-        own = now.table(table)
+        configuration = Configuration.of(config, s3, spark).with_databases()
+        metastore = configuration.resolved()
+        table_config = metastore.table(table)
         try:
             if refresh:
-                with configuration.session(now) as session:
-                    bring_up_to_date(now, own, session)
-            found.update(_metadata(now, own, partition))
+                with configuration.session(metastore) as session:
+                    refresh_table(metastore, table_config, session)
+            metadata.update(_read_metadata(metastore, table_config, partition))
         except ConfigError:
             raise
         except MetastoreError as error:
-            found[NOTE] = MetadataValue.text(f"not known: {error}")
-    return _with_metadata(result, {**found, **(result.metadata or {})})
+            metadata[NOTE] = MetadataValue.text(f"not available: {error}")
+    return _with_metadata(result, {**metadata, **(result.metadata or {})})
 
 
-def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
+def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
     lookup = Metastore(config.root, config.storage_options).table(table.name)
     version = lookup.version
-    at = open_table_format(table, MetadataCache(lambda: version.metadata_cache)).current()
-    if at != SnapshotReference(version.snapshot, version.committed_at):
+    current = open_table_format(table, MetadataCache(lambda: version.metadata_cache)).current()
+    if current != SnapshotReference(version.snapshot, version.committed_at):
         return {
             NOTE: MetadataValue.text(
-                f"not known yet: version {version.number} is of snapshot {version.snapshot}, and the table at {at.id}"
+                f"not available yet: version {version.number} describes snapshot {version.snapshot}, and the table is "
+                f"at snapshot {current.id}"
             )
         }
-    found: dict[str, MetadataValue] = {  # type: ignore[type-arg]
+    metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
         "metastore/version": MetadataValue.int(version.number),
         "metastore/snapshot": MetadataValue.text(version.snapshot),
     }
     if partition is None:
-        found["dagster/row_count"] = MetadataValue.int(version.row_count)
+        metadata["dagster/row_count"] = MetadataValue.int(version.row_count)
     else:
         rows = {entry.key: entry.row_count for entry in lookup.partitions()}
         try:
-            found["dagster/partition_row_count"] = MetadataValue.int(
+            metadata["dagster/partition_row_count"] = MetadataValue.int(
                 rows[resolve_partition(table.name, partition, list(rows))]
             )
         except PartitionNotFoundError as error:
             # The partition may be empty, or its name misspelt.
-            found[NOTE] = MetadataValue.text(str(error))
-    # Always use the whole table's columns, because an asset's page shows them as those of the asset.
+            metadata[NOTE] = MetadataValue.text(str(error))
+    # Use the columns of the whole table even for a partition, because an asset's page shows them for the asset.
     columns = fitting_schema(version.schema, lookup.statistics())
     if columns is not None:
-        found["dagster/column_schema"] = MetadataValue.table_schema(columns)
-    return found
+        metadata["dagster/column_schema"] = MetadataValue.table_schema(columns)
+    return metadata
 
 
 def _with_metadata(result: Event, metadata: Mapping[str, Any]) -> Event:
     if isinstance(result, MaterializeResult | ObserveResult):
         fields = ("asset_key", "check_results", "data_version", "tags")
-        own = {name: getattr(result, name) for name in fields}
+        values = {name: getattr(result, name) for name in fields}
         if isinstance(result, MaterializeResult):
-            own["value"] = result.value
-        return type(result)(metadata=metadata, **own)
+            values["value"] = result.value
+        return type(result)(metadata=metadata, **values)
     return result.with_metadata(dict(metadata))

@@ -1,4 +1,4 @@
-"""Dagster's GraphQL interface, through the public command `dagster-graphql`: no webserver has to run."""
+"""Requests to Dagster's GraphQL interface with the command `dagster-graphql`, which needs no webserver."""
 
 import json
 import os
@@ -13,16 +13,16 @@ from metastore_assets.messages import remove_secrets
 
 _PROGRAM = "import sys; from dagster_graphql.cli import main; sys.exit(main())"
 _TIMEOUT = 300.0
-"""Seconds that one request may take. Most of them load the code locations."""
+"""The timeout of a request in seconds. Loading the code locations takes most of that time."""
 
 
 def run_graphql(document: str) -> dict[str, Any]:
     """Run a GraphQL document in the instance of $DAGSTER_HOME, on the code locations of the working folder.
 
-    Values are part of the document, see `graphql_string`: a command line cannot hold the keys of 20,000 partitions.
+    The document contains all values, because variables would be command-line arguments, whose size is limited.
 
     Args:
-        document: A query or a mutation.
+        document: A query or a mutation, with values from `graphql_string`.
 
     Returns:
         The `data` of the response.
@@ -34,7 +34,7 @@ def run_graphql(document: str) -> dict[str, Any]:
         request, response = Path(folder) / "request.graphql", Path(folder) / "response.json"
         request.write_text(document, encoding="utf-8")
         command = [sys.executable, "-P", "-W", "ignore", "-c", _PROGRAM, "--file", str(request), "-o", str(response)]
-        # Code locations have their own working folder on the path; this process needs none.
+        # Only code locations, not this process, import modules from the working folder.
         environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
         try:
             ended = subprocess.run(
@@ -63,7 +63,7 @@ def run_graphql(document: str) -> dict[str, Any]:
 
 
 def graphql_string(text: str) -> str:
-    """Return a text as a string literal of GraphQL, whose escapes are those of JSON."""
+    """Return the GraphQL string literal of a text. GraphQL has the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The chunks of a backfill as Dagster runs: launched one after the other, and followed until they end."""
+"""Execution of a backfill's chunks as runs of Dagster, one after the other."""
 
 import json
 import os
@@ -21,8 +21,8 @@ from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.versions import VersionStore
 
 BACKFILL_TAG = "metastore/backfill"
-"""Tag of the runs that a backfill command launched. Its value identifies the backfill; a command that continues an
-interrupted backfill uses the same value."""
+"""The tag of runs that `metastore backfill` launched. Its value identifies the backfill, also when another command
+continues it."""
 _JOB_SUFFIX = "_refresh"
 _POLL_SECONDS = 1.0
 _UNFINISHED = [
@@ -61,17 +61,17 @@ _LAUNCH = """mutation {
 
 
 @contextmanager
-def launching(
+def open_run_executor(
     versions: VersionStore, backfill: str, progress: Callable[[Progress], None] = lambda progress: None
 ) -> Iterator[ChunkProcessor]:
-    """Yield a function that does a chunk as a run of the table's job, in the instance of $DAGSTER_HOME.
+    """Yield a function that executes a chunk as a run of the table's job in the instance of $DAGSTER_HOME.
 
-    The job is searched in the code locations of `workspace.yaml`, or in what else Dagster finds in the working folder.
+    Dagster loads the code locations of the working folder, from `workspace.yaml` for example, to find the job.
 
     Args:
         versions: The versions of the table.
-        backfill: Identifies the backfill; the value of `BACKFILL_TAG`.
-        progress: Called when the status of a run changes.
+        backfill: The id of the backfill, the value of `BACKFILL_TAG`.
+        progress: A function that is called when the status of a run changes.
 
     Raises:
         ConfigError: There is no instance, no daemon that takes runs from the queue, or no job of the table.
@@ -83,12 +83,12 @@ def launching(
         )
     job = _resolve_job(versions.table)
     with DagsterInstance.get() as instance:
-        yield run_chunks(instance, job, versions, backfill, progress)
+        yield run_executor(instance, job, versions, backfill, progress)
 
 
 @dataclass(frozen=True)
 class RefreshJob:
-    """The job that refreshes a table, and the code location that it belongs to."""
+    """The job that refreshes a table, with its code location and repository."""
 
     location: str
     repository: str
@@ -96,51 +96,58 @@ class RefreshJob:
 
     @property
     def op(self) -> str:
-        """The job's op: both names begin with the name of the table."""
+        """The name of the job's op."""
         return f"{self.name.removesuffix(_JOB_SUFFIX)}_profile"
 
 
-def run_chunks(
+def run_executor(
     instance: DagsterInstance,
     job: RefreshJob,
     versions: VersionStore,
     backfill: str,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> ChunkProcessor:
-    """Return a function that does a chunk as a run of `job`; see `launching` for the arguments.
+    """Return a function that executes a chunk as a run of `job` and waits until the run ends.
 
-    A run that an interrupted command of the same backfill launched for the same partitions is followed instead of
-    launching another.
+    If an interrupted command of the same backfill has launched a run for the same partitions, the function waits for
+    that run.
+
+    Args:
+        instance: The Dagster instance.
+        job: The job of the table.
+        versions: The versions of the table.
+        backfill: The id of the backfill, the value of `BACKFILL_TAG`.
+        progress: A function that is called when the status of a run changes.
     """
 
-    def do(chunk: Chunk, part: str) -> ChunkResult:
+    def execute(chunk: Chunk, part: str) -> ChunkResult:
         before = versions.newest()
-        run_id = _launched_before(instance, job, backfill, chunk)
-        launched = run_id is None
+        run_id = _find_launched_run(instance, job, backfill, chunk)
+        is_new = run_id is None
         if run_id is None:
             run_id = _launch(job, backfill, chunk, part)
-        failed_checks = _follow(instance, versions.table, run_id, part, progress)
-        published = _published_version(instance, run_id)
+        failed_checks = _wait_for_run(instance, versions.table, run_id, part, progress)
+        published = _reported_version(instance, run_id)
         latest = versions.latest()
-        unchanged = latest is None or (launched and latest.number == before)
+        unchanged = latest is None or (is_new and latest.number == before)
         if latest is None or (chunk.read_again and (unchanged or published is None or published > latest.number)):
             raise ConfigError(
-                f"table {versions.table!r}: run {run_id} of Dagster succeeded, and published nothing below "
-                f"{versions.objects.uri()}: Dagster and this command use different configurations"
+                f"table {versions.table!r}: run {run_id} of Dagster succeeded but published nothing below "
+                f"{versions.objects.uri()}: use the same configuration for Dagster and this command"
             )
         if unchanged:
             return ChunkResult(None, 0, 0, failed_checks)
         refresh_stats = latest.refresh_stats or RefreshStats(0, 0, 0.0)
         return ChunkResult(published or latest.number, refresh_stats.fragments, refresh_stats.bytes, failed_checks)
 
-    return do
+    return execute
 
 
-def _launched_before(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the run that this backfill launched for the chunk's partitions before it was interrupted.
+def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
+    """Return the id of the run that an interrupted command of this backfill launched for the chunk; None without one.
 
-    A run that ended counts only for partitions that are read again: what is out of date is planned from the newest
-    version, which has what such a run published.
+    Ended runs are considered only for chunks that read partitions again. A chunk of outdated partitions was planned
+    from the newest version, which contains what ended runs published.
     """
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
@@ -157,7 +164,7 @@ def _run_config(job: RefreshJob, chunk: Chunk) -> dict[str, Any]:
 
 
 def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
-    """Launch a run of the job. Returns the run's id."""
+    """Launch a run of the job for a chunk, and return the run's id."""
     tags = {BACKFILL_TAG: backfill, **({f"{BACKFILL_TAG}_chunk": part} if part else {})}
     values = {
         "location": graphql_string(job.location),
@@ -169,38 +176,38 @@ def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
     launched = run_graphql(_LAUNCH % values)["launchRun"]
     if "run" not in launched:
         errors = launched.get("errors") or [launched]
-        raise MetastoreError(f"Dagster did not launch {job.name!r}: {errors[0].get('message', launched['__typename'])}")
+        raise MetastoreError(
+            f"Dagster did not launch the job {job.name!r}: {errors[0].get('message', launched['__typename'])}"
+        )
     run_id: str = launched["run"]["runId"]
     return run_id
 
 
-def _follow(
+def _wait_for_run(
     instance: DagsterInstance, table: str, run_id: str, part: str, progress: Callable[[Progress], None]
 ) -> tuple[str, ...]:
-    """Wait until a run has ended.
-
-    A run that fails after it published has a failed blocking check: the chunk is done.
+    """Wait until a run has ended. A run that failed only because of its checks has published a version.
 
     Returns:
         The names of the failed checks.
 
     Raises:
-        MetastoreError: The run failed before it published, was cancelled, or was deleted.
+        MetastoreError: The run failed before it published a version, was cancelled, or was deleted.
     """
-    reported = None
+    reported_status = None
     while True:
         status = _run(instance, table, run_id).status
-        if status != reported:
+        if status != reported_status:
             stage = f"run {run_id[:8]} of Dagster is {status.value.lower().replace('_', ' ')}"
             progress(Progress(table, stage, part=part))
-            reported = status
+            reported_status = status
         if status == DagsterRunStatus.SUCCESS:
             return _failed_checks(instance, run_id)
         if status == DagsterRunStatus.FAILURE and (failed := _failed_checks(instance, run_id)):
             return failed
         if status in (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED):
             ended = "failed" if status == DagsterRunStatus.FAILURE else "was cancelled"
-            raise MetastoreError(f"table {table!r}: run {run_id} of Dagster {ended}{_reason(instance, run_id)}")
+            raise MetastoreError(f"table {table!r}: run {run_id} of Dagster {ended}{_error_text(instance, run_id)}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -212,7 +219,7 @@ def _run(instance: DagsterInstance, table: str, run_id: str) -> DagsterRun:
 
 
 def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
-    """Return the names of the asset checks that failed in a run. Checks are evaluated after a version is published."""
+    """Return the names of the checks that failed in a run. A run evaluates checks after it has published a version."""
     failed = []
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event
@@ -221,8 +228,8 @@ def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
     return tuple(failed)
 
 
-def _published_version(instance: DagsterInstance, run_id: str) -> int | None:
-    """Return the version that a run reported last; None if it reported none."""
+def _reported_version(instance: DagsterInstance, run_id: str) -> int | None:
+    """Return the number of the version that a run reported; None if it reported none."""
     records = instance.get_records_for_run(
         run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION, limit=1, ascending=False
     ).records
@@ -231,8 +238,8 @@ def _published_version(instance: DagsterInstance, run_id: str) -> int | None:
     return version.value if version is not None and isinstance(version.value, int) else None
 
 
-def _reason(instance: DagsterInstance, run_id: str) -> str:
-    """Return why a run failed: the error of the step, or else of the run."""
+def _error_text(instance: DagsterInstance, run_id: str) -> str:
+    """Return `: ` and the error of the failed step, or of the run; empty without an error."""
     for kind in (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE):
         for record in instance.get_records_for_run(run_id, of_type=kind).records:
             event = record.event_log_entry.dagster_event
@@ -246,12 +253,18 @@ def _reason(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _resolve_job(table: str) -> RefreshJob:
-    """Return the table's job: that of a Metastore without a prefix, else the only one for a table of that name."""
+    """Return the job that refreshes a table.
+
+    A job of a Metastore without a prefix has priority. Otherwise exactly one job must be for a table of that name.
+
+    Raises:
+        ConfigError: No daemon runs, the code locations do not load, or there is no job or more than one.
+    """
     answer = run_graphql(_WORKSPACE)
     daemon = answer["instance"]["daemonHealth"]["daemonStatus"]
     if daemon["required"] and not daemon["healthy"]:
         raise ConfigError(
-            "--via dagster puts runs into the queue of the instance, and no daemon takes them from there: start one "
+            "--via dagster queues runs, and no daemon of the instance starts queued runs: start one "
             "(`dagster-daemon run`, or `dagster dev`), or leave out --via dagster"
         )
     if "message" in answer["workspaceOrError"]:
@@ -276,6 +289,6 @@ def _resolve_job(table: str) -> RefreshJob:
         raise ConfigError(f"table {table!r}: several jobs refresh a table of that name: {names}; launch one in Dagster")
     names = ", ".join(entry["name"] for entry in entries) or "none"
     raise ConfigError(
-        f"table {table!r}: no job of the code locations here refreshes it; there are: {names}"
+        f"table {table!r}: no job in the code locations of the working folder refreshes it; code locations: {names}"
         + (f"; not loaded: {'; '.join(errors)}" if errors else "")
     )

@@ -1,9 +1,9 @@
-"""Metadata of materializations, small enough for Dagster's event log."""
+"""Metadata of materializations, limited in size for Dagster's event log."""
 
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from dagster import (
@@ -33,144 +33,174 @@ Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
 VERSION = "version"
 SNAPSHOT = "snapshot"
 COMMITTED = "committed_at"
-GLANCE = "glance"
+SMALL_PICTURE = "summary"
 PICTURE = "picture"
-_FIRST = (GLANCE, PICTURE)
+_FIRST = (SMALL_PICTURE, PICTURE)
 _LAST = ("dagster/uri", "files")
 _DIGITS = 6
-"""Significant digits of a displayed number."""
+"""The significant digits of a displayed number."""
 
-# Bytes of the parts of an event that grow with the table; the complete event stays below 50,000.
-_SCHEMA = 13_000
-_STATISTICS = 7_000
-_PICTURE = 18_000
-_USER_DEFINED = 3_000
-_MEASURES = 2_500
-_MEASURE = 90
-"""Bytes of one number, without its name."""
-_LINEAGE = 4_000
+# The maximum bytes of the parts of an event whose size depends on the table. The complete event has less than 50,000.
+_SCHEMA_BYTES = 13_000
+_STATISTICS_BYTES = 7_000
+_PICTURE_BYTES = 18_000
+_USER_DEFINED_BYTES = 3_000
+_MEASURES_BYTES = 2_500
+_MEASURE_BYTES = 90
+"""The bytes of one number, without its name."""
+_LINEAGE_BYTES = 4_000
 _CELL = 36
-"""Characters of a cell: a UUID, or a time to the nanosecond."""
+"""The maximum characters of a cell: a UUID, or a time to the nanosecond."""
 _LONG_CELL = 200
 _DESCRIPTION = 120
-"""Characters of a column's description."""
+"""The maximum characters of a column's description."""
 
 
-def partition_metadata(glance: ProfileSummary, title: str) -> Metadata:
-    """Return the metadata of a partition: guarantees and a picture.
+@dataclass(frozen=True)
+class TableDescription:
+    """The data for the metadata of a table's assets."""
 
-    Columns are left out, because an asset's page would show them as the table's columns.
+    summary: ProfileSummary
+    title: str
+    """The title of pictures."""
+    schema: pa.Schema
+    """The columns of the table."""
+    ranked: Collection[str] = ()
+    """The columns with ranks."""
+
+
+def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
+    """Return the metadata of a partition: guarantees and pictures.
+
+    There is no schema, because an asset's page would show that of a partition as the schema of the table.
+
+    Args:
+        summary: The summary of the partition.
+        title: The title of pictures.
     """
     return {
-        "guarantee": MetadataValue.text(guarantee("statistics", glance.rows)),
-        **_pictures("statistics", glance, title),
+        "guarantee": MetadataValue.text(guarantee("statistics", summary.rows)),
+        **_pictures("statistics", summary, title),
     }
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return the path of a partition's statistics. Its other files are in the same folder."""
+    """Return the metadata with the path of a partition's statistics. Its other files are in the same folder."""
     return {"files": MetadataValue.path(uri)}
 
 
-def profile_metadata(
-    kind: Kind, glance: ProfileSummary, title: str, uris: Sequence[str], schema: pa.Schema, ranked: Collection[str] = ()
-) -> Metadata:
-    """Return the metadata of one kind of file: path, guarantees and a picture. `ranked` are the columns with ranks."""
+def profile_metadata(kind: Kind, table: TableDescription, uris: Sequence[str]) -> Metadata:
+    """Return the metadata of one kind of table-level file: guarantees, pictures, path and columns.
+
+    Args:
+        kind: The kind of file.
+        table: The description of the table.
+        uris: The URIs of the files of that kind; the metadata has the first one.
+    """
+    summary = table.summary
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     if kind == "ranks":
-        metadata["guarantee"] = MetadataValue.text(_ranks_guarantee(glance.rows, ranked))
+        metadata["guarantee"] = MetadataValue.text(_ranks_guarantee(summary.rows, table.ranked))
     else:
-        metadata["guarantee"] = MetadataValue.text(guarantee(kind, glance.rows))
-        metadata.update(_pictures(kind, glance, title))
+        metadata["guarantee"] = MetadataValue.text(guarantee(kind, summary.rows))
+        metadata.update(_pictures(kind, summary, table.title))
     if uris:
         metadata["dagster/uri"] = MetadataValue.text(uris[0])
-    columns = fitting_schema(_schema_of_kind(kind, schema, glance, ranked), glance.rows if kind == "statistics" else ())
+    columns = fitting_schema(_schema_of_kind(kind, table), summary.rows if kind == "statistics" else ())
     if columns is not None:
         metadata["dagster/column_schema"] = MetadataValue.table_schema(columns)
     return metadata
 
 
-def other_kinds_metadata(glance: ProfileSummary, ranked: Collection[str]) -> Metadata:
-    """Return the metadata of the other kinds of files, for the single asset of a table."""
-    metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", glance.rows))}
-    if ranked:
-        metadata["ranks"] = MetadataValue.text(_ranks_guarantee(glance.rows, ranked))
+def other_kinds_metadata(table: TableDescription) -> Metadata:
+    """Return the guarantees of frequencies and ranks, for a table whose single asset has all kinds of files."""
+    metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", table.summary.rows))}
+    if table.ranked:
+        metadata["ranks"] = MetadataValue.text(_ranks_guarantee(table.summary.rows, table.ranked))
     return metadata
 
 
-def in_order(metadata: Metadata) -> Metadata:
-    """Return the metadata in display order: pictures first, paths last."""
+def sort_metadata(metadata: Metadata) -> Metadata:
+    """Return the metadata in the order of display: pictures first, paths last."""
     names = [name for name in metadata if name not in (*_FIRST, *_LAST)]
     return {name: metadata[name] for name in (*_FIRST, *names, *_LAST) if name in metadata}
 
 
-def rounded(value: int | float) -> MetadataValue:  # type: ignore[type-arg]
-    """Round a float to the six significant digits that Dagster shows and plots."""
+def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-arg]
+    """Return a number as metadata; a float is rounded to the six significant digits that Dagster shows and plots."""
     return MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(float(f"{value:.{_DIGITS}g}"))
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
-    """Return `column_schema` if it is small enough for an event, if necessary without facts; otherwise nothing.
+    """Return the table's columns with descriptions, without descriptions, or None: the first that fits into an event.
 
-    A partial schema would look as if columns had been dropped.
+    A schema of only some columns would look as if the other columns had been dropped.
+
+    Args:
+        schema: The columns.
+        rows: The statistics for the descriptions.
     """
-    for described in (rows, ()):
-        columns = column_schema(schema, described)
-        if len(serialize_value(columns)) <= _SCHEMA:
+    for described_rows in (rows, ()):
+        columns = column_schema(schema, described_rows)
+        if len(serialize_value(columns)) <= _SCHEMA_BYTES:
             return columns
     return None
 
 
 def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
-    """Return numbers of the first columns, named like `amount/null_share`, so that Dagster plots and checks them."""
-    told: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
-    room = _MEASURES
+    """Return numbers named like `amount/null_share`, which Dagster plots and can check, for as many columns as fit."""
+    metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
+    remaining_bytes = _MEASURES_BYTES
     for row in rows:
-        own = _measures(row)
-        room -= sum(len(json.dumps(name)) + _MEASURE for name in own)
-        if room < 0:
+        measures = _measures(row)
+        remaining_bytes -= sum(len(json.dumps(name)) + _MEASURE_BYTES for name in measures)
+        if remaining_bytes < 0:
             break
-        told |= own
-    return told
+        metadata |= measures
+    return metadata
 
 
 def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignore[type-arg]
     count = row.null_count + row.value_count
-    found: dict[str, int | float | None] = {
+    measures: dict[str, int | float | None] = {
         "null_share": row.null_count / count if count else None,
         "distinct_count": row.distinct_count,
         "mean": row.mean,
         "mean_length": row.mean_length,
     }
     return {
-        f"{row.column}/{name}": rounded(value)
-        for name, value in found.items()
+        f"{row.column}/{name}": rounded_metadata(value)
+        for name, value in measures.items()
         # JSON has no NaN and no infinities.
         if value is not None and math.isfinite(value)
     }
 
 
 def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
-    """Return the lineage of each column from the source's column of the same name; nothing for very many columns."""
+    """Return the lineage of each column from the source's column of the same name; empty if it does not fit."""
     deps = {field.name: [TableColumnDep(source, field.name)] for field in schema}
     lineage = TableColumnLineage(deps)
-    if len(serialize_value(lineage)) > _LINEAGE:
+    if len(serialize_value(lineage)) > _LINEAGE_BYTES:
         return {}
     return {"dagster/column_lineage": MetadataValue.column_lineage(lineage)}
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
-    """Return the table's columns with their Arrow types, described by the main facts of `rows`.
+    """Return the table's columns for Dagster, with Arrow types and the main facts of their statistics as descriptions.
 
-    Dagster renders descriptions as Markdown, and shows names and types literally.
+    Descriptions are Markdown; Dagster shows names and types literally.
+
+    Args:
+        schema: The columns.
+        rows: The statistics; a column without any has no description.
     """
-    described = {row.column: _described(row) for row in rows}
+    descriptions = {row.column: _describe(row) for row in rows}
     return TableSchema(
         columns=[
             TableColumn(
                 name=field.name,
                 type=type_text(field.type),
-                description=described.get(leaf_columns(field)[0].path),
+                description=descriptions.get(leaf_columns(field)[0].path),
                 constraints=TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
@@ -178,80 +208,85 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
     )
 
 
-def picture(kind: Kind, glance: ProfileSummary, title: str) -> str:
-    """Return the picture of a kind of file as Markdown; for statistics with a table of all columns."""
-    columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
-    drawn = columns_markdown(title, columns, f"{kind} at a glance", _PICTURE)
+def picture_markdown(kind: Kind, summary: ProfileSummary, title: str) -> str:
+    """Return the picture of a kind of file as Markdown, for statistics followed by tables of all columns.
+
+    Args:
+        kind: The kind of file.
+        summary: The summary of the table or partition.
+        title: The title in the picture.
+    """
+    image = columns_markdown(title, _pictures_of_kind(kind, summary), f"summary of {kind}", _PICTURE_BYTES)
     if kind != "statistics":
-        return drawn
-    tables = [statistics_markdown(glance.rows), user_defined_markdown(glance.rows)]
-    return "\n\n".join([drawn, *(table for table in tables if table)])
+        return image
+    tables = [statistics_markdown(summary.rows), user_defined_markdown(summary.rows)]
+    return "\n\n".join([image, *(table for table in tables if table)])
 
 
 def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """Return the main numbers of the columns as a Markdown table; of the first columns if there are too many."""
+    """Return the main statistics of the columns as a Markdown table, with as many columns as fit."""
     head = f"| {' | '.join(STATISTICS[name].label for name in _CELLS)} |\n|---|---|--:|--:|--:|--:|--:|"
     lines = [_markdown_row(row) for row in rows]
 
     def build(count: int) -> str:
-        rest = len(lines) - count
-        return "\n".join([head, *lines[:count], *([f"\n{format_number(rest)} more columns"] if rest else [])])
+        hidden = len(lines) - count
+        return "\n".join([head, *lines[:count], *([f"\n{format_number(hidden)} more columns"] if hidden else [])])
 
-    return fit_markdown(build, len(lines), _STATISTICS)
+    return fit_markdown(build, len(lines), _STATISTICS_BYTES)
 
 
 def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """Return the user-defined statistics of the columns as a Markdown table; empty if there are none."""
+    """Return the user-defined statistics of the columns as a Markdown table, as many as fit; empty without any."""
     lines = [
         f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
-        f"| {literal_markdown(format_user_defined(told), _LONG_CELL)} |"
+        f"| {literal_markdown(format_user_defined(statistic), _LONG_CELL)} |"
         for row in map(column_to_json, (row for row in rows if row.user_defined))
-        for name, told in row["user_defined"].items()
+        for name, statistic in row["user_defined"].items()
     ]
 
     def build(count: int) -> str:
-        rest = len(lines) - count
+        hidden = len(lines) - count
         return "\n".join(
             [
                 "| column | statistic | value |\n|---|---|---|",
                 *lines[:count],
-                *([f"\n{format_number(rest)} more"] if rest else []),
+                *([f"\n{format_number(hidden)} more"] if hidden else []),
             ]
         )
 
-    return fit_markdown(build, len(lines), _USER_DEFINED) if lines else ""
+    return fit_markdown(build, len(lines), _USER_DEFINED_BYTES) if lines else ""
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """Return the guarantee of the numbers in one kind of file, with exceptions by name."""
+    """Return a text with the guarantee of the numbers in one kind of file, and the columns with another one."""
     if kind == "frequencies":
-        named = {
-            "repeated values are listed": _where(rows, lambda row: row.frequencies == "repeated"),
-            "estimated, not listed": _where(rows, lambda row: row.frequencies == "estimated"),
-            "off": _where(rows, lambda row: row.frequencies == "off"),
+        exceptions = {
+            "only repeated values are enumerated": _columns_where(rows, lambda row: row.frequencies == "repeated"),
+            "estimated, not enumerated": _columns_where(rows, lambda row: row.frequencies == "estimated"),
+            "off": _columns_where(rows, lambda row: row.frequencies == "off"),
         }
-        listed = sum(row.frequencies == "enumerated" for row in rows)
-        return _with_exceptions(f"exact: {listed} of {len(rows)} columns are listed", named)
+        enumerated = sum(row.frequencies == "enumerated" for row in rows)
+        return _with_exceptions(f"exact: {enumerated} of {len(rows)} columns are enumerated", exceptions)
     if kind == "histograms":
         return "exact"
     return _with_exceptions(
         "exact",
         {
-            "distinct_count is an estimate": _where(rows, _is_estimated),
-            "percentiles are estimates": _where(rows, lambda row: row.percentiles_guarantee == "estimate"),
-            "minimum or maximum is a bound": _where(
+            "distinct_count is an estimate": _columns_where(rows, _is_estimated),
+            "percentiles are estimates": _columns_where(rows, lambda row: row.percentiles_guarantee == "estimate"),
+            "minimum or maximum is a bound": _columns_where(
                 rows,
                 lambda row: (
                     (row.minimum is not None and not row.minimum_exact)
                     or (row.maximum is not None and not row.maximum_exact)
                 ),
             ),
-            "counts only": _where(rows, lambda row: row.reason is not None),
+            "counts only": _columns_where(rows, lambda row: row.reason is not None),
         },
     )
 
 
-def _described(row: ColumnStatistics) -> str:
+def _describe(row: ColumnStatistics) -> str:
     return literal_markdown(" · ".join(part for part in (*short_facts(row), range_text(row)) if part), _DESCRIPTION)
 
 
@@ -259,21 +294,19 @@ def _is_estimated(row: ColumnStatistics) -> bool:
     return row.distinct_count_guarantee == "estimate"
 
 
-def _where(rows: Sequence[ColumnStatistics], matches: Callable[[ColumnStatistics], bool]) -> list[str]:
+def _columns_where(rows: Sequence[ColumnStatistics], matches: Callable[[ColumnStatistics], bool]) -> list[str]:
     return [row.column for row in rows if matches(row)]
 
 
-def _with_exceptions(word: str, exceptions: Mapping[str, Sequence[str]]) -> str:
-    told = []
-    for what, columns in exceptions.items():
-        if columns:
-            told.append(f"{what}: {_format_columns(columns)}")
-    return "; ".join([word, *told])
+def _with_exceptions(guarantee: str, exceptions: Mapping[str, Sequence[str]]) -> str:
+    parts = [f"{exception}: {_format_columns(columns)}" for exception, columns in exceptions.items() if columns]
+    return "; ".join([guarantee, *parts])
 
 
 def _format_columns(columns: Iterable[str]) -> str:
-    first, rest = (named := list(columns))[:4], len(named) - 4
-    return ", ".join(shorten(column, 60) for column in first) + (f" and {rest} more" if rest > 0 else "")
+    names = list(columns)
+    hidden = len(names) - 4
+    return ", ".join(shorten(column, 60) for column in names[:4]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) -> str:
@@ -281,34 +314,35 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
     return f"exact ranks and quantiles: {names}" if names else "no column"
 
 
-def _pictures(kind: Kind, glance: ProfileSummary, title: str) -> Metadata:
-    """Return the picture, preceded by a small one that Dagster shows without a click."""
-    columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
-    best = {row.column for row in select_informative_columns(glance.rows, SMALL_COLUMNS)}
-    small = small_picture(sorted(columns, key=lambda column: column.name not in best), kind)
-    shown = {GLANCE: MetadataValue.md(small)} if small else {}
-    return {**shown, PICTURE: MetadataValue.md(picture(kind, glance, title))}
+def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
+    """Return the metadata with the picture, and with a small one that Dagster shows without a click."""
+    informative = {row.column for row in select_informative_columns(summary.rows, SMALL_COLUMNS)}
+    columns = sorted(_pictures_of_kind(kind, summary), key=lambda column: column.name not in informative)
+    small = small_picture(columns, kind)
+    small_metadata = {SMALL_PICTURE: MetadataValue.md(small)} if small else {}
+    return {**small_metadata, PICTURE: MetadataValue.md(picture_markdown(kind, summary, title))}
 
 
-def _schema_of_kind(kind: Kind, schema: pa.Schema, glance: ProfileSummary, ranked: Collection[str]) -> pa.Schema:
-    """Return the columns that a kind of file contains, in the table's order."""
+def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
+    """Return the columns that a kind of file contains, in the order of the table."""
     if kind == "statistics":
-        return schema
+        return table.schema
     if kind == "histograms":
-        names = set(glance.histograms)
+        names = set(table.summary.histograms)
     elif kind == "ranks":
-        names = set(ranked)
+        names = set(table.ranked)
     else:
-        names = {row.column for row in glance.rows if row.frequencies in ("enumerated", "repeated")}
-    return pa.schema([field for field in schema if any(leaf.path in names for leaf in leaf_columns(field))])
+        names = {row.column for row in table.summary.rows if row.frequencies in ("enumerated", "repeated")}
+    return pa.schema([field for field in table.schema if any(leaf.path in names for leaf in leaf_columns(field))])
 
 
-def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:
+def _pictures_of_kind(kind: Kind, summary: ProfileSummary) -> list[ColumnPicture]:
+    """Return the pictures of the columns, with only the parts that a kind of file contains."""
     if kind == "statistics":
-        return column
+        return list(summary.columns)
     if kind == "histograms":
-        return replace(column, top=()) if column.bins else None
-    return replace(column, bins=(), percentiles=()) if column.top else None
+        return [replace(column, top=()) for column in summary.columns if column.bins]
+    return [replace(column, bins=(), percentiles=()) for column in summary.columns if column.top]
 
 
 def _markdown_row(row: ColumnStatistics) -> str:
@@ -324,4 +358,4 @@ _CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
     "maximum": maximum_text,
     "mean": lambda row: "" if row.mean is None else format_number(row.mean),
 }
-"""The cells of the Markdown table, by statistic."""
+"""The functions that format the cells of the Markdown table, by statistic."""

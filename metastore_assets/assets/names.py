@@ -1,7 +1,7 @@
-"""Dagster's names for everything of a table.
+"""The names of a table's assets, op, pool, job, sensor and partitions in Dagster.
 
-They are distinct for distinct tables: the configuration rejects table names that differ only in punctuation or case,
-and each kind of thing has its suffix.
+They are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of
+object has its own suffix.
 """
 
 import hashlib
@@ -19,90 +19,91 @@ AssetKind = Literal["source", "partitions", "histograms", "frequencies", "ranks"
 """The kind of an asset: the table itself, the profiles of its partitions, or one kind of table-level file."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The kinds of table-level files in the order of reporting. Statistics come last and complete a report."""
+"""The kinds of table-level files in the order of their events. Statistics are last: their event completes a report."""
 PARTITION_KINDS: tuple[Kind, ...] = ("statistics", "frequencies", "histograms")
-"""The kinds of files of a partition."""
+"""The kinds of files that a partition has."""
 
 TABLE_TAG = "metastore/table"
-"""Tag of runs and assets: the table's name, with the prefix of its Metastore."""
+"""The tag of runs and assets with the name of their table, after the prefix of its Metastore."""
 DATA_VERSION_TAG = "dagster/data_version"
-"""Tag of materializations, documented by Dagster: the data version."""
+"""The documented tag of materializations with their data version."""
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
-"""Tag of runs, documented by Dagster: the id of the backfill that launched the run."""
+"""The documented tag of runs with the id of the backfill that launched them."""
 RUN_KEY_TAG = "dagster/run_key"
-"""Tag that Dagster gives runs requested by a sensor: the key of the request."""
-_LONGEST_TAG = 63
+"""The tag of runs that a sensor requested, with the key of the request."""
+_MAX_TAG_LENGTH = 63
 
 
 @dataclass(frozen=True)
 class TableNames:
-    """Dagster's names for everything of one table. `prefix` separates Metastores that share an instance."""
+    """The names of one table's objects in Dagster."""
 
     table: str
     source: AssetKey
-    """The table itself."""
+    """The asset of the table itself."""
     partitions: AssetKey
-    """The profiles of the table's partitions, all kinds of files together."""
-    whole: Mapping[Kind, AssetKey]
+    """The asset of the partitions' profiles, with all kinds of files."""
+    kind_assets: Mapping[Kind, AssetKey]
     """The asset of each kind of table-level file."""
     prefix: Sequence[str] = ()
+    """The first parts of all names; they distinguish Metastores that share a Dagster instance."""
     has_writer: bool = False
     """Whether `source` is an asset of the project that writes the table."""
     mapping: TablePartitions | None = None
-    """Maps the table's partitions to those of a definition of the project; None: they are dynamic partitions."""
+    """The mapping of the table's partitions to those of a definition of the project; None for dynamic partitions."""
 
     @property
     def is_single(self) -> bool:
-        """Whether one asset has both the partitions and the table (`outputs: table`)."""
-        return self.partitions == self.whole["statistics"]
+        """Whether the profiles of partitions and table are one asset (`outputs: table`)."""
+        return self.partitions == self.kind_assets["statistics"]
 
     @property
     def tag(self) -> str:
         """The value of `TABLE_TAG`."""
-        return tag_of(self.table, self.prefix)
+        return table_tag(self.table, self.prefix)
 
     @property
     def identifier(self) -> str:
-        """The table's name as a group, and as the beginning of other names."""
+        """The table's group, with which other names begin."""
         return identifier(self.table, self.prefix)
 
     @property
     def op(self) -> str:
-        """The one op that refreshes the table."""
+        """The op that refreshes the table."""
         return f"{self.identifier}_profile"
 
     @property
     def pool(self) -> str:
-        """The pool that the op is in: where pools have a limit, that many runs work on the table at once."""
+        """The pool of the op. A limit of the pool is the maximum number of concurrent runs of the table."""
         return f"metastore_{self.identifier}"
 
     @property
     def job(self) -> str:
-        """The job that brings the table up to its current snapshot."""
+        """The job that refreshes the table to its current snapshot."""
         return f"{self.identifier}_refresh"
 
     @property
     def sensor(self) -> str:
-        """The sensor that watches the table's commits."""
+        """The sensor that detects commits to the table."""
         return f"{self.identifier}_commits"
 
     @property
     def dynamic_partitions(self) -> str:
-        """The name that the partition keys are registered under in the instance, where there is no `mapping`."""
+        """The name of the dynamic partitions, which are used without a `mapping`."""
         return ".".join([*self.prefix, f"{self.table}_partitions"])
 
     @property
     def partitions_def(self) -> PartitionsDefinition:
-        """The partitions as Dagster has them; without `mapping`, the runs that publish them register their keys."""
+        """The definition of the partitions in Dagster. Runs register the keys of dynamic partitions."""
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
         )
 
 
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """Return the kinds of files that the table has an asset for; ranks only if the configuration asks for them.
+    """Return the kinds of table-level files that have an asset. Ranks have one only if a column has `ranks: on`.
 
-    With `outputs: table` the asset of the statistics has all kinds.
+    With `outputs: table` the asset of the statistics has all kinds of files.
     """
     if table.outputs == "table":
         return ("statistics",)
@@ -111,22 +112,28 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Return Dagster's keys of these partitions of the table; without `mapping` they are equal."""
+    """Return the map from partition keys of the table to those in Dagster. They are equal without a `mapping`.
+
+    Args:
+        names: The names of the table.
+        keys: The partition keys of the table.
+        instance: The Dagster instance, which has the keys of dynamic partitions.
+    """
     if names.mapping is not None:
         return names.mapping.key_map(keys, instance)
-    same = {key: key for key in keys}
-    return PartitionKeyMap(same, same)
+    identity = {key: key for key in keys}
+    return PartitionKeyMap(identity, identity)
 
 
-def tag_of(table: str, prefix: Sequence[str] = ()) -> str:
-    """Return the value of `TABLE_TAG`: prefix and table name, shortened with a digest if it is too long for a tag."""
+def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
+    """Return the value of `TABLE_TAG`: prefix and table name. A digest replaces the end of a long name."""
     text = ".".join([*prefix, table])
-    if len(text) <= _LONGEST_TAG:
+    if len(text) <= _MAX_TAG_LENGTH:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return f"{text[: _LONGEST_TAG - 17]}-{digest}"
+    return f"{text[: _MAX_TAG_LENGTH - 17]}-{digest}"
 
 
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
-    """Return a table's name for use in other names, which allow neither `-` nor `.`."""
+    """Return prefix and table name, joined by `_`, for names that allow neither `-` nor `.`."""
     return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

@@ -1,11 +1,11 @@
-"""Map the partitions of a table to those of a project's definition: `day=2024-01-01` to 2024-01-01 of a daily one.
+"""The partitions of a table in Dagster: a one-to-one mapping to a project's definition, or dynamic partitions.
 
-Dagster's daemon and pages support only Dagster's own partition mappings. So the profiles of partitions use the
-definition of the asset above them, and the keys are mapped one to one.
+A mapping relates `day=2024-01-01` of the table to 2024-01-01 of a daily definition. The profiles then have the same
+definition as the asset that writes the table, because Dagster supports no user-defined partition mappings.
 """
 
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -23,21 +23,22 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.expressions.partition_keys import decode_partition_key
 
 _FORMATS = ("%Y-%m-%d", "%Y-%m", "%Y-%m-%d-%H", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y")
-"""How formats write the start of an hour, a day, a month or a year: Iceberg's transforms, and date columns."""
+"""The formats of the start of an hour, day, month or year in partition keys."""
 _DIMENSION_TAG_PREFIX = "dagster/partition/"
-"""Prefix of the tag with a partition's key in one dimension, as Dagster documents it."""
-_SHOWN = 3
+"""The documented prefix of the tag with a partition's key in one dimension; the dimension follows it."""
+_MAX_EXAMPLES = 3
+_CHUNK = 1000
 
 
 @dataclass(frozen=True)
 class TablePartitions:
-    """A declaration that the partitions of a table match those of `partitions_def` one to one.
+    """A one-to-one mapping of a table's partitions to those of `partitions_def`.
 
     `key` is a pattern of the table's partition keys, with fields for the parts of Dagster's keys: `country={}` for a
     static or dynamic definition, `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}` for the start of time windows, and
     dimensions by name for a multi-dimensional definition: `day={date:%Y-%m-%d}/country={country}`. Without `key`, the
-    table has one partition column, or one for each dimension with the same name, and writes times as the definition or
-    ISO 8601 do.
+    table must have one partition column, or one for each dimension with the name of the dimension; times have the
+    format of the definition, or one of ISO 8601.
 
     Raises ConfigError if `key` does not fit the definition.
     """
@@ -45,126 +46,158 @@ class TablePartitions:
     partitions_def: PartitionsDefinition
     key: str | None = None
     _columns: Mapping[str, tuple[str, str]] | None = field(init=False, repr=False, default=None)
-    """Dimension (empty if there is only one) and time format, by partition column."""
+    """The dimension (empty if there is only one) and the time format, by partition column; None without `key`."""
 
     def __post_init__(self) -> None:
         if self.key is not None:
-            object.__setattr__(self, "_columns", self._parsed(self.key))
+            object.__setattr__(self, "_columns", self._parse_key_pattern(self.key))
 
     def key_map(self, keys: Iterable[str], store: DagsterInstance) -> "PartitionKeyMap":
-        """Map these partition keys of the table to those of the definition.
+        """Map partition keys of the table to those of the definition.
+
+        Keys of times outside the definition's windows are unmapped, but can be mapped when the windows cover them.
+
+        Args:
+            keys: The partition keys of the table.
+            store: The Dagster instance, which has the keys of dynamic partitions.
 
         Raises:
-            ConfigError: Two keys map to the same partition, or no key can belong to the definition. A time outside the
-                definition's windows can belong to it later.
+            ConfigError: Two keys map to the same partition, or no key can ever belong to the definition.
         """
-        found: dict[str, str] = {}
+        dagster_keys: dict[str, str] = {}
+        table_keys: dict[str, str] = {}
         unmapped: list[str] = []
-        strangers = 0
-        taken: dict[str, str] = {}
+        unmappable = 0
         with partition_loading_context(dynamic_partitions_store=store):
-            there = {name: _there(definition) for name, definition in _dimensions(self.partitions_def).items()}
+            mappers = {name: _key_mapper(definition) for name, definition in _dimensions(self.partitions_def).items()}
             for key in keys:
-                told = self._map_key(key, there)
-                if not told:
+                dagster_key = self._map_key(key, mappers)
+                if not dagster_key:
                     unmapped.append(key)
-                    strangers += told is None
+                    unmappable += dagster_key is None
                     continue
-                if told in taken:
+                if dagster_key in table_keys:
                     raise ConfigError(
-                        f"the partitions {taken[told]!r} and {key!r} of the table are both partition {told!r} of "
-                        f"{self._definition}: give TablePartitions a key that tells them apart"
+                        f"the partitions {table_keys[dagster_key]!r} and {key!r} of the table are both partition "
+                        f"{dagster_key!r} of {self._definition}: give TablePartitions a `key` that distinguishes them"
                     )
-                found[key], taken[told] = told, key
-        if strangers and strangers == len(unmapped) and not found:
+                dagster_keys[key], table_keys[dagster_key] = dagster_key, key
+        if unmappable and unmappable == len(unmapped) and not dagster_keys:
             raise ConfigError(
-                f"none of the table's {len(unmapped)} partitions is one of {self._definition}, such as "
-                f"{', '.join(map(repr, unmapped[:_SHOWN]))}: give TablePartitions their key, with fields for the "
-                "values, or a definition that has them"
+                f"none of the table's {len(unmapped)} partitions, such as "
+                f"{', '.join(map(repr, unmapped[:_MAX_EXAMPLES]))}, is one of {self._definition}: give TablePartitions "
+                "a `key` with fields for the values, or a definition that has these partitions"
             )
-        return PartitionKeyMap(found, taken, tuple(unmapped))
+        return PartitionKeyMap(dagster_keys, table_keys, tuple(unmapped))
 
     def tags(self, partition: str) -> Mapping[str, str]:
-        """Return the tags of an event that tell Dagster the partition's key in each dimension."""
+        """Return the tags for an event of a partition, with its key in each dimension; empty for one dimension."""
         if not isinstance(self.partitions_def, MultiPartitionsDefinition):
             return {}
         key = self.partitions_def.get_partition_key_from_str(partition)
-        return {f"{_DIMENSION_TAG_PREFIX}{name}": own for name, own in key.keys_by_dimension.items()}
+        return {f"{_DIMENSION_TAG_PREFIX}{name}": value for name, value in key.keys_by_dimension.items()}
 
     @property
     def _definition(self) -> str:
         return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
 
-    def _map_key(self, key: str, there: Mapping[str, "_Keys"]) -> str | None:
-        """Return the definition's key of a table's key: empty for a time outside its windows, None if it cannot belong
-        to it.
+    def _map_key(self, key: str, mappers: Mapping[str, "_KeyMapper"]) -> str | None:
+        """Return the definition's key of a table's key.
+
+        The result is empty for a time outside the definition's windows, and None if no such key can exist.
         """
         values = dict(decode_partition_key(key))
-        columns = self._columns if self._columns is not None else self._by_name(values)
+        columns = self._columns if self._columns is not None else self._columns_by_name(values)
         if columns is None or columns.keys() != values.keys() or None in values.values():
             return None
         parts: dict[str, list[tuple[str, str]]] = {}
-        for column, (dimension, times) in columns.items():
-            parts.setdefault(dimension, []).append((values[column] or "", times))
-        keys = {name: there[name](own) for name, own in parts.items() if name in there}
-        told = {name: own for name, own in keys.items() if own is not None}
-        if len(told) < len(there):
+        for column, (dimension, time_format) in columns.items():
+            parts.setdefault(dimension, []).append((values[column] or "", time_format))
+        optional_keys = {name: mappers[name](values) for name, values in parts.items() if name in mappers}
+        keys = {name: dimension_key for name, dimension_key in optional_keys.items() if dimension_key is not None}
+        if len(keys) < len(mappers):
             return None
-        if not all(told.values()):
+        if not all(keys.values()):
             return ""
-        return MultiPartitionKey(told) if isinstance(self.partitions_def, MultiPartitionsDefinition) else told[""]
+        return MultiPartitionKey(keys) if isinstance(self.partitions_def, MultiPartitionsDefinition) else keys[""]
 
-    def _by_name(self, values: Mapping[str, str | None]) -> Mapping[str, tuple[str, str]] | None:
+    def _columns_by_name(self, values: Mapping[str, str | None]) -> Mapping[str, tuple[str, str]] | None:
         if isinstance(self.partitions_def, MultiPartitionsDefinition):
             return {name: (name, "") for name in _dimensions(self.partitions_def)}
         return dict.fromkeys(values, ("", "")) if len(values) == 1 else None
 
-    def _parsed(self, template: str) -> Mapping[str, tuple[str, str]]:
+    def _parse_key_pattern(self, template: str) -> Mapping[str, tuple[str, str]]:
         definitions = _dimensions(self.partitions_def)
         columns: dict[str, tuple[str, str]] = {}
         for segment in template.split("/"):
             column, equals, text = segment.partition("=")
             try:
-                (literal, name, times, conversion), *rest = string.Formatter().parse(text)
+                (literal, name, time_format, conversion), *others = string.Formatter().parse(text)
             except ValueError:
-                literal, name, times, conversion, rest = text, None, None, None, []
-            if not (column and equals) or literal or name is None or conversion or rest or column in columns:
+                literal, name, time_format, conversion, others = text, None, None, None, []
+            if not (column and equals) or literal or name is None or conversion or others or column in columns:
                 raise ConfigError(
-                    f"the key {template!r} of TablePartitions is not of the form column={{}} or column={{name:%Y-%m}}, "
-                    f"with `/` between columns: {segment!r}"
+                    f"the key {template!r} of TablePartitions: {segment!r} must have the form column={{}} or "
+                    "column={name:%Y-%m}; separate columns by `/`"
                 )
             dimension = name if isinstance(self.partitions_def, MultiPartitionsDefinition) else ""
             if dimension not in definitions:
                 raise ConfigError(
-                    f"the key {template!r} of TablePartitions names {name!r}, which is no dimension; there are: "
+                    f"the key {template!r} of TablePartitions: {name!r} is no dimension; dimensions: "
                     + ", ".join(definitions)
                 )
-            columns[column] = (dimension, times or "")
+            columns[column] = (dimension, time_format or "")
         for dimension, definition in definitions.items():
-            own = [times for named, times in columns.values() if named == dimension]
+            formats = [time_format for name, time_format in columns.values() if name == dimension]
             is_time = isinstance(definition, TimeWindowPartitionsDefinition)
-            if not own or (len(own) > 1 and not all(own)) or (any(own) and not is_time):
+            if not formats or (len(formats) > 1 and not all(formats)) or (any(formats) and not is_time):
                 raise ConfigError(
-                    f"the key {template!r} of TablePartitions has to say {dimension or 'the partition'!r} with one "
-                    "field, or, of time windows, with fields that all have a format"
+                    f"the key {template!r} of TablePartitions: {dimension or 'the partition'!r} needs one field, or, "
+                    "for time windows, fields that all have a time format"
                 )
         return columns
 
 
 @dataclass(frozen=True)
 class PartitionKeyMap:
-    """The partition keys of a table and the matching keys in Dagster."""
+    """The partition keys of a table, and the keys of the same partitions in Dagster."""
 
     dagster_keys: Mapping[str, str]
-    """Dagster's partition key by the table's."""
+    """Dagster's partition keys, by those of the table."""
     table_keys: Mapping[str, str]
-    """The table's partition key by Dagster's."""
+    """The table's partition keys, by those of Dagster."""
     unmapped: tuple[str, ...] = ()
-    """Partitions of the table without a partition in Dagster."""
+    """The table's keys of the partitions that have no key in Dagster."""
 
     def to_table_keys(self, dagster_keys: Iterable[str]) -> tuple[str, ...]:
-        """Return the table's keys of Dagster's keys, without those that the table does not have."""
+        """Convert Dagster's partition keys to those of the table. Keys that the table does not have are omitted."""
         return tuple(self.table_keys[key] for key in dagster_keys if key in self.table_keys)
+
+
+def register_partitions(
+    instance: DagsterInstance, name: str, keys: Sequence[str], *, remove: bool = True
+) -> tuple[list[str], list[str]]:
+    """Register the dynamic partitions of a table in Dagster, and unregister all others.
+
+    New keys are registered in ascending order, because that is the order of ranges in Dagster.
+
+    Args:
+        instance: The Dagster instance.
+        name: The name of the dynamic partitions definition.
+        keys: The keys to register.
+        remove: Whether to unregister other keys. False in a backfill, because Dagster needs both ends of its ranges.
+
+    Returns:
+        The added and the removed keys, both in ascending order.
+    """
+    registered = set(instance.get_dynamic_partitions(name))
+    added = sorted(set(keys) - registered)
+    removed = sorted(registered - set(keys)) if remove else []
+    for start in range(0, len(added), _CHUNK):
+        instance.add_dynamic_partitions(name, added[start : start + _CHUNK])
+    for key in removed:  # Dagster removes one key per call.
+        instance.delete_dynamic_partition(name, key)
+    return added, removed
 
 
 def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefinition]:
@@ -173,45 +206,45 @@ def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefi
     return {"": definition}
 
 
-_Keys = Callable[[list[tuple[str, str]]], str | None]
-"""Returns a dimension's key for values with their time formats: empty for a time outside its windows, None if there is
-no such key."""
+_KeyMapper = Callable[[list[tuple[str, str]]], str | None]
+"""A function that returns the key in one dimension for values with their time formats. The key is empty for a time
+outside the dimension's windows, and None if no such key can exist."""
 
 
-def _there(definition: PartitionsDefinition) -> _Keys:
+def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
     if isinstance(definition, TimeWindowPartitionsDefinition):
-        return partial(_window, definition)
+        return partial(_map_time, definition)
     keys = frozenset(definition.get_partition_keys())
 
-    def named(parts: list[tuple[str, str]]) -> str | None:
+    def map_value(parts: list[tuple[str, str]]) -> str | None:
         ((value, _),) = parts
         return value if value and value in keys else None
 
-    return named
+    return map_value
 
 
-def _window(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, str]]) -> str | None:
+def _map_time(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, str]]) -> str | None:
     text = " ".join(value for value, _ in parts)
-    given = " ".join(times for _, times in parts)
-    for times in (given,) if given else (definition.fmt, *_FORMATS):
-        time = _time(text, times)
+    explicit_format = " ".join(time_format for _, time_format in parts)
+    for time_format in (explicit_format,) if explicit_format else (definition.fmt, *_FORMATS):
+        time = _parse_time(text, time_format)
         if time is None:
             continue
         key = time.strftime(definition.fmt)
-        # A time inside a window is not the window's key.
-        if definition.has_partition_key(key) and _time(key, definition.fmt) == time:
+        # Only the start of a window is its key.
+        if definition.has_partition_key(key) and _parse_time(key, definition.fmt) == time:
             return key
         first, last = definition.get_first_partition_window(), definition.get_last_partition_window()
         if first is None or last is None:
             return ""
-        beyond = time < first.start.replace(tzinfo=None) or time >= last.end.replace(tzinfo=None)
-        return "" if beyond else None
+        is_outside = time < first.start.replace(tzinfo=None) or time >= last.end.replace(tzinfo=None)
+        return "" if is_outside else None
     return None
 
 
-def _time(text: str, times: str) -> datetime | None:
-    """Return a time in the definition's time zone; None if the text does not match the format."""
+def _parse_time(text: str, time_format: str) -> datetime | None:
+    """Parse a time of the definition's time zone, without that zone; None if the text does not match the format."""
     try:
-        return datetime.strptime(text, times)  # noqa: DTZ007
+        return datetime.strptime(text, time_format)  # noqa: DTZ007
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Dagster definitions of the tables of a configuration: assets, sensors, or all together."""
+"""The public functions that build Dagster definitions for the tables of a configuration."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
@@ -13,7 +13,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.messages import join_names
 from metastore_assets.resources.configuration import ConfigLike, Configuration
 from metastore_assets.resources.spark import SparkLike
-from metastore_assets.sensors.commits import commit_sensor, default_status_of
+from metastore_assets.sensors.commits import commit_sensor, dagster_sensor_status
 from metastore_assets.sensors.databases import database_sensors
 
 if TYPE_CHECKING:
@@ -30,22 +30,23 @@ def build_metastore_assets(
 ) -> Sequence[AssetSpec | AssetsDefinition]:
     """Return the assets of the tables of a configuration.
 
-    The assets include their resources: they need no entry among the resources of the definitions. Loading reads the
-    newest version of each table for a few seconds at most; a table without a version is opened to read its partitions.
+    The assets contain their resources, so that the project's definitions need no resource for them. The function reads
+    the newest version of each table, for a few seconds at most. A table without a version is opened to read its
+    partition columns.
 
     Args:
         config: A `MetastoreConfig`, or the path of a `metastore.yaml`, which each run reads again. None is
             $METASTORE_CONFIG, else ./metastore.yaml. Runs resolve environment variables; loading does not need them.
-        tables: Names of tables; None is all.
-        translator: Maps the tables into the project.
+        tables: The names of the tables; None for all.
+        translator: The translator from tables to assets of the project.
         s3: The `S3Resource` of dagster-aws, for S3 access that the configuration does not set.
-        spark: A resource of dagster-pyspark that provides the session, instead of the settings under `spark`.
+        spark: A resource of dagster-pyspark that provides the session, in place of the settings under `spark`.
 
     Raises:
         ConfigError: The configuration is invalid, or a table does not exist.
     """
-    configuration = Configuration.of(config, s3, spark).looked_up()
-    metastore = configuration.shown()
+    configuration = Configuration.of(config, s3, spark).with_databases()
+    metastore = configuration.unresolved()
     selected_tables = metastore.tables if tables is None else [metastore.table(name) for name in tables]
     infos = read_table_info(configuration, [table.name for table in selected_tables])
     user_translator = translator or MetastoreTranslator()
@@ -64,13 +65,13 @@ def build_commit_sensor(
     s3: "S3Resource | None" = None,
     default_status: DefaultSensorStatus | None = None,
 ) -> SensorDefinition:
-    """Return the sensor that launches a run for each commit to one table, with its job.
+    """Return a sensor that launches a run for each commit to one table, with the job that it launches.
 
-    It checks the table every `sensor.interval` seconds. The assets of `build_metastore_assets` must be in the same code
-    location.
+    The sensor checks the table every `sensor.interval` seconds. The assets of `build_metastore_assets` must be in the
+    same code location.
 
     Args:
-        table: Name of the table.
+        table: The name of the table.
         config: As for `build_metastore_assets`.
         translator: As for `build_metastore_assets`.
         s3: As for `build_metastore_assets`.
@@ -80,11 +81,11 @@ def build_commit_sensor(
     Raises:
         ConfigError: The configuration is invalid, or the table does not exist.
     """
-    configuration = Configuration.of(config, s3).looked_up()
-    shown = configuration.shown()
+    configuration = Configuration.of(config, s3).with_databases()
+    shown = configuration.unresolved()
     table_config = shown.table(table)
     names = names_of(table_config, translator or MetastoreTranslator())
-    status = default_status or default_status_of(shown.sensor_status(table_config))
+    status = default_status or dagster_sensor_status(shown.sensor_status(table_config))
     return commit_sensor(configuration, table_config, names, refresh_job(table_config, names), status)
 
 
@@ -97,9 +98,9 @@ def build_metastore_definitions(
     spark: SparkLike | None = None,
     sensors: SensorStatus | None = None,
 ) -> Definitions:
-    """Return assets, checks, jobs and sensors of the tables of a configuration, to merge into a project's definitions.
+    """Return the assets, checks, jobs and sensors of the tables of a configuration, as definitions to merge.
 
-    Databases contribute the tables that they have now; one sensor per database detects added and removed tables.
+    A database contributes the tables that it has now. One sensor for each database detects added and removed tables.
 
     Args:
         config: As for `build_metastore_assets`.
@@ -107,7 +108,7 @@ def build_metastore_definitions(
         translator: As for `build_metastore_assets`.
         s3: As for `build_metastore_assets`.
         spark: As for `build_metastore_assets`.
-        sensors: `running` (they start by themselves), `stopped`, or `absent`; None follows the configuration.
+        sensors: The status of all sensors: `running`, `stopped`, or `absent`; None follows the configuration.
 
     Raises:
         ConfigError: The configuration is invalid, or a table does not exist.
@@ -116,8 +117,8 @@ def build_metastore_definitions(
         raise ConfigError(
             f"sensors = {sensors!r}: must be {join_names([repr(status) for status in get_args(SensorStatus)])}"
         )
-    configuration = Configuration.of(config, s3, spark).looked_up()
-    shown, user_translator = configuration.shown(), translator or MetastoreTranslator()
+    configuration = Configuration.of(config, s3, spark).with_databases()
+    shown, user_translator = configuration.unresolved(), translator or MetastoreTranslator()
     selected_tables = shown.tables if tables is None else [shown.table(name) for name in tables]
     jobs, sensor_definitions = [], []
     for table in selected_tables:
@@ -126,8 +127,8 @@ def build_metastore_definitions(
         jobs.append(job)
         status = shown.sensor_status(table, sensors)
         if status != "absent":
-            sensor_definitions.append(commit_sensor(configuration, table, names, job, default_status_of(status)))
-    # An explicit selection of tables excludes tables that are added later.
+            sensor_definitions.append(commit_sensor(configuration, table, names, job, dagster_sensor_status(status)))
+    # A selection of tables excludes tables that are added later, so it needs no sensor that detects them.
     if tables is None:
         sensor_definitions += database_sensors(configuration, user_translator, sensors)
     return Definitions(

@@ -1,6 +1,7 @@
-"""The state of a table that Dagster's event log shows."""
+"""The state of a table that the events in Dagster show."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from dagster import (
     AssetKey,
@@ -11,7 +12,6 @@ from dagster import (
     EventLogRecord,
 )
 
-from metastore_assets.assets.changes import NO_CONTENT, ReportedState
 from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION
 from metastore_assets.assets.names import DATA_VERSION_TAG, TableNames
 from metastore_assets.assets.partition_mapping import PartitionKeyMap
@@ -19,14 +19,34 @@ from metastore_assets.errors import StoreError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 
+NO_CONTENT = "no rows"
+"""The content id of a partition of the project that has no rows in the table."""
 _PAGE = 1000
-"""Events per query: the most that Dagster returns at once."""
+"""The number of events in a query, which is the maximum that Dagster returns at once."""
+
+
+@dataclass(frozen=True)
+class ReportedState:
+    """The state of a table that the events in Dagster show; empty by default."""
+
+    version: Version | None = None
+    """The last version that was reported completely; None if there is none or it no longer exists."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """The content id in the last event of each partition, by the table's key."""
+    since: Mapping[str, int] = field(default_factory=dict)
+    """The version in the last event of each partition that has an event after that complete report, by the table's key.
+    Runs that were killed, or that reported only some partitions, leave such events."""
+    dropped: tuple[str, ...] = ()
+    """Dagster's keys of the partitions that were reported with rows and that the table no longer has."""
+    written: frozenset[str] = frozenset()
+    """The table's keys of the partitions that the asset which writes the table materialized after that complete report.
+    Dagster shows assets that depend on them as outdated, even if their content is the same."""
 
 
 def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
     """Return number and content id of the last version that a run reported completely; None if there is none.
 
-    A report ends with the statistics of the table. A run that died earlier has not reported its version.
+    The event of the table's statistics completes a report. A run that was killed before has not reported its version.
     """
     record = _last_report(instance, names)
     return _version_of(record) if record else None
@@ -35,20 +55,28 @@ def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int,
 def read_reported_state(
     instance: DagsterInstance, versions: VersionStore, names: TableNames, key_map: PartitionKeyMap
 ) -> ReportedState:
-    """Return what the event log shows of a table, up to the last event.
+    """Read the state of a table that its events show.
 
-    It costs two queries, and one page of events per 1,000 events since the last complete report.
+    This takes two queries, and one query for each 1,000 events since the last complete report.
+
+    Args:
+        instance: The Dagster instance.
+        versions: The versions of the table.
+        names: The table's names in Dagster.
+        key_map: The partition keys of the table and in Dagster.
     """
     last = _last_report(instance, names)
-    contents = _contents(instance, names)
+    contents = _latest_contents(instance, names)
     since = _versions_reported_since(instance, names, last.storage_id if last else None)
-    written = _written(instance, names, last.storage_id) if last and names.mapping and names.has_writer else ()
+    written = (
+        _written_partitions(instance, names, last.storage_id) if last and names.mapping and names.has_writer else ()
+    )
     table_keys = key_map.table_keys
     return ReportedState(
         _read_version(versions, _version_of(last) if last else None),
         {table_keys[partition]: content for partition, content in contents.items() if partition in table_keys},
         {table_keys[partition]: number for partition, number in since.items() if partition in table_keys},
-        # A run removes the table's dynamic partition keys from Dagster itself.
+        # Runs unregister dynamic partitions, which removes their events from pages. Other partitions need an event.
         tuple(key for key, content in contents.items() if key not in table_keys and content != NO_CONTENT)
         if names.mapping
         else (),
@@ -57,29 +85,29 @@ def read_reported_state(
 
 
 def is_observed(instance: DagsterInstance, names: TableNames, version: Version) -> bool:
-    """Return whether the last observation of the table shows the version's snapshot."""
+    """Return whether the last observation of the table in Dagster is of the version's snapshot."""
     records = instance.fetch_observations(names.source, limit=1).records
     observation = records[0].asset_observation if records else None
     if observation is None:
         return False
-    # Compare both: a table that is dropped and recreated may restart its snapshot numbers.
+    # Compare the time too: a table that is dropped and recreated may reuse snapshot ids.
     snapshot, committed = (observation.metadata.get(name) for name in (SNAPSHOT, COMMITTED))
-    when = version.committed_at.timestamp() if version.committed_at else None
-    return (snapshot and snapshot.value, committed and committed.value) == (version.snapshot, when)
+    committed_at = version.committed_at.timestamp() if version.committed_at else None
+    return (snapshot and snapshot.value, committed and committed.value) == (version.snapshot, committed_at)
 
 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
-    """Return the latest materialization of the table-level statistics.
+    """Return the last materialization of the table's statistics.
 
-    If one asset also has the partitions, their events can follow it: after a killed run, or in a backfill.
+    If table and partitions are one asset, events of partitions may follow it; these are skipped.
     """
-    cursor, more, limit = None, True, 1
-    while more:
-        page = instance.fetch_materializations(names.whole["statistics"], limit=limit, cursor=cursor)
+    cursor, has_more, limit = None, True, 1
+    while has_more:
+        page = instance.fetch_materializations(names.kind_assets["statistics"], limit=limit, cursor=cursor)
         for record in page.records:
             if not (names.is_single and record.partition_key):
                 return record
-        cursor, more, limit = page.cursor, page.has_more, _PAGE
+        cursor, has_more, limit = page.cursor, page.has_more, _PAGE
     return None
 
 
@@ -95,19 +123,19 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
 
 
 def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
-    """Return the version if it still exists with that content id. A root may have been replaced."""
+    """Return the reported version if it still exists with the same content id, which it does not in a replaced root."""
     if reported is None:
         return None
     number, content = reported
     try:
         version = versions.read(number)
-        tuple(version.partitions)  # Read here: a version whose entries have expired cannot be compared.
+        tuple(version.partitions)  # Fails if the entries of the version have expired.
     except StoreError:
         return None
     return version if version.content_id == content else None
 
 
-def _contents(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
+def _latest_contents(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
     tags = instance.event_log_storage.get_latest_tags_by_partition(
         names.partitions, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
     )
@@ -115,7 +143,7 @@ def _contents(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]
 
 
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
-    """Return, by partition, the version of its latest event after the event with id `last`."""
+    """Return the version in each partition's last event that follows the event with id `last`."""
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):
         number = event.metadata.get(VERSION)
@@ -124,18 +152,18 @@ def _versions_reported_since(instance: DagsterInstance, names: TableNames, last:
     return versions_by_partition
 
 
-def _written(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:
-    """Return partitions that the asset which writes the table materialized after the event with id `last`."""
+def _written_partitions(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:
+    """Return the partitions that the asset which writes the table materialized after the event with id `last`."""
     return {event.partition for event in _events(instance, names.source, last) if event.partition}
 
 
 def _events(instance: DagsterInstance, key: AssetKey, last: int | None) -> Iterator[AssetMaterialization]:
-    """Yield an asset's materializations after the event with id `last`, in order."""
+    """Yield an asset's materializations after the event with id `last`, in the order of time."""
     events = AssetRecordsFilter(key, after_storage_id=last)
-    cursor, more = None, True
-    while more:
+    cursor, has_more = None, True
+    while has_more:
         page = instance.fetch_materializations(events, limit=_PAGE, cursor=cursor, ascending=True)
         for record in page.records:
             if record.asset_materialization is not None:
                 yield record.asset_materialization
-        cursor, more = page.cursor, page.has_more
+        cursor, has_more = page.cursor, page.has_more

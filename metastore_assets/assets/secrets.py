@@ -1,4 +1,4 @@
-"""Removal of secrets from errors. Dagster stores an error with all its causes, which other libraries word."""
+"""Removal of secrets from errors, because Dagster stores the messages of an error and of all its causes."""
 
 import traceback
 from collections.abc import Iterator
@@ -10,15 +10,16 @@ from metastore_assets.messages import remove_secrets
 
 @contextmanager
 def hide_secrets() -> Iterator[None]:
-    """Raise errors without secrets: an error passes unchanged unless its message or a cause contains one.
+    """Raise errors of the block without secrets. An error without a secret in its messages and causes is unchanged.
 
-    A MetastoreError then loses its causes. Any other error becomes a MetastoreError with the secret removed.
+    A MetastoreError with a secret in its causes loses them. Any other error becomes a MetastoreError whose message has
+    the secret removed.
     """
     try:
         yield
     except Exception as error:
-        told = "".join(traceback.format_exception(error))
-        if remove_secrets(told) == told:
+        text = "".join(traceback.format_exception(error))
+        if remove_secrets(text) == text:
             raise
         if not isinstance(error, MetastoreError) or remove_secrets(str(error)) != str(error):
             raise MetastoreError(f"{type(error).__name__}: {error}") from None

@@ -1,11 +1,11 @@
-"""What loading a code location needs to know of the tables: newest version, format, and partition columns."""
+"""The facts about tables that Dagster needs to load a code location: newest version, format, partition columns."""
 
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from metastore_assets.assets.changes import is_partitioned
+from metastore_assets.assets.pending_events import is_partitioned
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import open_table_format
@@ -14,13 +14,13 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import versions_of
 
 _TIMEOUT = 5.0
-"""Seconds to wait for a root. Dagster loads a code location at every start, including each run."""
+"""Seconds to wait for all tables. Each run loads the code location too."""
 _READERS = 8
 
 
 @dataclass(frozen=True)
 class TableInfo:
-    """The facts about one table; empty by default."""
+    """The facts about one table; unknown by default."""
 
     version: Version | None = None
     """The newest version; None if there is none or it could not be read."""
@@ -36,22 +36,22 @@ class TableInfo:
 def read_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = _TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Return the facts about each table, without the tables that could not be read in time.
+    """Read the facts about tables. Omit the tables that cannot be read in time.
 
     A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
 
-    A table without a version is opened to read its partition columns. Dagster stores the dependencies of a result: a
-    wrong guess here would mark the first result as outdated.
+    A table without a version is opened to read its partition columns. They decide the dependencies of the assets, and
+    Dagster would mark the first result as outdated if these changed after it.
 
     Args:
         configuration: The configuration that has the tables.
-        tables: Names of tables.
+        tables: The names of the tables.
         timeout: Seconds to wait for all tables together.
     """
     infos: dict[str, TableInfo] = {}
     names = iter(tables)
     try:
-        metastore = configuration.now()
+        metastore = configuration.resolved()
     except MetastoreError:
         return infos
     lock = threading.Lock()
@@ -72,10 +72,10 @@ def read_table_info(
                     infos[name] = TableInfo(None, _has_partitions(metastore.table(name)))
                 else:
                     infos[name] = TableInfo(version, is_partitioned(version))
-            except Exception:  # noqa: BLE001 (whatever it is, a run will say it)
+            except Exception:  # noqa: BLE001 (a run will report the error)
                 continue
 
-    # Not an executor: Python would wait for its threads at exit.
+    # Daemon threads instead of an executor, for whose threads Python would wait at exit.
     readers = [threading.Thread(target=read, daemon=True) for _ in range(min(_READERS, len(tables)))]
     end = time.monotonic() + timeout
     for reader in readers:

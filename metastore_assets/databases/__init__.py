@@ -1,4 +1,4 @@
-"""Whole databases of a configuration: which tables their catalogs list now, or listed last."""
+"""The tables of a configuration's databases, from the listings of their catalogs."""
 
 from metastore_assets.databases.expansion import SkippedTable, expand_databases, find_table
 from metastore_assets.databases.listing import DatabaseListing, list_databases, recorded_listings

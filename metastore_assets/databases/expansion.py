@@ -1,4 +1,4 @@
-"""Expansion of a configuration: the tables of its databases become tables of their own, under unique names."""
+"""Expansion of a configuration: the tables of its databases become tables of the configuration with unique names."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ from metastore_assets.errors import ConfigError
 
 @dataclass(frozen=True)
 class SkippedTable:
-    """A table of a database without statistics, or a database whose catalog did not answer."""
+    """A table of a database that the expansion left out, or a database whose catalog did not answer."""
 
     name: str
     """`<catalog>.<database>.<table>`, or `<catalog>.<database>`."""
     reason: str
     is_database: bool = False
-    """Whether this is a database. It then has the tables of its last listing."""
+    """Whether the object is a database, which has the tables of its last listing."""
 
     def __str__(self) -> str:
         if self.is_database:
-            return f"{self.name} has the tables that it had when it was listed last: {self.reason}"
+            return f"{self.name} has the tables of its last listing: {self.reason}"
         return f"{self.name} is left out: {self.reason}"
 
 
 def expand_databases(
     config: MetastoreConfig, listings: Sequence[DatabaseListing]
 ) -> tuple[MetastoreConfig, list[SkippedTable]]:
-    """Return the configuration with the tables of its databases, including dropped ones, and what was skipped.
+    """Return the configuration with the tables of its databases.
 
-    A table with an entry of its own keeps that. If two tables would have the same name, both are skipped: otherwise
-    the statistics of one might be continued with those of the other.
+    A table with an entry in the configuration is not replaced. If two tables would have the same name, both are left
+    out, because versions of one could otherwise continue those of the other.
 
     Args:
         config: The configuration.
         listings: The listings of its databases.
+
+    Returns:
+        The configuration with the tables of its databases, including dropped ones, and the objects that were skipped.
     """
     listing_by_key = _merge_listings(listings)
     configured = {_source(table) for table in config.tables}
@@ -63,16 +66,16 @@ def expand_databases(
             if _source(table) not in configured:
                 table = table.with_listing(listing.tables.get(name), listing.dropped.get(name))
                 tables.setdefault(_source(table), table)
-    unique, clashes = _without_clashes(config, list(tables.values()))
+    unique, clashes = _split_by_unique_name(config, list(tables.values()))
     return config.model_copy(update={"tables": [*config.tables, *unique]}), [*skipped, *clashes]
 
 
 def find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the table of that name. Databases are listed only if no table has an entry with that name.
+    """Return the table of a name. List the databases only if the configuration has no entry with that name.
 
     Args:
         config: A resolved configuration.
-        name: Name of the table in the Metastore.
+        name: The name of the table in the Metastore.
 
     Raises:
         ConfigError: There is no such table.
@@ -83,7 +86,7 @@ def find_table(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseListing]:
-    """Return the listings by key. Several entries of the same database are merged."""
+    """Return the listings by key, after merging the listings of several entries of the same database."""
     merged: dict[str, DatabaseListing] = {}
     for listing in listings:
         before = merged.get(listing.key, DatabaseListing(listing.key))
@@ -97,35 +100,35 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
     return merged
 
 
-def _without_clashes(
+def _split_by_unique_name(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return the tables whose names are unique in the configuration, and the others."""
-    counts = Counter(_folded(table.name) for table in (*config.tables, *tables))
+    """Return the tables with unique names, and all others as skipped tables."""
+    counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []
     for table in tables:
-        if counts[_folded(table.name)] == 1:
+        if counts[_fold_name(table.name)] == 1:
             unique.append(table)
             continue
         other = next(
             other
             for other in (*config.tables, *tables)
-            if _folded(other.name) == _folded(table.name) and other is not table
+            if _fold_name(other.name) == _fold_name(table.name) and other is not table
         )
         clashes.append(
             SkippedTable(
                 f"{table.database}.{str(table.identifier).rpartition('.')[2]}",
-                f"it would be called {table.name!r} here, as would {other.uri} (case and -/_ do not count): give the "
-                "database another `name`, such as '{database}_{table}', or the table an entry of its own",
+                f"its name would be {table.name!r}, like that of {other.uri} (case and -/_ make no difference): "
+                "give the database another `name`, such as '{database}_{table}', or add an entry for it",
             )
         )
     return unique, clashes
 
 
 def _source(table: TableConfig) -> tuple[str, str]:
-    """Return the catalog and the identifier of a table, or its URI."""
+    """Return the catalog of a table, and its identifier in the catalog or its URI."""
     return str(getattr(table.catalog, "name", table.catalog)), str(table.identifier or table.uri)
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.lower().replace("-", "_")

@@ -1,6 +1,6 @@
-"""Listings of databases from their catalogs, and the record of the last one in the root.
+"""Listings of databases from their catalogs, and the record of each database's last listing in the root.
 
-If a catalog does not answer, its databases have the tables of the record. The record is a cache: losing it is harmless.
+If a catalog does not answer, the record replaces its listing. The record is a cache, whose loss is harmless.
 """
 
 from __future__ import annotations
@@ -27,34 +27,35 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
 _RECORD_FOLDER = "_databases"
-"""Folder of the records in the root. No table name begins with `_`."""
+"""The folder of the records in the root. It is not that of a table, because no table name begins with `_`."""
 _RECORD_FORMAT = 1
 
 
 @dataclass(frozen=True)
 class DatabaseListing:
-    """The tables of one database entry, by their names in the database."""
+    """The tables of a database that an entry of the configuration includes, by their names in the database."""
 
     key: str
-    """`<catalog>.<database>` of the entry."""
+    """The catalog and the database of the entry as `<catalog>.<database>`."""
     tables: Mapping[str, Format | None] = field(default_factory=dict)
-    """Formats by table; None if the catalog did not answer."""
+    """The tables with their formats, which are None if the catalog did not answer."""
     dropped: Mapping[str, str] = field(default_factory=dict)
-    """Tables with a published version that the catalog no longer lists, and why."""
+    """The tables with a published version that the catalog no longer lists, with the reason."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Entries of the catalog that cannot be read as tables, such as views, and why."""
+    """The entries of the catalog that cannot be read as tables, such as views, with the reason."""
     failure: str = ""
-    """Why the catalog did not answer, in which case `tables` is the record. Empty if it answered."""
+    """The reason why the catalog did not answer; empty if it did. After a failure, `tables` are those of the record."""
 
 
 def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tuple[DatabaseListing, ...]:
-    """Return the listing of each database entry, in the order of the configuration, and record it in the root.
-
-    Catalogs are requested in parallel.
+    """List the databases of a configuration in their catalogs, in parallel, and record the listings in the root.
 
     Args:
         config: A resolved configuration.
-        timeout: Seconds after which the record is used instead; None to wait for all catalogs.
+        timeout: The seconds after which the record replaces a missing listing; None to wait for all catalogs.
+
+    Returns:
+        A listing for each database entry, in the order of the configuration.
 
     Raises:
         ConfigError: A catalog is configured wrongly.
@@ -88,16 +89,16 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
 
 
 def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
-    """Return the recorded listing of each database entry, without requests to catalogs."""
-    return tuple(_recorded_listing(config, database, "it was not asked") for database in config.databases)
+    """Return a listing for each database entry from the records, without requests to catalogs."""
+    return tuple(_recorded_listing(config, database, "it was not queried") for database in config.databases)
 
 
 def read_record(root: ObjectStore, key: str) -> frozenset[str]:
-    """Return the recorded table names of a database; empty without a valid record. Raises StoreError.
+    """Read the recorded table names of a database; empty without a valid record. Raises StoreError.
 
     Args:
         root: The root of the Metastore.
-        key: `<catalog>.<database>`.
+        key: The catalog and the database as `<catalog>.<database>`.
     """
     try:
         document = parse_json(root.read(_record_path(key)))
@@ -109,7 +110,13 @@ def read_record(root: ObjectStore, key: str) -> frozenset[str]:
 
 
 def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
-    """Replace the recorded table names of a database. Raises StoreError. Arguments are those of `read_record`."""
+    """Replace the recorded table names of a database. Raises StoreError.
+
+    Args:
+        root: The root of the Metastore.
+        key: The catalog and the database as `<catalog>.<database>`.
+        names: The table names.
+    """
     document = {"format": _RECORD_FORMAT, "tables": sorted(names)}
     root.write(_record_path(key), json.dumps(document, ensure_ascii=False).encode())
 
@@ -120,7 +127,7 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
     try:
         listed = list_tables(database.catalog, database.database)
     except TableNotFoundError as error:
-        # A recorded database was dropped. Without a record its name is probably misspelt.
+        # With a record, the database was dropped. Without one, its name is probably misspelt.
         if not _try_read_record(config, database):
             return DatabaseListing(database.key, failure=str(error))
         return _compare_with_record(config, database, [], str(error))
@@ -134,13 +141,13 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
 def _compare_with_record(
     config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[ListedTable], database_dropped: str
 ) -> DatabaseListing:
-    """Return the listing with the recorded tables that it lacks as `dropped`, and update the record.
+    """Return a listing in which recorded tables that the catalog no longer lists are dropped, and update the record.
 
     Args:
         config: The configuration.
         database: The database entry.
         listed: The entries of the catalog.
-        database_dropped: Why the database itself no longer exists; empty while it does.
+        database_dropped: The reason why the database no longer exists; empty if it exists.
     """
     by_name = {entry.name: entry for entry in listed}
     included = [entry for entry in listed if database.includes(entry.name)]
@@ -151,9 +158,9 @@ def _compare_with_record(
     for name in sorted(recorded - tables.keys()):
         if database.includes(name) and _has_version(config, database, name):
             identifier = f"{database.database}.{name}"
-            reason = database_dropped or f"{_catalog_label(database)} has no table {identifier!r} any more"
+            reason = database_dropped or f"{_catalog_label(database)} no longer has a table {identifier!r}"
             dropped[name] = by_name[name].reason if name in by_name else reason
-    # Another entry of the same database may include the others.
+    # Do not remove excluded tables from the record: another entry of the same database may include them.
     excluded = {name for name in recorded if not database.includes(name)}
     _try_write_record(config, database, recorded, {*tables, *dropped, *excluded})
     skipped = {name: reason for name, reason in skipped.items() if name not in dropped}
@@ -166,7 +173,7 @@ def _recorded_listing(config: MetastoreConfig, database: DatabaseConfig, failure
 
 
 def _has_version(config: MetastoreConfig, database: DatabaseConfig, name: str) -> bool:
-    """Return whether a table has a published version, also if the root cannot be read."""
+    """Return whether a table has a published version. Return True if the root cannot be read."""
     try:
         table_name = database.table(name).name
         return VersionStore(_root(config), table_name).latest() is not None
@@ -180,7 +187,7 @@ def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> froze
     try:
         return read_record(_root(config), database.key)
     except StoreError:
-        return frozenset()  # The command itself will report that the root cannot be read.
+        return frozenset()  # The caller will access the root itself and report the error.
 
 
 def _try_write_record(
@@ -190,7 +197,7 @@ def _try_write_record(
         try:
             write_record(_root(config), database.key, names)
         except StoreError:
-            return  # Processes that may only read the root use the records of others.
+            return  # A process without write access to the root depends on the records of others.
 
 
 def _record_path(key: str) -> str:

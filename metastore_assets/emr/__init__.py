@@ -1,1 +1,1 @@
-"""Refreshes as EMR Serverless jobs: request, answer and the job's program, without Dagster."""
+"""The request, the answer and the program of EMR Serverless jobs, which run without Dagster."""

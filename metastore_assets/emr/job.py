@@ -1,4 +1,4 @@
-"""The program of an EMR Serverless job: one refresh, with request and answer through Dagster Pipes."""
+"""The program of an EMR Serverless job, which refreshes one table. Dagster Pipes transports request and answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from metastore_assets.emr.request import REQUEST, Answer, Request, package_version
+from metastore_assets.emr.request import REQUEST, JobAnswer, JobRequest, package_version
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret, remove_secrets
 from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
@@ -17,40 +17,40 @@ from metastore_assets.spark.session import get_submitted_session
 
 
 def main() -> None:
-    """Execute the request. Exit with status 1 after reporting an error."""
+    """Execute the request of the job and send the answer. Exit with status 1 if the refresh failed."""
     import boto3
     from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
 
-    region = os.environ.get("AWS_REGION")  # which boto3 calls otherwise
+    region = os.environ.get("AWS_REGION")  # boto3 reads AWS_DEFAULT_REGION.
     if region:
         os.environ.setdefault("AWS_DEFAULT_REGION", region)
     client = boto3.client("s3")
     writer = PipesS3MessageWriter(client, interval=1)
     with open_dagster_pipes(context_loader=PipesS3ContextLoader(client), message_writer=writer) as pipes:
         try:
-            answer = _refresh(Request.of(pipes.get_extra(REQUEST)), pipes.log.info)
-        except Exception as error:  # noqa: BLE001 (whatever it is, who launched the job is told)
+            answer = _refresh(JobRequest.from_json(pipes.get_extra(REQUEST)), pipes.log.info)
+        except Exception as error:  # noqa: BLE001 (the answer reports every error to the run)
             import traceback
 
             sys.stderr.write(remove_secrets(traceback.format_exc()))
-            answer = _failed_answer(error)
-        pipes.report_custom_message(answer.to_json())
+            answer = _error_answer(error)
+        pipes.report_custom_message(answer.to_message())
     if answer.version is None:
         raise SystemExit(1)
 
 
-def _refresh(request: Request, log: Callable[[str], object]) -> Answer:
+def _refresh(request: JobRequest, log: Callable[[str], object]) -> JobAnswer:
     if request.version != package_version():
         raise ConfigError(
-            f"table {request.table!r}: the job's environment has metastore-assets {package_version()}, and "
-            f"Dagster has {request.version}: rebuild the archive of the environment with Dagster's version"
+            f"table {request.table!r}: the job's environment has metastore-assets {package_version()}, but Dagster has "
+            f"{request.version}: rebuild the archive of the environment with Dagster's version"
         )
     os.environ.update(_read_secrets(request.secrets))
-    config, table = request.configured()
+    config, table = request.load_config()
     if request.needs_key and not os.environ.get(KEY_VARIABLE) and config.hidden_key is None:
         raise ConfigError(
-            f"table {request.table!r}: where the job was launched ${KEY_VARIABLE} is the key of hidden values, and the "
-            f"job has none: say under `emr_serverless.secrets` which secret {KEY_VARIABLE} is"
+            f"table {request.table!r}: Dagster has the key of hidden values in ${KEY_VARIABLE}, and the job does not: "
+            f"name a secret for {KEY_VARIABLE} under `emr_serverless.secrets`"
         )
     result = refresh(
         config,
@@ -60,11 +60,21 @@ def _refresh(request: Request, log: Callable[[str], object]) -> Answer:
         progress=log_progress(log),
     )
     log(format_result(result))
-    return Answer(result.version, result.seconds)
+    return JobAnswer(result.version, result.seconds)
 
 
 def _read_secrets(secrets: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of secrets by variable. Raise ConfigError if one cannot be read."""
+    """Read secrets from AWS Secrets Manager.
+
+    Args:
+        secrets: The names of the secrets, by the variable that gets their value.
+
+    Returns:
+        The values of the secrets, by variable.
+
+    Raises:
+        ConfigError: A secret cannot be read.
+    """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -75,15 +85,15 @@ def _read_secrets(secrets: Mapping[str, str]) -> dict[str, str]:
         try:
             values[variable] = str(client.get_secret_value(SecretId=secret)["SecretString"])
         except (BotoCoreError, ClientError, KeyError) as error:
-            said = "it is no text" if isinstance(error, KeyError) else str(error)
+            reason = "it is not a text" if isinstance(error, KeyError) else str(error)
             raise ConfigError(
-                f"emr_serverless.secrets.{variable}: the secret {secret!r} is not to be had: {said}"
+                f"emr_serverless.secrets.{variable}: the secret {secret!r} cannot be read: {reason}"
             ) from None
         remember_secret(values[variable], f"${{{variable}}}")
     return values
 
 
-def _failed_answer(error: Exception) -> Answer:
+def _error_answer(error: Exception) -> JobAnswer:
     if isinstance(error, MetastoreError):
-        return Answer(kind=type(error).__name__, message=str(error))
-    return Answer(kind="MetastoreError", message=remove_secrets(f"{type(error).__name__}: {error}"))
+        return JobAnswer(kind=type(error).__name__, message=str(error))
+    return JobAnswer(kind="MetastoreError", message=remove_secrets(f"{type(error).__name__}: {error}"))

@@ -1,4 +1,4 @@
-"""The request and the answer of a job, as JSON."""
+"""The request and the answer of an EMR Serverless job, which are exchanged as JSON."""
 
 from __future__ import annotations
 
@@ -15,108 +15,110 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 
 REQUEST = "metastore"
-"""The key of requests and answers in Pipes messages."""
+"""The key of a request or answer in the data of Dagster Pipes."""
 SCRIPT = "from metastore_assets.emr.job import main\n\nmain()\n"
-"""The entry point of every job. Its code is in the job's environment."""
+"""The program of every job. The package is in the job's environment."""
 
-_NOT_OF_TABLES = {"checks", "sensor", "columns", "catalog", "uri"}
+_SEPARATE_FIELDS = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def package_version() -> str:
-    """Return the versions of this package and of its profiles. Profiles of another version are outdated at once."""
+    """Return a text with the versions of this package and of its profile format."""
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """A request to refresh one table."""
 
     version: str
-    """`package_version()` of the process that launched the job; the job's must be equal."""
+    """The `package_version()` of the process that launched the job. That of the job must be equal."""
     config: Mapping[str, Any]
-    """The configuration of this table only. Secrets are references to variables of the job's environment."""
+    """The configuration with only this table. Secrets are references to variables of the job's environment."""
     table: str
     full: bool
     partitions: tuple[str, ...]
-    """Partitions to read again: keys or patterns."""
+    """The partitions to read again: keys or patterns."""
     needs_key: bool = False
-    """Whether a configured key, rather than the root's, hashes hidden values."""
+    """Whether the key of hidden values is configured. Otherwise it is in the root."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """By variable, the secret of AWS Secrets Manager that has its value."""
+    """The names of secrets in AWS Secrets Manager, by the variable that gets their value."""
     database: str | None = None
-    """The configured database that the table belongs to."""
-    listed: str | None = None
-    """The format that the table's catalog lists."""
+    """The configured database that the table belongs to; None for a table with an entry of its own."""
+    listed_format: str | None = None
+    """The format of the table according to the listing of its catalog; None if unknown."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as JSON fields."""
+        """Return the request as a JSON object."""
         return {**vars(self), "partitions": list(self.partitions)}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Request:
-        """Return the request in JSON fields. Unknown fields are ignored; `version` shows who wrote it."""
-        fields = {name: own for name, own in document.items() if name in cls.__dataclass_fields__}
+    def from_json(cls, document: Mapping[str, Any]) -> JobRequest:
+        """Parse a JSON object. Unknown fields, which another version of the package may have written, are ignored."""
+        fields = {name: value for name, value in document.items() if name in cls.__dataclass_fields__}
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
-    def configured(self) -> tuple[MetastoreConfig, TableConfig]:
-        """Return the configuration with this process's variables, and the table. Raise ConfigError."""
+    def load_config(self) -> tuple[MetastoreConfig, TableConfig]:
+        """Return the configuration, resolved with the variables of this process, and the table. Raises ConfigError."""
         config = MetastoreConfig.model_validate(self.config).resolve()
         table = config.table(self.table)
         if self.database is not None:
             table = table.with_database(self.database)
-        return config, table.with_listing(self.listed)
+        return config, table.with_listing(self.listed_format)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The result of a job: a version, or an error."""
+class JobAnswer:
+    """The result of a job: the newest version, or an error."""
 
     version: int | None = None
-    """The newest version after a successful refresh."""
+    """The number of the newest version after a successful refresh; None after an error."""
     seconds: float = 0.0
+    """The duration of the refresh."""
     kind: str = ""
-    """The class of the error."""
+    """The name of the error's class; empty without an error."""
     message: str = ""
+    """The message of the error."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the answer as JSON fields."""
+    def to_message(self) -> dict[str, Any]:
+        """Return the answer as a message of Dagster Pipes."""
         return {REQUEST: vars(self)}
 
     @classmethod
-    def of(cls, document: Any) -> Answer | None:
-        """Return the answer in a Pipes message; None for another message."""
-        found = document.get(REQUEST) if isinstance(document, Mapping) else None
-        return cls(**found) if isinstance(found, Mapping) else None
+    def from_message(cls, message: Any) -> JobAnswer | None:
+        """Return the answer that a message of Dagster Pipes contains; None for other messages."""
+        fields = message.get(REQUEST) if isinstance(message, Mapping) else None
+        return cls(**fields) if isinstance(fields, Mapping) else None
 
-    def error(self, where: str) -> MetastoreError:
-        """Return the job's error, with `where` added to its message."""
+    def to_error(self, job: str) -> MetastoreError:
+        """Return the error of the job as an exception of its class. `job` describes the job in the message."""
         kind = getattr(errors, self.kind, MetastoreError)
-        text = f"{self.message} ({where})"
+        text = f"{self.message} ({job})"
         try:
             return kind(text) if isinstance(kind, type) and issubclass(kind, MetastoreError) else MetastoreError(text)
-        except TypeError:  # Some errors take more than a message.
+        except TypeError:  # Some classes need more arguments than a message.
             return MetastoreError(text)
 
 
 def job_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
-    """Return a configuration with one table, as `MetastoreConfig.model_validate` takes it.
+    """Return a configuration with one table as a JSON object that `MetastoreConfig.model_validate` accepts.
 
-    It leaves out what only Dagster and commands read: checks, sensors, other tables, and the settings of jobs.
+    Settings that a job does not need are omitted: checks, sensors, other tables, and the settings of jobs.
     """
     name = table.catalog.name if isinstance(table.catalog, CatalogConfig) else table.catalog
-    own = table.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_NOT_OF_TABLES)
-    own["columns"] = {
+    table_document = table.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_SEPARATE_FIELDS)
+    table_document["columns"] = {
         column: policy.model_dump(mode="json", exclude_unset=True, exclude={"checks"})
         for column, policy in table.columns.items()
     }
-    own |= {"catalog": name} if name is not None else {"uri": table.uri}
-    own |= {key: list(value) for key, value in (("allow", table.allow), ("statistics", table.statistics))}
+    table_document |= {"catalog": name} if name is not None else {"uri": table.uri}
+    table_document |= {key: list(value) for key, value in (("allow", table.allow), ("statistics", table.statistics))}
     document: dict[str, Any] = {
         "root": config.root,
         "storage_options": dict(config.storage_options),
         "engine": config.emr_serverless.engine if config.emr_serverless else "spark",
         "keep_versions": config.keep_versions,
-        "tables": [own],
+        "tables": [table_document],
     }
     if name is not None and (name != EMBEDDED_CATALOG or name in config.catalogs):
         catalog = config.catalogs[name]

@@ -17,7 +17,7 @@ from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
 from dagster._daemon.backfill import execute_backfill_iteration
 from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
-from metastore_assets.assets.backfills import backfill_of, is_first
+from metastore_assets.assets.backfills import backfill_of, is_oldest_run
 from metastore_assets.config import CONFIG_VARIABLE
 from tests.assets.lab import KINDS, Lab, ReportedEvents, key_of, kind_of
 from tests.assets.test_runs import stale
@@ -155,11 +155,11 @@ def test_beside_an_older_run_one_does_its_own_part(
     found = backfill_of(lab.instance, newer, lab.names("sales"))
     assert found is not None
     assert found.keys == {key_of(1), key_of(3)}
-    assert is_first(lab.instance, older, found)
-    assert not is_first(lab.instance, newer, found)
+    assert is_oldest_run(lab.instance, older, found)
+    assert not is_oldest_run(lab.instance, newer, found)
     assert backfill_of(lab.instance, newer, lab.names("visits-eu")) is None
     lab.instance.report_run_failed(older)
-    assert is_first(lab.instance, newer, found)
+    assert is_oldest_run(lab.instance, newer, found)
 
 
 def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:

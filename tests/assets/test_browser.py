@@ -127,7 +127,7 @@ def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
     small = page.locator("img[alt='statistics']").first
     assert small.evaluate("image => image.complete && image.naturalWidth") == 328
     page.get_by_text("Show Markdown").first.click()
-    image = page.locator("img[alt='statistics at a glance']")
+    image = page.locator("img[alt='summary of statistics']")
     image.wait_for(timeout=10_000)
     page.wait_for_timeout(500)  # The dialog fades in.
     page.screenshot(path=folder / f"{name}-picture.png")

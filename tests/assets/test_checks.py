@@ -9,7 +9,7 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstan
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from deltalake import write_deltalake
 
-from metastore_assets.assets.checks import literally, specs_of_checks
+from metastore_assets.assets.checks import check_specs, escape_markdown
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import MetastoreConfig
 from tests.assets.lab import Lab, key_of, kind_of
@@ -112,7 +112,7 @@ def _goes_and_comes_back(lab: Lab) -> None:
     table.rename(away)
     gone = lab.tick("sales")
     assert not gone.run_requests
-    assert "version 2 stays as it is: the table no longer exists" in str(gone.skip_message)
+    assert "version 2 remains the newest: the table no longer exists" in str(gone.skip_message)
     (told,) = gone.asset_events
     assert isinstance(told, AssetCheckEvaluation)
     assert (told.check_name, told.passed, told.severity.value) == ("current", False, "ERROR")
@@ -134,7 +134,7 @@ def _goes_and_comes_back(lab: Lab) -> None:
 def test_what_dagster_knows_beforehand() -> None:
     """Names, what is expected in words, and which of them hold back what follows."""
     (table,) = MetastoreConfig.model_validate(yaml.safe_load(CONFIG)).tables
-    specs = {spec.name: spec for spec in specs_of_checks(table, AssetKey("statistics"))}
+    specs = {spec.name: spec for spec in check_specs(table, AssetKey("statistics"))}
     assert list(specs) == [
         "complete",
         "enough_rows",
@@ -154,7 +154,7 @@ def test_what_dagster_knows_beforehand() -> None:
 
 def test_what_a_value_holds_is_shown_and_does_nothing() -> None:
     """Descriptions are Markdown: a value could fetch a picture from anywhere."""
-    told = literally("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
+    told = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
     assert told == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
 
 

@@ -35,11 +35,11 @@ def test_the_writer_has_the_newest_statistics_itself(tmp_path: Path) -> None:
     write(tmp_path, "2024-01-03", 1)
     late = attached(fetch_column_statistics(MaterializeResult(), "sales", own, refresh=False))
     assert list(late) == ["metastore/statistics"]
-    assert "version 1 is of snapshot 1, and the table at 2" in str(late["metastore/statistics"])
+    assert "version 1 describes snapshot 1" in str(late["metastore/statistics"])
     for file in (tmp_path / "sales").rglob("*.parquet"):
         file.write_bytes(b"PAR1 no more")
     broken = attached(fetch_column_statistics(MaterializeResult(), "sales", own))
     assert list(broken) == ["metastore/statistics"]
-    assert str(broken["metastore/statistics"]).startswith("not known: ")
+    assert str(broken["metastore/statistics"]).startswith("not available: ")
     with pytest.raises(ConfigError, match="'sails'"):
         fetch_column_statistics(MaterializeResult(), "sails", own)

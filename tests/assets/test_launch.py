@@ -13,7 +13,7 @@ import yaml
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from pyspark.sql import SparkSession
 
-from metastore_assets.assets.launch import BACKFILL_TAG, launching
+from metastore_assets.assets.launch import BACKFILL_TAG, open_run_executor
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig, load_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import BackfillResult, ChunkProcessor, ChunkResult, backfill, plan_backfill
@@ -65,8 +65,8 @@ def fill(
     table, reported = config.table("visits-eu"), list[Progress]()
     versions = VersionStore(ObjectStore(config.root), "visits-eu")
     result = BackfillResult("visits-eu")
-    plan = plan_backfill(config, table, choice, BackfillOptions(chunk_partitions=2))
-    with launching(versions, plan.attempt, reported.append) as work:
+    plan = plan_backfill(config, table, choice, chunk=2)
+    with open_run_executor(versions, plan.attempt, reported.append) as work:
         backfill(config, table, plan, wrap(work), result)
     return result, reported
 
@@ -164,7 +164,7 @@ def test_another_configuration_than_dagsters(own: Lab) -> None:
     versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "orders")
     with (
         pytest.raises(ConfigError, match="'orders'"),
-        launching(versions, ""),
+        open_run_executor(versions, ""),
     ):
         pass
 
@@ -173,16 +173,16 @@ def test_no_instance_and_no_daemon(own: Lab, tmp_path: Path, monkeypatch: pytest
     """Refused before anything is launched: a run would wait in the queue for ever."""
     versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "visits-eu")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME"), launching(versions, ""):
+    with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME"), open_run_executor(versions, ""):
         pass
     (tmp_path / "another").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "another"))
-    with pytest.raises(ConfigError, match=r"--via dagster.*dagster-daemon"), launching(versions, ""):
+    with pytest.raises(ConfigError, match=r"--via dagster.*dagster-daemon"), open_run_executor(versions, ""):
         pass
     monkeypatch.chdir(tmp_path / "another")
     with (
         pytest.raises(ConfigError, match=r"\[tool\.dagster\]"),
-        launching(versions, ""),
+        open_run_executor(versions, ""),
     ):
         pass
 

@@ -9,10 +9,11 @@ import pytest
 from dagster import serialize_value
 
 from metastore_assets.assets.metadata import (
+    TableDescription,
     guarantee,
     measured_metadata,
     partition_metadata,
-    picture,
+    picture_markdown,
     profile_metadata,
     statistics_markdown,
     user_defined_markdown,
@@ -75,7 +76,7 @@ def test_what_is_not_exact_is_named() -> None:
     assert guarantee("statistics", [bound]) == "exact; minimum or maximum is a bound: text"
     states = [replace(COLUMNS[0], frequencies="estimated"), replace(COLUMNS[1], frequencies="off"), COLUMNS[2]]
     assert guarantee("frequencies", states) == (
-        "exact: 1 of 3 columns are listed; estimated, not listed: key; off: flag"
+        "exact: 1 of 3 columns are enumerated; estimated, not enumerated: key; off: flag"
     )
 
 
@@ -101,19 +102,19 @@ def test_numbers_have_six_digits() -> None:
 
 
 def test_a_kind_of_file_has_the_columns_that_it_has_something_of(tmp_path: Path) -> None:
-    """Text and structs have no histogram, and a column that is not listed no frequencies."""
+    """Text and structs have no histogram, and a column that is not enumerated no frequencies."""
     data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
     table = publish(ObjectStore(str(tmp_path)), data)
-    glance = read_summary(table, None, 3)
+    summary = read_summary(table, None, 3)
     rows = tuple(
-        replace(own, frequencies="off" if own.column.startswith("at") else own.frequencies) for own in glance.rows
+        replace(own, frequencies="off" if own.column.startswith("at") else own.frequencies) for own in summary.rows
     )
     shown = {
         kind: [
             column.name
-            for column in profile_metadata(kind, replace(glance, rows=rows), "t", [], data.schema, {"name"})[
-                "dagster/column_schema"
-            ].value.columns
+            for column in profile_metadata(
+                kind, TableDescription(replace(summary, rows=rows), "t", data.schema, {"name"}), []
+            )["dagster/column_schema"].value.columns
         ]
         for kind in KINDS
     }
@@ -177,7 +178,7 @@ def test_user_defined_statistics_are_told_below_the_others() -> None:
     many = [row(f"c{number}", "string", 3, user_defined=own) for number in range(500)]
     assert len(json.dumps(user_defined_markdown(many))) <= 3000
     assert user_defined_markdown(COLUMNS) == ""
-    metadata = profile_metadata("statistics", ProfileSummary(tuple(many), ()), "t", [], pa.schema([]))
+    metadata = profile_metadata("statistics", TableDescription(ProfileSummary(tuple(many), ()), "t", pa.schema([])), [])
     assert "| c0 | share |" in metadata["picture"].value
 
 
@@ -186,10 +187,14 @@ def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_
     rows = [row(f"c{i}", "string", 3) for i in range(2000)]
     assert len(json.dumps(statistics_markdown(rows))) <= 7000
     assert statistics_markdown(rows).endswith(" more columns")
-    glance = ProfileSummary(tuple(rows), ())
-    wide = profile_metadata("statistics", glance, "t", [], pa.schema([(f"c{i}", pa.string()) for i in range(2000)]))
+    summary = ProfileSummary(tuple(rows), ())
+    wide = profile_metadata(
+        "statistics", TableDescription(summary, "t", pa.schema([(f"c{i}", pa.string()) for i in range(2000)])), []
+    )
     assert "dagster/column_schema" not in wide
-    narrow = profile_metadata("statistics", glance, "t", [], pa.schema([(f"c{i}", pa.string()) for i in range(40)]))
+    narrow = profile_metadata(
+        "statistics", TableDescription(summary, "t", pa.schema([(f"c{i}", pa.string()) for i in range(40)])), []
+    )
     assert len(narrow["dagster/column_schema"].value.columns) == 40
     assert max(len(serialize_value(value)) for value in (*wide.values(), *narrow.values())) < 40_000
 
@@ -201,20 +206,20 @@ def test_what_a_table_holds_is_shown_and_does_nothing(tmp_path: Path) -> None:
         ObjectStore(str(tmp_path)),
         pa.table({name: list(HOSTILE[at : at + 30] * 2) for at, name in enumerate(names)}),
     )
-    glance = read_summary(table, None, 8)
-    metadata = profile_metadata("statistics", glance, HOSTILE[0], [], table.version.schema)
+    summary = read_summary(table, None, 8)
+    metadata = profile_metadata("statistics", TableDescription(summary, HOSTILE[0], table.version.schema), [])
     described = [column.description or "" for column in metadata["dagster/column_schema"].value.columns]
     assert len(described) == 3
     assert all(" distinct" in text and " to " in text for text in described)
     assert all(" distinct" in shown(parse(text)) for text in described)
-    of_partition = partition_metadata(glance, HOSTILE[0])
+    of_partition = partition_metadata(summary, HOSTILE[0])
     for markdown in (metadata["picture"].value, of_partition["picture"].value):
         inline = [token for token in parse(markdown) if token.type == "inline"]
         (image,) = inline[0].children or []
-        assert (image.type, image.content) == ("image", "statistics at a glance")
+        assert (image.type, image.content) == ("image", "summary of statistics")
         assert str(image.attrs["src"]).startswith("data:image/svg+xml;base64,")
         assert shown(inline[1:]).count("![n](http://127.0.0.1:9/n.png)") == 1
-    drawn = [picture(kind, glance, HOSTILE[0]) for kind in ("frequencies", "histograms")]
+    drawn = [picture_markdown(kind, summary, HOSTILE[0]) for kind in ("frequencies", "histograms")]
     assert all(len([token for token in parse(one) if token.type == "inline"]) == 1 for one in drawn)
 
 

@@ -56,7 +56,7 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
     assert record.asset_materialization is not None
     metadata = {name: value.value for name, value in record.asset_materialization.metadata.items()}
     assert metadata["guarantee"] == "exact"
-    assert metadata["frequencies"] == "exact: 2 of 2 columns are listed"
+    assert metadata["frequencies"] == "exact: 2 of 2 columns are enumerated"
     assert metadata["ranks"] == "exact ranks and quantiles: amount"
     assert list(metadata)[:2] == ["glance", "picture"]
     assert str(metadata["picture"]).startswith("![statistics at a glance]")

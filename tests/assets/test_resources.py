@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from metastore_assets.resources.configuration import Configuration
 
 configuration = Configuration.of(sys.argv[1])
-with configuration.session(configuration.now()) as spark:
+with configuration.session(configuration.resolved()) as spark:
     assert SparkSession.getActiveSession() is None, "started before it was asked for"
     session = spark()
     assert session.sparkContext.appName == "from the file"
@@ -75,7 +75,7 @@ def test_settings_of_spark_are_said_in_one_place(tmp_path: Path) -> None:
 
 
 def test_the_versions_are_in_the_configured_root(tmp_path: Path) -> None:
-    versions = versions_of(Configuration.of(write(tmp_path)).now(), "t")
+    versions = versions_of(Configuration.of(write(tmp_path)).resolved(), "t")
     assert versions.objects.uri().startswith(str(tmp_path / "root"))
     assert versions.latest() is None
 
@@ -83,9 +83,9 @@ def test_the_versions_are_in_the_configured_root(tmp_path: Path) -> None:
 def test_a_file_is_read_when_it_is_needed_and_each_time_anew(tmp_path: Path) -> None:
     configuration = Configuration.of(tmp_path / "metastore.yaml")
     with pytest.raises(ConfigError, match=r"metastore\.yaml.*METASTORE_CONFIG"):
-        configuration.now()
+        configuration.resolved()
     write(tmp_path)
-    assert configuration.now().root == str(tmp_path / "root")
+    assert configuration.resolved().root == str(tmp_path / "root")
 
 
 def test_s3_is_reached_as_the_resource_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,10 +99,10 @@ def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
         assert event.tags is not None
         assert event.tags["dagster/code_version"] == PROFILE_VERSION
         kind = "statistics" if asset == "partitions" else asset
-        assert list(values)[:2] == ["glance", "picture"]
-        assert values["picture"].startswith(f"![{kind} at a glance](data:image/svg+xml;base64,")
-        assert values["glance"].startswith(f"![{kind}](<data:image/svg+xml,")
-        assert len(values["glance"]) < 1000
+        assert list(values)[:2] == ["summary", "picture"]
+        assert values["picture"].startswith(f"![summary of {kind}](data:image/svg+xml;base64,")
+        assert values["summary"].startswith(f"![{kind}](<data:image/svg+xml,")
+        assert len(values["summary"]) < 1000
         if asset == "partitions":
             assert values["dagster/partition_row_count"] == 200
             assert "dagster/column_schema" not in values  # Dagster would show it as the table's.

@@ -19,10 +19,10 @@ from metastore_assets.config import load_config
 from metastore_assets.config.emr import job_folder
 from metastore_assets.databases import DatabaseListing, expand_databases
 from metastore_assets.emr.job import _refresh
-from metastore_assets.emr.request import Answer, Request
+from metastore_assets.emr.request import JobAnswer, JobRequest
 from metastore_assets.errors import ConfigError, CorruptionError, FragmentError, MetastoreError
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.resources.emr import job_of, request_of, tag_value
+from metastore_assets.resources.emr import build_request, job_parameters, tag_value
 from tests.cli.run_command import error_of, run
 from tests.conftest import REPOSITORY
 
@@ -46,9 +46,9 @@ def config_file(folder: Path, **over: Any) -> Path:
     return file
 
 
-def request(full: bool = False, *partitions: str, **over: Any) -> Request:
+def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
     config = Configuration.of(MetastoreConfig.model_validate(written(**over)))
-    return request_of(config, "sales", full=full, partitions=partitions)
+    return build_request(config, "sales", full=full, partitions=partitions)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_request_holds_the_configured_table() -> None:
         "path_mapping": {"s3://old/": "s3://lake/"},
     }
     sent_request = request(True, "day=2024-*", **over)
-    config, result = Request.of(json.loads(json.dumps(sent_request.to_json()))).configured()
+    config, result = JobRequest.from_json(json.loads(json.dumps(sent_request.to_json()))).load_config()
     here = MetastoreConfig.model_validate(written(**over)).resolve()
     assert (sent_request.full, sent_request.partitions) == (True, ("day=2024-*",))
     assert [table.name for table in config.tables] == ["sales"]
@@ -164,10 +164,10 @@ def test_a_table_of_a_database_stays_one() -> None:
     located = config.locate()
     members = DatabaseListing(located.databases[0].key, tables={"orders": "hudi"})
     made = Configuration.of(expand_databases(config, [])[0])
-    made = Configuration(made.file, made.config_object, members=(members,))
-    sent_request = request_of(made, "shop_orders", full=False, partitions=())
-    _, result = Request.of(json.loads(json.dumps(sent_request.to_json()))).configured()
-    (here,) = made.shown().tables
+    made = Configuration(made.file, made.config_object, listings=(members,))
+    sent_request = build_request(made, "shop_orders", full=False, partitions=())
+    _, result = JobRequest.from_json(json.loads(json.dumps(sent_request.to_json()))).load_config()
+    (here,) = made.unresolved().tables
     assert (result.database, result.declared_format, result.uri) == (here.database, "hudi", here.uri)
     assert result.unknown_policy_columns(set()) == []
 
@@ -189,7 +189,7 @@ def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent_request.config["root"] == "s3://lake/metastore"
     assert sent_request.secrets == {"TOKEN": "prod/catalog"}
     monkeypatch.setenv("TOKEN", "of the job")
-    (catalog,) = [Request.of(json.loads(text)).configured()[1].catalog]
+    (catalog,) = [JobRequest.from_json(json.loads(text)).load_config()[1].catalog]
     assert getattr(catalog, "properties", {}) == {"uri": "https://host", "token": "of the job"}
 
 
@@ -198,18 +198,18 @@ def test_texts_arrive_as_they_are(text: str) -> None:
     """Also those that look like references, whichever place they are in."""
     escaped = text.replace("${", "$${")
     over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://lake/{escaped}"}
-    config, result = Request.of(request(**over).to_json()).configured()
+    config, result = JobRequest.from_json(request(**over).to_json()).load_config()
     assert (result.at, result.options["delimiter"], config.root) == (text, text, f"s3://lake/{text}")
 
 
 def test_errors_come_back_as_what_they_were() -> None:
     """As far as a message makes one."""
     for error, kind in ((CorruptionError("x"), CorruptionError), (FragmentError("x", path="p"), MetastoreError)):
-        back = Answer(kind=type(error).__name__, message="x").error("job 1")
+        back = JobAnswer(kind=type(error).__name__, message="x").to_error("job 1")
         assert (type(back), str(back)) == (kind, "x (job 1)")
-    assert type(Answer(kind="SystemExit", message="x").error("job 1")) is MetastoreError
-    assert Answer.of({"other": 1}) is None
-    assert Answer.of(Answer(3, 1.5).to_json()) == Answer(3, 1.5)
+    assert type(JobAnswer(kind="SystemExit", message="x").to_error("job 1")) is MetastoreError
+    assert JobAnswer.from_message({"other": 1}) is None
+    assert JobAnswer.from_message(JobAnswer(3, 1.5).to_message()) == JobAnswer(3, 1.5)
 
 
 def test_another_version_is_refused() -> None:
@@ -244,7 +244,7 @@ def test_the_parameters_of_a_job() -> None:
     }
     settings = MetastoreConfig.model_validate(written(**over)).emr_serverless
     assert settings is not None
-    job = job_of(settings, "sales", "s3://lake/run.py")
+    job = job_parameters(settings, "sales", "s3://lake/run.py")
     assert job["applicationId"] == SETTINGS["application"]
     assert job["executionTimeoutMinutes"] == 90
     line = job["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"].split()

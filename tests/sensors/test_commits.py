@@ -73,7 +73,7 @@ def test_one_run_at_a_time(lab: Lab, status: DagsterRunStatus) -> None:
     run = run_of(lab.instance, status)
     tick = lab.tick("sales")
     assert tick.run_requests == []
-    assert tick.skip_message == f"run {run} works on the table; the next tick looks again"
+    assert tick.skip_message == f"run {run} is refreshing the table; the next tick checks again"
     assert requested(lab.tick("visits-eu"))
 
 
@@ -83,7 +83,7 @@ def test_a_run_by_hand_counts_too(lab: Lab) -> None:
     job = lab.definitions().resolve_implicit_global_asset_job_def()
     run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)
     assert run.tags.get("metastore/table") is None
-    assert (lab.tick("sales").skip_message or "").startswith(f"run {run.run_id} works on the table")
+    assert (lab.tick("sales").skip_message or "").startswith(f"run {run.run_id} is refreshing the table")
     assert requested(lab.tick("visits-eu"))
 
 
@@ -107,7 +107,7 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
     launched("visits-eu", DagsterRunStatus.SUCCESS)
     (record,) = lab.instance.get_asset_records([AssetKey(["sales", "sales_histograms"])])
     assert record.asset_entry.last_run_id == done.run_id
-    assert (lab.tick("sales").skip_message or "").startswith(f"run {waiting.run_id} works on the table")
+    assert (lab.tick("sales").skip_message or "").startswith(f"run {waiting.run_id} is refreshing the table")
     assert requested(lab.tick("visits-eu"))
 
 
@@ -152,7 +152,7 @@ def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
     run_of(lab.instance, DagsterRunStatus.CANCELED, second)
     tick = lab.tick("sales")
     assert tick.run_requests == []
-    assert (tick.skip_message or "").startswith("attempt 2 did not get there; the next one follows in")
+    assert (tick.skip_message or "").startswith("attempt 2 failed; the next one follows in")
 
 
 def test_a_mended_configuration_need_not_wait(lab: Lab) -> None:

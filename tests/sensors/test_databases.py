@@ -91,7 +91,7 @@ def test_a_database_is_its_tables(lake: Lake) -> None:
 def test_nothing_is_asked_for_while_the_tables_are_the_same(lake: Lake) -> None:
     origin = _Origin()
     tick = _tick(_sensor(_loaded(lake)), origin=origin)
-    assert tick.skip_message == "the tables are those that are loaded: 2"
+    assert tick.skip_message == "all 2 tables are loaded"
     assert (tick.run_requests, origin.reloads) == ([], 0)
 
 
@@ -101,10 +101,10 @@ def test_a_table_that_comes_has_the_code_location_reloaded(lake: Lake, monkeypat
     sensor, origin = _sensor(_loaded(lake)), _Origin()
     lake.add("invoices")
     first = _tick(sensor, origin=origin)
-    assert first.skip_message == "1 table came (invoices); the code location is being reloaded"
+    assert first.skip_message == "1 table added (invoices); the code location is being reloaded"
     second = _tick(sensor, first.cursor, origin)
     assert second.skip_message is not None
-    assert "is not yet" in second.skip_message
+    assert "has not been reloaded" in second.skip_message
     end = time.monotonic() + 10
     while not origin.reloads and time.monotonic() < end:
         time.sleep(0.01)
@@ -129,8 +129,8 @@ def test_a_table_that_goes_stays_readable_and_is_told(lake: Lake) -> None:
     lake.drop("people")
     tick = _tick(sensor)
     assert tick.skip_message is not None
-    assert tick.skip_message.startswith("1 table went (people)")
-    assert tick.skip_message.endswith("gone, and kept as they were: orders")
+    assert tick.skip_message.startswith("1 table removed (people)")
+    assert tick.skip_message.endswith("dropped tables, whose versions remain: orders")
     definitions = _loaded(lake)
     names = {one.name for one in definitions.get_repository_def().sensor_defs}
     assert names == {"lake_sales_tables", "sales_orders_commits"}
@@ -156,7 +156,7 @@ def test_a_code_location_loads_without_the_variables(lake: Lake, monkeypatch: py
 
 
 def test_who_names_tables_does_not_ask_for_others(lake: Lake) -> None:
-    configuration = Configuration.of(lake.folder / "metastore.yaml").looked_up()
+    configuration = Configuration.of(lake.folder / "metastore.yaml").with_databases()
     definitions = build_metastore_definitions(configuration, tables=["sales_orders"])
     assert [sensor.name for sensor in definitions.get_repository_def().sensor_defs] == ["sales_orders_commits"]
     assert len(build_metastore_assets(configuration)) == 4
@@ -167,7 +167,7 @@ def test_a_catalog_that_never_answers_fails_the_tick_in_time(tmp_path: Path, mon
     while the first is at it."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "0.3")
-    monkeypatch.setattr("metastore_assets.resources.configuration._PATIENCE", 0.1)
+    monkeypatch.setattr("metastore_assets.resources.configuration._TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
         (tmp_path / "metastore.yaml").write_text(

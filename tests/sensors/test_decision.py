@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.formats import HistoryChange
-from metastore_assets.sensors.decision import Cursor, SensorState, decide
+from metastore_assets.sensors.decision import Cursor, SensorState, decide_run
 
 CURRENT = SensorState("s1", True, 1, 1, "t1", None, 0, 0.0)
 COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
@@ -15,7 +15,7 @@ COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
 
 def test_nothing_is_asked_for_while_the_version_is_current() -> None:
     """A table without a commit costs a tick, and no run."""
-    decision = decide(Cursor("t1", 1), CURRENT, 30, 0)
+    decision = decide_run(Cursor("t1", 1), CURRENT, 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor("t1", 1)
     assert decision.reason == "version 1 is current: snapshot s1"
@@ -23,7 +23,7 @@ def test_nothing_is_asked_for_while_the_version_is_current() -> None:
 
 def test_a_commit_asks_for_one_run() -> None:
     """The first attempt for a target, remembered in the cursor."""
-    decision = decide(Cursor("t1", 3), COMMIT, 30, 0)
+    decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"
 
@@ -31,13 +31,13 @@ def test_a_commit_asks_for_one_run() -> None:
 @pytest.mark.parametrize(
     ("history_change", "reason"),
     [
-        ("recreated", "snapshot s2 is of another table than version 1: the table was made anew"),
+        ("recreated", "snapshot s2 is of another table than version 1: the table was recreated"),
         ("rolled back", "snapshot s2 does not follow that of version 1: the table was rolled back"),
     ],
 )
 def test_what_became_of_the_table_is_told(history_change: HistoryChange, reason: str) -> None:
     """A run brings the version there in any case."""
-    decision = decide(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
+    decision = decide_run(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
     assert (decision.attempt, decision.reason) == (1, reason)
 
 
@@ -47,26 +47,26 @@ def test_the_cursor_remembers_that_the_table_is_gone() -> None:
 
 
 def test_the_first_snapshot_asks_for_a_run() -> None:
-    decision = decide(Cursor(), replace(COMMIT, published=0, reported=0), 30, 0)
+    decision = decide_run(Cursor(), replace(COMMIT, published=0, reported=0), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "snapshot s2 is the first")
 
 
 def test_a_version_that_was_never_shown_asks_for_a_run() -> None:
     """A run that died after publishing, or a refresh from the command line: Dagster is told what it missed."""
-    decision = decide(Cursor(), replace(CURRENT, published=4), 30, 0)
-    assert (decision.attempt, decision.reason) == (1, "version 4 is to be shown")
+    decision = decide_run(Cursor(), replace(CURRENT, published=4), 30, 0)
+    assert (decision.attempt, decision.reason) == (1, "version 4 was not reported yet")
 
 
 def test_no_run_is_asked_for_beside_another() -> None:
     """One run at a time per table, whoever launched the other."""
-    decision = decide(Cursor(), replace(COMMIT, active="r"), 30, 0)
+    decision = decide_run(Cursor(), replace(COMMIT, active="r"), 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor()
 
 
 def test_a_failed_run_is_asked_for_again_on_the_next_tick() -> None:
     """The first failure does not delay anything."""
-    decision = decide(Cursor("t2", 1), replace(COMMIT, attempts=1, last_ended=1000.0), 30, 1001)
+    decision = decide_run(Cursor("t2", 1), replace(COMMIT, attempts=1, last_ended=1000.0), 30, 1001)
     assert (decision.attempt, decision.cursor) == (2, Cursor("t2", 2))
 
 
@@ -74,20 +74,20 @@ def test_a_failed_run_is_asked_for_again_on_the_next_tick() -> None:
 def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
     """1, 3, 7 … intervals, at most an hour; then the run is asked for, however often it failed."""
     seen = replace(COMMIT, attempts=attempts, last_ended=1000.0)
-    assert decide(Cursor("t2", attempts), seen, 30, 999 + wait).attempt is None
-    assert decide(Cursor("t2", attempts), seen, 30, 1000 + wait).attempt == attempts + 1
+    assert decide_run(Cursor("t2", attempts), seen, 30, 999 + wait).attempt is None
+    assert decide_run(Cursor("t2", attempts), seen, 30, 1000 + wait).attempt == attempts + 1
 
 
 def test_another_target_does_not_wait() -> None:
     """A further commit, or a mended configuration, starts over."""
     seen = replace(COMMIT, target="t3", snapshot="s3")
-    assert decide(Cursor("t2", 9), seen, 30, 1000).attempt == 1
+    assert decide_run(Cursor("t2", 9), seen, 30, 1000).attempt == 1
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_an_attempt_never_repeats(remembered: int, known: int) -> None:
     """Neither a reset cursor nor deleted runs lead to a run key that Dagster has seen, and would drop."""
-    decision = decide(Cursor("t2", remembered), replace(COMMIT, attempts=known), 30, 0)
+    decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=known), 30, 0)
     assert decision.attempt == max(remembered, known) + 1
 
 

@@ -56,7 +56,7 @@ def test_a_table_that_does_not_exist_yet(
     waited = [then - before for before, then in pairwise(looks)]
     assert waited == [5, 10, 20, 40, 80, 160]
     table_in(tmp_path / "t", kind)
-    assert "the next look follows in" in watched.skips()
+    assert "the sensor checks it again in" in watched.skips()
     watched.configure(sensor={"interval": 6})
     assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
 
@@ -70,11 +70,13 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     (tmp_path / "t").rename(tmp_path / "away")
     for _ in range(2):
         dropped = watched.skips()
-        assert dropped.startswith(f"version 1 stays as it is: the table no longer exists: {tmp_path / 't'} holds no ")
-        assert watched.check() == (False, dropped.removeprefix("version 1 stays as it is: "))
+        assert dropped.startswith(
+            f"version 1 remains the newest: the table no longer exists: {tmp_path / 't'} holds no "
+        )
+        assert watched.check() == (False, dropped.removeprefix("version 1 remains the newest: "))
     (tmp_path / "away").rename(tmp_path / "t")
     assert watched.skips() == watched.is_current()
-    assert watched.check() == (True, f"the table is there again, in snapshot {watched.latest.snapshot}")
+    assert watched.check() == (True, f"the table exists again, at snapshot {watched.latest.snapshot}")
     table.append([(9, "y", DAY)])
     watched.catches_up()
     assert watched.latest.row_count == 2
@@ -84,7 +86,7 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     table_in(tmp_path / "t", kind, rows=5)
     message = watched.catches_up()
     # Of a Delta log that begins again the number tells; plain files have no history.
-    anew = " is of another table than version 2: the table was made anew"
+    anew = " is of another table than version 2: the table was recreated"
     assert message.endswith(" follows version 2" if kind is ParquetFiles else anew)
     assert watched.latest.row_count == 5
     assert watched.check()[0]
@@ -140,8 +142,8 @@ def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: D
         DeltaTable(str(tmp_path / "t")).create_checkpoint()
         (tmp_path / "t" / "_delta_log" / f"{int(pinned):020}.json").unlink()
     dropped = watched.skips()
-    assert dropped.startswith("version 1 stays as it is: the snapshot that `at` selects no longer exists: ")
-    assert watched.check() == (False, dropped.removeprefix("version 1 stays as it is: "))
+    assert dropped.startswith("version 1 remains the newest: the snapshot that `at` selects no longer exists: ")
+    assert watched.check() == (False, dropped.removeprefix("version 1 remains the newest: "))
     watched.configure()
     assert watched.catches_up().endswith(" follows version 1")
     assert watched.latest.row_count == 2
@@ -160,7 +162,7 @@ def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: Da
             request = watched.reloads()[0]
             waiting = watched.launched(request, DagsterRunStatus.QUEUED)
         elif number % 5 == 0:
-            assert watched.skips() == f"run {waiting.run_id} works on the table; the next tick looks again"
+            assert watched.skips() == f"run {waiting.run_id} is refreshing the table; the next tick checks again"
         if number == 9:
             instance.delete_run(waiting.run_id)
             watched.run(request)

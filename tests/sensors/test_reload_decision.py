@@ -5,27 +5,29 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.sensors.reload_decision import ReloadRequest, decide
+from metastore_assets.sensors.reload_decision import ReloadRequest, decide_reload
 
 _NAMES = st.frozensets(st.sampled_from("abc"))
 
 
 def test_tables_that_come_and_go_are_told() -> None:
-    decision = decide(ReloadRequest(), {"a", "b"}, {"b", "c", "d"}, 1000.0)
-    assert (decision.reloads, decision.reason) == (True, "2 tables came (c, d) and 1 table went (a)")
+    decision = decide_reload(ReloadRequest(), {"a", "b"}, {"b", "c", "d"}, 1000.0)
+    assert (decision.reloads, decision.reason) == (True, "2 tables added (c, d) and 1 table removed (a)")
     assert decision.request == ReloadRequest(("b", "c", "d"), 1000.0)
 
 
 def test_the_same_is_asked_for_again_after_a_while() -> None:
     """So that a server which cannot reload is not asked with every tick; others are asked for at once."""
-    request = decide(ReloadRequest(), set(), {"a"}, 1000.0).request
-    again = decide(request, set(), {"a"}, 1599.0)
+    request = decide_reload(ReloadRequest(), set(), {"a"}, 1000.0).request
+    again = decide_reload(request, set(), {"a"}, 1599.0)
     assert not again.reloads
     assert again.request == request
-    assert "1 table came (a); the code location was to be reloaded at 00:16:40 UTC, and is not yet" in again.reason
-    assert decide(request, set(), {"a"}, 1601.0).reloads
-    assert decide(request, set(), {"a", "b"}, 1001.0).reloads
-    assert decide(request, set(), {"a"}, 10.0).reloads  # the clock was set back
+    assert (
+        "1 table added (a); the code location has not been reloaded since the request at 00:16:40 UTC" in again.reason
+    )
+    assert decide_reload(request, set(), {"a"}, 1601.0).reloads
+    assert decide_reload(request, set(), {"a", "b"}, 1001.0).reloads
+    assert decide_reload(request, set(), {"a"}, 10.0).reloads  # the clock was set back
 
 
 @given(_NAMES, _NAMES, _NAMES, st.floats(0, 5000), st.floats(0, 5000))
@@ -33,11 +35,11 @@ def test_it_asks_only_when_tables_are_others(
     remembered: frozenset[str], loaded: frozenset[str], there: frozenset[str], at: float, now: float
 ) -> None:
     """And what is remembered survives being stored."""
-    decision = decide(ReloadRequest(tuple(sorted(remembered)), at), loaded, there, now)
+    decision = decide_reload(ReloadRequest(tuple(sorted(remembered)), at), loaded, there, now)
     assert not (decision.reloads and loaded == there)
     if decision.reloads:
         assert ReloadRequest.from_json(decision.request.to_json()) == ReloadRequest(tuple(sorted(there)), now)
-        assert not decide(decision.request, loaded, there, now).reloads
+        assert not decide_reload(decision.request, loaded, there, now).reloads
 
 
 def test_a_cursor_that_makes_no_sense_is_none() -> None:

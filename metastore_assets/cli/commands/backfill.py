@@ -183,10 +183,10 @@ class _Backfill:
         from metastore_assets.extras import extra
 
         with extra("dagster", "--via dagster"):
-            from metastore_assets.assets.launch import launching
+            from metastore_assets.assets.launch import open_run_executor
         from metastore_assets.store.versions import versions_of
 
-        return launching(versions_of(self.config, self.table.name), self.plan.attempt, watcher)
+        return open_run_executor(versions_of(self.config, self.table.name), self.plan.attempt, watcher)
 
 
 def _read_keys(file: str) -> tuple[str, ...]:

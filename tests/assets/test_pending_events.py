@@ -9,15 +9,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.assets.changes import (
-    Changes,
-    ReportedState,
-    changed_kinds,
-    changes_between,
-    changes_of_run,
-    with_selected,
-)
 from metastore_assets.assets.names import KINDS
+from metastore_assets.assets.pending_events import (
+    PendingEvents,
+    add_selected_events,
+    changed_kinds,
+    find_pending_events,
+    remove_events_of_other_runs,
+)
+from metastore_assets.assets.reported_state import ReportedState
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, ValueCountFiles, Version
 
 
@@ -66,7 +66,7 @@ def reported(version: Version | None, since: dict[str, int] | None = None) -> Re
 
 
 def told(before: ReportedState, now: Version) -> tuple[list[str], tuple[str, ...]]:
-    changes = changes_between(before, now)
+    changes = find_pending_events(before, now)
     return [entry.key for entry in changes.partitions], changes.table
 
 
@@ -122,7 +122,9 @@ def test_a_table_without_partitions_has_none_to_tell() -> None:
 
 
 def test_kinds_without_an_asset_are_not_told() -> None:
-    changes = changes_between(ReportedState(), version(1, "t1", {"a": (1, files("a1"))}), ("histograms", "statistics"))
+    changes = find_pending_events(
+        ReportedState(), version(1, "t1", {"a": (1, files("a1"))}), ("histograms", "statistics")
+    )
     assert changes.table == ("histograms", "statistics")
 
 
@@ -145,15 +147,15 @@ def test_what_is_selected_is_told_changed_or_not() -> None:
     """In the order of the version, without doubles; and what others tell is left to them."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
-    changed = changes_between(reported(before), now)
+    changed = find_pending_events(reported(before), now)
     assert keys(changed) == ["a", "c"]
-    own = with_selected(changes_of_run({"a"}, changed), now, ["c", "b", "gone"], ["frequencies"])
+    own = add_selected_events(remove_events_of_other_runs({"a"}, changed), now, ["c", "b", "removed"], ["frequencies"])
     assert keys(own) == ["b", "c"]
     assert own.table == ("frequencies",), "the last run tells of the rest"
-    assert changes_of_run({"b"}, changed) == changed
+    assert remove_events_of_other_runs({"b"}, changed) == changed
 
 
-def keys(changes: Changes) -> list[str]:
+def keys(changes: PendingEvents) -> list[str]:
     return [entry.key for entry in changes.partitions]
 
 
@@ -181,7 +183,7 @@ class Log:
     def report(self, versions: dict[int, Version], cut: int | None = None, others: Collection[str] = ()) -> None:
         """What a run tells of the newest version: all, or so many partitions; or not what other runs are to tell."""
         now = versions[max(versions)]
-        changes = changes_of_run(others, changes_between(self.reported_state(versions), now))
+        changes = remove_events_of_other_runs(others, find_pending_events(self.reported_state(versions), now))
         self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
         if cut is None and "statistics" in changes.table:
             self.events.append(now.number)
@@ -190,7 +192,7 @@ class Log:
 STEPS = st.lists(
     st.one_of(
         st.tuples(
-            st.just("publish"), st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["same", "new", "gone"]))
+            st.just("publish"), st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["same", "new", "removed"]))
         ),
         st.tuples(st.just("cut"), st.integers(0, 3)),
         st.tuples(st.just("others"), st.sets(st.sampled_from("abcd"))),
@@ -213,7 +215,7 @@ def test_after_a_whole_report_dagster_shows_the_version(steps: list[tuple[str, A
             for key, how in given_with.items():
                 content = entries[key][1] if key in entries and how == "same" else f"{key}{number}"
                 entries[key] = (number, content)
-                if how == "gone":
+                if how == "removed":
                     del entries[key]
             made = version(
                 number, f"t{number}", {key: (own, files(f"{key}{own}")) for key, (own, _) in entries.items()}
@@ -232,4 +234,4 @@ def test_after_a_whole_report_dagster_shows_the_version(steps: list[tuple[str, A
         assert content == entry.content_id
         (then,) = [each for each in versions[number].partitions if each.key == entry.key]
         assert then.files == entry.files
-    assert changes_between(log.reported_state(versions), versions[max(versions)]) == Changes((), ())
+    assert find_pending_events(log.reported_state(versions), versions[max(versions)]) == PendingEvents((), ())

@@ -1,4 +1,4 @@
-"""The events that a run reports of a published version."""
+"""The events with which a run reports a published version to Dagster."""
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,23 +14,25 @@ from dagster import (
     MetadataValue,
 )
 
-from metastore_assets.assets.changes import NO_CONTENT, Changes, is_partitioned, paths_of, shown_files
 from metastore_assets.assets.commit import commit_metadata
 from metastore_assets.assets.metadata import (
     COMMITTED,
     SNAPSHOT,
     VERSION,
     Metadata,
+    TableDescription,
     column_schema,
     files_metadata,
-    in_order,
     lineage_metadata,
     measured_metadata,
     other_kinds_metadata,
     partition_metadata,
     profile_metadata,
+    sort_metadata,
 )
 from metastore_assets.assets.names import DATA_VERSION_TAG, Kind, TableNames
+from metastore_assets.assets.pending_events import PendingEvents, is_partitioned, paths_of, profile_files
+from metastore_assets.assets.reported_state import NO_CONTENT
 from metastore_assets.lookup import Table
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.report.summary import read_summary, select_informative_columns
@@ -39,13 +41,13 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 TABLE_COLUMNS = 8
-"""Columns in a table's picture."""
+"""The maximum number of columns in a table's picture."""
 PARTITION_COLUMNS = 5
-"""Columns in a partition's picture."""
-MOST_PICTURES = 200
-"""The most changed partitions that get a picture. A picture reads several files and takes about 20 kB of the event log,
-and Dagster's SQLite stores every event twice. An event without one is below 1.9 kB, so two fit into a page of SQLite.
-"""
+"""The maximum number of columns in a partition's picture."""
+MAX_PICTURES = 200
+"""The number of changed partitions up to which each has a picture. A picture reads several files and takes about 20 kB
+of the event log, which Dagster's SQLite storage stores twice. Events without one have less than 1.9 kB, so that two fit
+into a page of SQLite."""
 
 _CHUNK = 64
 _READERS = 8
@@ -55,34 +57,34 @@ _NO_EVENT = "NULL"
 
 
 @dataclass(frozen=True)
-class Report:
-    """A published version with everything that its events need."""
+class VersionReport:
+    """A published version, and the data that its events need."""
 
     names: TableNames
     lookup: Table
     """The table at the reported version."""
     objects: ObjectStore
-    """The table's folder in the root."""
+    """The folder of the table in the root."""
     seconds: float
-    """Duration of the refresh."""
+    """The duration of the refresh in seconds."""
     dagster_keys: Mapping[str, str]
-    """Dagster's key of each partition, by the table's key."""
-    source: Mapping[str, str]
-    """Tags that name the state of the source, from `source_tags`."""
+    """Dagster's partition keys, by those of the table."""
+    source_tags: Mapping[str, str]
+    """The tags from `read_source_tags`, which identify the state of the source."""
     ranked: frozenset[str] = frozenset()
-    """Columns with `ranks: on`."""
+    """The columns with `ranks: on`."""
     before: Version | None = None
-    """The version that was reported before, if it still exists."""
+    """The version that was reported before; None without one, or if it no longer exists."""
 
     @property
     def version(self) -> Version:
-        """The version that is reported."""
+        """The reported version."""
         return self.lookup.version
 
     def observation(self) -> AssetObservation:
-        """Return the observation of the table in the version's snapshot.
+        """Return the observation of the table at the version's snapshot.
 
-        It has no data version: Dagster would mark all partitions as outdated whenever the table changes anywhere.
+        It has no data version. With one, Dagster would mark all partitions as outdated after each change of the table.
         """
         version = self.version
         metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
@@ -98,24 +100,30 @@ class Report:
             metadata[COMMITTED] = MetadataValue.timestamp(version.committed_at)
         return AssetObservation(self.names.source, metadata=metadata)
 
-    def partitions(self, changes: Changes) -> Iterator[AssetMaterialization]:
-        """Yield one event per changed partition."""
-        yield from map(self._without_rows, changes.empty)
-        if len(changes.partitions) > MOST_PICTURES:
-            yield from (self._partition(entry, {}) for entry in changes.partitions)
+    def partitions(self, events: PendingEvents) -> Iterator[AssetMaterialization]:
+        """Yield the events of partitions."""
+        yield from map(self._empty_partition, events.empty)
+        if len(events.partitions) > MAX_PICTURES:
+            yield from (self._partition(entry, {}) for entry in events.partitions)
             return
-        # Threads help where reads wait for a network; local reads are limited by the interpreter lock.
+        # Several threads help only if reads wait for a network; the interpreter lock limits local reads.
         with ThreadPoolExecutor(_READERS if self.objects.is_remote else 1) as readers:
-            for start in range(0, len(changes.partitions), _CHUNK):
-                chunk = changes.partitions[start : start + _CHUNK]
-                yield from readers.map(lambda entry: self._partition(entry, self._look(entry)), chunk)
+            for start in range(0, len(events.partitions), _CHUNK):
+                chunk = events.partitions[start : start + _CHUNK]
+                yield from readers.map(lambda entry: self._partition(entry, self._read_metadata(entry)), chunk)
 
     def tables(
         self, kinds: Collection[Kind], selected: Collection[Kind], instance: DagsterInstance
     ) -> Iterator[AssetMaterialization | MaterializeResult[object]]:
-        """Yield the table-level events: results for selected kinds, plain materializations for the others."""
+        """Yield the events of table-level files.
+
+        Args:
+            kinds: The kinds of files that have an event.
+            selected: The kinds whose asset the run was launched for; their events are results of the run.
+            instance: The Dagster instance.
+        """
         version = self.version
-        glance = read_summary(self.lookup, None, TABLE_COLUMNS)
+        summary = read_summary(self.lookup, None, TABLE_COLUMNS)
         title = f"{self.names.table} · {format_count(version.row_count, 'row')} · version {version.number}"
         rows = {"dagster/row_count": MetadataValue.int(version.row_count)}
         counts = {
@@ -123,28 +131,29 @@ class Report:
             "fragments": MetadataValue.int(version.fragment_count),
             "bytes": MetadataValue.int(version.bytes),
         }
-        interesting = select_informative_columns(glance.rows, TABLE_COLUMNS)
-        of_statistics = {
-            **measured_metadata(interesting),
+        table = TableDescription(summary, title, version.schema, self.ranked)
+        informative = select_informative_columns(summary.rows, TABLE_COLUMNS)
+        statistics_metadata = {
+            **measured_metadata(informative),
             **lineage_metadata(version.schema, self.names.source),
-            **commit_metadata(self.objects, self.before, self.lookup, [row.column for row in interesting]),
+            **commit_metadata(self.objects, self.before, self.lookup, [row.column for row in informative]),
         }
-        tags = self.source
+        tags = self.source_tags
         if is_partitioned(version) and not self.names.is_single:
-            # Dagster would record the partition events from before the run, and mark the result as outdated by the
-            # events of the run itself.
+            # By itself Dagster would record the events from before the run as inputs, and mark the result as outdated
+            # after the events of the run.
             records = instance.fetch_materializations(self.names.partitions, limit=1).records
             newest = str(records[0].storage_id) if records else _NO_EVENT
-            tags = _tags_of_input(self.names.partitions, version.content_id, newest)
+            tags = _input_tags(self.names.partitions, version.content_id, newest)
         for kind in kinds:
-            key = self.names.whole[kind]
+            key = self.names.kind_assets[kind]
             uris = self._uris(None, kind)
-            metadata = in_order(
+            metadata = sort_metadata(
                 {
                     **rows,
-                    **profile_metadata(kind, glance, title, uris, version.schema, self.ranked),
-                    **(other_kinds_metadata(glance, self.ranked) if self.names.is_single else {}),
-                    **(of_statistics if kind == "statistics" else {}),
+                    **profile_metadata(kind, table, uris),
+                    **(other_kinds_metadata(table) if self.names.is_single else {}),
+                    **(statistics_metadata if kind == "statistics" else {}),
                     **counts,
                     **self._common(),
                 }
@@ -154,25 +163,25 @@ class Report:
             else:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
-    def _partition(self, entry: PartitionEntry, look: Metadata) -> AssetMaterialization:
+    def _partition(self, entry: PartitionEntry, metadata: Metadata) -> AssetMaterialization:
         (uri,) = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
             partition=self.dagster_keys[entry.key],
-            metadata=in_order(
+            metadata=sort_metadata(
                 {
                     "dagster/partition_row_count": MetadataValue.int(entry.row_count),
-                    **look,
+                    **metadata,
                     VERSION: MetadataValue.int(self.version.number),
                     **files_metadata(uri),
                 }
             ),
-            # The content id covers the partition's input; the source as a whole changes far more often.
+            # The data version is the content id of the partition, as the source as a whole changes far more often.
             tags=self._tags(self.dagster_keys[entry.key], entry.content_id),
         )
 
-    def _without_rows(self, partition: str) -> AssetMaterialization:
-        """Return the event of a partition that the table does not have: zero rows."""
+    def _empty_partition(self, partition: str) -> AssetMaterialization:
+        """Return the event with zero rows of a partition that the table does not have."""
         return AssetMaterialization(
             self.names.partitions,
             partition=partition,
@@ -185,9 +194,9 @@ class Report:
 
     def _tags(self, partition: str, content_id: str) -> Mapping[str, str]:
         mapping = self.names.mapping
-        return {**_version_tags(content_id), **self.source, **(mapping.tags(partition) if mapping else {})}
+        return {**_version_tags(content_id), **self.source_tags, **(mapping.tags(partition) if mapping else {})}
 
-    def _look(self, entry: PartitionEntry) -> Metadata:
+    def _read_metadata(self, entry: PartitionEntry) -> Metadata:
         title = (
             f"{self.names.table} · {entry.key} · {format_count(entry.row_count, 'row')} · version {self.version.number}"
         )
@@ -205,11 +214,11 @@ class Report:
         }
 
     def _uris(self, entry: PartitionEntry | None, kind: Kind) -> list[str]:
-        return [self.objects.uri(path) for path in paths_of(shown_files(self.version, entry), kind)]
+        return [self.objects.uri(path) for path in paths_of(profile_files(self.version, entry), kind)]
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:
-    """Return the tags that Dagster itself gives a result."""
+    """Return the version tags that Dagster gives the result of a run, for events that are no results."""
     return {
         "dagster/code_version": PROFILE_VERSION,
         DATA_VERSION_TAG: content_id,
@@ -217,16 +226,16 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
     }
 
 
-def source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """Return tags that name the input of a result: the table, or the last event of the asset that writes it."""
+def read_source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
+    """Return the tags that identify the input of a result: the last event of the asset that writes the table."""
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None
     data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None
     if data_version is None:
-        return _tags_of_input(names.source, _NEVER_OBSERVED, _NO_EVENT)
-    return _tags_of_input(names.source, data_version, str(records[0].storage_id))
+        return _input_tags(names.source, _NEVER_OBSERVED, _NO_EVENT)
+    return _input_tags(names.source, data_version, str(records[0].storage_id))
 
 
-def _tags_of_input(key: AssetKey, data_version: str, event: str) -> Mapping[str, str]:
+def _input_tags(key: AssetKey, data_version: str, event: str) -> Mapping[str, str]:
     name = key.to_user_string()
     return {f"dagster/input_data_version/{name}": data_version, f"dagster/input_event_pointer/{name}": event}

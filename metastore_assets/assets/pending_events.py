@@ -1,0 +1,139 @@
+"""The events that a run has to report: the differences between a version and the state that Dagster shows."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from metastore_assets.assets.names import KINDS, PARTITION_KINDS, Kind
+from metastore_assets.assets.partition_mapping import PartitionKeyMap
+from metastore_assets.assets.reported_state import ReportedState
+from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+
+
+@dataclass(frozen=True)
+class PendingEvents:
+    """The parts of a version that need an event in Dagster."""
+
+    partitions: tuple[PartitionEntry, ...]
+    """The partitions whose files changed, or that Dagster shows with other content, in the order of the version."""
+    table: tuple[Kind, ...]
+    """The kinds of table-level files that changed, in the order of `KINDS`. The statistics of a new version are always
+    among them."""
+    empty: tuple[str, ...] = ()
+    """Dagster's keys of the partitions of the project that need an event with zero rows."""
+
+
+def find_pending_events(
+    state: ReportedState, version: Version, kinds: Collection[Kind] = KINDS, key_map: PartitionKeyMap | None = None
+) -> PendingEvents:
+    """Return the parts of a version that Dagster does not show yet.
+
+    Args:
+        state: The state that Dagster shows.
+        version: The version to report.
+        kinds: The kinds of table-level files that have an asset.
+        key_map: The partitions that have a key in Dagster; None if all have.
+    """
+    before = {entry.key: entry for entry in state.version.partitions} if state.version else {}
+    entries = [
+        entry
+        for entry in (version.partitions if is_partitioned(version) else ())
+        if key_map is None or entry.key in key_map.dagster_keys
+    ]
+    partitions = tuple(entry for entry in entries if not _is_reported(state, before.get(entry.key), version, entry))
+    files = profile_files(version)
+    table: set[Kind] = set() if files is None else set(changed_kinds(profile_files(state.version), files))
+    if state.version is None or state.version.number != version.number:
+        table.add("statistics")
+    return PendingEvents(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds), state.dropped)
+
+
+def is_partitioned(version: Version) -> bool:
+    """Return whether the table has partition columns in the version. Otherwise the table is its only partition."""
+    return bool(version.partition_columns)
+
+
+def add_selected_events(
+    events: PendingEvents,
+    version: Version,
+    partitions: Collection[str],
+    table: Collection[Kind],
+    key_map: PartitionKeyMap | None = None,
+) -> PendingEvents:
+    """Return the events with those of everything that the run was launched for, changed or not.
+
+    Args:
+        events: The events of the version.
+        version: The version to report.
+        partitions: Dagster's keys of the selected partitions.
+        table: The selected kinds of table-level files.
+        key_map: The key map for partitions of a project: a partition that the table does not have gets an event with
+            zero rows. None for dynamic partitions, whose keys are those of the table.
+    """
+    empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
+    selected = partitions if key_map is None else key_map.to_table_keys(partitions)
+    reported = {entry.key for entry in events.partitions}.union(selected)
+    return PendingEvents(
+        tuple(entry for entry in version.partitions if entry.key in reported),
+        tuple(kind for kind in KINDS if kind in events.table or kind in table),
+        tuple(dict.fromkeys((*events.empty, *empty))),
+    )
+
+
+def remove_events_of_other_runs(
+    others: Collection[str], events: PendingEvents, key_map: PartitionKeyMap | None = None
+) -> PendingEvents:
+    """Return the events without the partitions that other runs of the backfill report.
+
+    If there are such partitions, the table-level events are removed too, because the last run reports them: Dagster
+    marks table-level assets as outdated by any later event of a partition.
+
+    Args:
+        others: Dagster's keys of the partitions that other runs report.
+        events: All events of the version.
+        key_map: The partition keys in Dagster; None if they equal those of the table.
+    """
+    dagster_keys = {entry.key: key_map.dagster_keys[entry.key] if key_map else entry.key for entry in events.partitions}
+    partitions = tuple(entry for entry in events.partitions if dagster_keys[entry.key] not in others)
+    empty = tuple(key for key in events.empty if key not in others)
+    is_last = len(partitions) == len(events.partitions) and len(empty) == len(events.empty)
+    return events if is_last else PendingEvents(partitions, (), empty)
+
+
+def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
+    """Return the profile files of a version's table, or of one of its partitions, including the value counts.
+
+    The table's value counts are stored outside its profile. The only partition of a table uses the same files.
+    """
+    if version is None:
+        return None
+    files = version.files if entry is None else entry.files
+    value_counts = () if version.value_counts is None else version.value_counts.files
+    if entry is None or (not files.frequencies and len(version.partitions) == 1):
+        return replace(files, frequencies=value_counts)
+    return files
+
+
+def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kind, ...]:
+    """Return the kinds of files in `after` whose paths differ from those in `before`. Files never change in place."""
+    return tuple(kind for kind in KINDS if paths_of(after, kind) and paths_of(before, kind) != paths_of(after, kind))
+
+
+def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
+    """Return the paths of the files of one kind. Ranks are read from the files of frequencies."""
+    if files is None:
+        return ()
+    paths = files.frequencies if kind == "ranks" else getattr(files, kind)
+    return paths if isinstance(paths, tuple) else (paths,) if paths else ()
+
+
+def _is_reported(state: ReportedState, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
+    if state.contents.get(entry.key) != entry.content_id or entry.key in state.written:
+        return False
+    if state.since.get(entry.key, 0) >= entry.version:
+        return True
+    if state.version is None or before is None:
+        return False  # Dagster deleted the partition's state when the partition was dropped.
+    if entry.version <= state.version.number:
+        return True
+    after_files, before_files = profile_files(version, entry), profile_files(state.version, before)
+    return all(paths_of(after_files, kind) == paths_of(before_files, kind) for kind in PARTITION_KINDS)
