@@ -97,7 +97,7 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
     changes = {record.data["what"]: record.data for record in told["changes"].value.records}  # type: ignore[union-attr]
     assert changes["rows"] == {"what": "rows", "before": "600", "now": "620", "change": "+20"}
     assert changes["files"]["change"] == "+1"
-    assert (changes["partitions"]["now"], changes["partitions"]["change"]) == ("4", "1 new")
+    assert (changes["partitions"]["now"], changes["partitions"]["change"]) == ("4", "1 added")
     assert "new" in str(changes["listed values"]["change"])
     assert changes["version"]["before"] == str(first_version.number)
     assert told["rows_changed"].value == 20

@@ -111,7 +111,7 @@ def test_a_table_that_comes_has_the_code_location_reloaded(lake: Lake, monkeypat
     assert origin.reloads == 1
     again = _loaded(lake)
     assert again.get_repository_def().get_sensor_def("sales_invoices_commits")
-    assert _tick(_sensor(again), first.cursor, origin).skip_message == "the tables are those that are loaded: 3"
+    assert _tick(_sensor(again), first.cursor, origin).skip_message == "all 3 tables are loaded"
 
 
 def test_where_the_server_cannot_reload_it_says_who_does(lake: Lake) -> None:

@@ -121,8 +121,8 @@ def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, ins
     assert watched.latest.row_count == 1
     table._table.maintenance.expire_snapshots().by_id(int(second)).commit()
     assert watched.catches_up() == (
-        f"snapshot {first} is that of version 3, and the table's metadata changed: its schema, its properties, or "
-        "which former snapshots it has"
+        f"snapshot {first} is that of version 3, but the table's metadata changed: its schema, its properties or its "
+        "earlier snapshots"
     )
 
 
