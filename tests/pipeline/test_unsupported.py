@@ -47,4 +47,4 @@ def test_the_advice_depends_on_the_fault(tmp_path: Path, damaged: bool, unsuppor
     assert ("union.avro: the file is not supported" in message) == unsupported
     assert ("Repair or remove" in message) == damaged
     assert ("do not remove these files" in message) == (not damaged)
-    assert ("do not remove those" in message) == (damaged and unsupported)
+    assert ("do not remove files" in message) == (damaged and unsupported)
