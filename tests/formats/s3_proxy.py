@@ -90,8 +90,8 @@ def counted(endpoint: str) -> Iterator[Requests]:
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP:
                     self.send_header(name, value)
-            told = answer.getheader("Content-Length") if self.command == "HEAD" else None
-            self.send_header("Content-Length", told or str(len(data)))
+            content_length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+            self.send_header("Content-Length", content_length or str(len(data)))
             self.end_headers()
             self.wfile.write(data)
             connection.close()

@@ -68,8 +68,8 @@ class Table(ABC):
     def fragments_of(self, ids: Collection[int]) -> list[tuple[Fragment, list[Row]]]:
         """The fragments that hold any of these rows, and all rows of each."""
         snapshot = self.snapshot()
-        found = [(fragment, rows_of(snapshot, fragment)) for fragment in snapshot.fragments]
-        return [(fragment, rows) for fragment, rows in found if any(row[0] in ids for row in rows)]
+        fragment_rows = [(fragment, rows_of(snapshot, fragment)) for fragment in snapshot.fragments]
+        return [(fragment, rows) for fragment, rows in fragment_rows if any(row[0] in ids for row in rows)]
 
 
 def rows_of(snapshot: Snapshot, fragment: Fragment) -> list[Row]:
@@ -182,8 +182,8 @@ class Files(Table):
 
     def compact(self, day: str) -> None:
         snapshot = self.snapshot()
-        found = [(fragment, rows_of(snapshot, fragment)) for fragment in snapshot.fragments]
-        group = [(fragment, rows) for fragment, rows in found if rows[0][2] == day]
+        fragment_rows = [(fragment, rows_of(snapshot, fragment)) for fragment in snapshot.fragments]
+        group = [(fragment, rows) for fragment, rows in fragment_rows if rows[0][2] == day]
         if len(group) > 1:
             self._write([row for _, rows in group for row in rows], self._path(day))
             for fragment, _ in group:

@@ -93,8 +93,8 @@ def _iceberg(folder: Path, data: bytes, cardinality: int, **changes: Any) -> Non
     vector = writer.deletion_vector(rows["file_path"], [0])
     blob = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     Path(vector["file_path"]).write_bytes(b"PFA1" + blob)
-    place = {"content_offset": 4, "content_size_in_bytes": len(blob), "record_count": cardinality}
-    writer.commit(rows, vector | place | changes)
+    blob_location = {"content_offset": 4, "content_size_in_bytes": len(blob), "record_count": cardinality}
+    writer.commit(rows, vector | blob_location | changes)
 
 
 def _error(folder: Path) -> str:

@@ -265,7 +265,7 @@ def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
     assert pickle.loads(done.stdout) == expected
 
 
-def test_a_read_touches_the_asked_column_only(table: Table) -> None:
+def test_a_read_touches_only_the_requested_column(table: Table) -> None:
     """A broken column chunk is the concern of those who read that column."""
     if isinstance(table, RowFiles | OrcFiles):
         return  # Rows are read as a whole; where a column lies in an ORC file pyarrow does not tell: see test_orc.
@@ -287,7 +287,7 @@ def test_a_read_touches_the_asked_column_only(table: Table) -> None:
     assert not caught.value.missing
 
 
-def test_a_fragment_whose_file_is_gone_says_so(table: Table) -> None:
+def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
     """Vacuumed or deleted between plan and profile."""
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
@@ -308,7 +308,7 @@ def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
         assert sum(chunk.null_count for chunk in chunks) == reader.row_count
 
 
-def test_whoever_plans_reads_no_file_with_a_native_reader(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in a file may end the process that reads it: that is a child's."""
     table.append([(number, f"text {number}", DAYS[number % 3]) for number in range(20, 26)])
     table.delete([1, 21])

@@ -88,7 +88,7 @@ def test_every_storage_kind_is_applied_as_deltalake_applies_it(table: Path, stor
     assert [index for index, live in enumerate(masks[0]) if not live] == [0, 3, 4, 9]
 
 
-def test_each_vector_of_a_file_is_a_fragment_of_its_own(table: Path) -> None:
+def test_each_vector_of_a_file_makes_another_fragment(table: Path) -> None:
     """One data file, five sets of live rows; the checkpoint between does not matter."""
     path = newest(table, "add")["path"]
     ids = {_snapshot(table).fragments[0].id}
@@ -226,7 +226,7 @@ def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Ta
 
 
 @pytest.mark.parametrize("kind", ["classic", "parts", "v2 json", "v2 parquet"])
-def test_vectors_are_found_in_every_kind_of_checkpoint(tmp_path: Path, kind: str) -> None:
+def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: str) -> None:
     """In one file, in several parts, and in sidecars; the commits before it may be gone."""
     plain, deleted = _tables_with_vectors(tmp_path)
     log = tmp_path / "_delta_log"
@@ -266,7 +266,7 @@ def test_vectors_are_found_in_every_kind_of_checkpoint(tmp_path: Path, kind: str
     assert {fragment.path: fragment.id for fragment in _snapshot(tmp_path).fragments} == expected
 
 
-def test_an_incomplete_checkpoint_is_left_alone(tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
     """One part of two, as a crashed writer leaves it: the commits tell."""
     plain, _ = _tables_with_vectors(tmp_path)
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]

@@ -121,8 +121,8 @@ def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
     writer.commit(writer.data(values, lower_bounds=bounds, upper_bounds=bounds))
     table = open_table_format(TableConfig(name="t", uri=str(writer.folder)))
     snapshot = table.snapshot()
-    told = table.bounds(snapshot, "d")
-    assert told["minimum"].to_pylist() == told["maximum"].to_pylist() == [Decimal(f"{MOST}e-2")]
+    reported = table.bounds(snapshot, "d")
+    assert reported["minimum"].to_pylist() == reported["maximum"].to_pylist() == [Decimal(f"{MOST}e-2")]
     assert physical(table.bounds(snapshot, "at")["maximum"].combine_chunks()) == [7]
 
 
@@ -188,8 +188,10 @@ def test_partition_values_of_delta(tmp_path: Path, type_: str, logged: str, expe
     snapshot = snapshot_of(tmp_path)
     assert decode_partition_key(snapshot.fragments[0].partition_key) == (("p", text),)
     assert read_elsewhere(snapshot, "p") == [expected, expected]
-    told = open_table_format(TableConfig(name="t", uri=str(tmp_path))).bounds(snapshot, "p")
-    assert physical(told["minimum"].combine_chunks()) == physical(told["maximum"].combine_chunks()) == [expected]
+    reported = open_table_format(TableConfig(name="t", uri=str(tmp_path))).bounds(snapshot, "p")
+    assert (
+        physical(reported["minimum"].combine_chunks()) == physical(reported["maximum"].combine_chunks()) == [expected]
+    )
 
 
 def test_typed_statistics_of_far_years_in_a_delta_checkpoint(tmp_path: Path) -> None:
@@ -291,10 +293,10 @@ def test_digits_that_no_memory_holds(tmp_path: Path) -> None:
     rows = pa.table({"a": [1, 2]})
     for name, partitioned in (("partition", ["d"]), ("statistics", [])):
         fields = [field("a", "long"), field("d", "decimal(10,2)")]
-        own = add_file(tmp_path / name, rows, "f.parquet", **dict.fromkeys(partitioned, _EXPONENT))
+        added_file = add_file(tmp_path / name, rows, "f.parquet", **dict.fromkeys(partitioned, _EXPONENT))
         least = {"numRecords": 2, "minValues": {"d": 0}, "maxValues": {"d": 0}}
-        own["add"]["stats"] = json.dumps(least).replace(": 0}", f": {_EXPONENT}}}")
-        commit(tmp_path / name, protocol(), metadata(fields, partitioned), own)
+        added_file["add"]["stats"] = json.dumps(least).replace(": 0}", f": {_EXPONENT}}}")
+        commit(tmp_path / name, protocol(), metadata(fields, partitioned), added_file)
     tables = [{"name": "t", "uri": str(tmp_path / name)} for name in ("partition", "statistics")]
     program = [sys.executable, "-c", _OPENS, *map(json.dumps, tables)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)

@@ -49,7 +49,7 @@ class History:
 
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, IcebergCopyOnWrite, ParquetFiles], ids=lambda kind: kind.kind)
-def test_further_commits_are_no_turn(kind: type[Table], tmp_path: Path) -> None:
+def test_further_commits_change_no_history(kind: type[Table], tmp_path: Path) -> None:
     history = History(kind, tmp_path / "t")
     history.append()
     assert history.history_change() is None
@@ -67,8 +67,8 @@ def test_a_delta_log_that_begins_again(tmp_path: Path) -> None:
     DeltaTable(str(tmp_path / "t")).restore(int(first.id))
     assert history.history_change() is None
     assert first.committed_at is not None
-    ahead = SnapshotReference(first.id, first.committed_at + timedelta(days=1))
-    assert history.history_change(ahead) is None
+    later_reference = SnapshotReference(first.id, first.committed_at + timedelta(days=1))
+    assert history.history_change(later_reference) is None
     history.describe()
     history.make()
     assert history.history_change() == "recreated"
@@ -76,7 +76,7 @@ def test_a_delta_log_that_begins_again(tmp_path: Path) -> None:
     assert history.history_change(SnapshotReference("9", None)) == "rolled back"
 
 
-def test_an_iceberg_table_tells_by_its_id_and_ancestors(tmp_path: Path) -> None:
+def test_iceberg_history_by_table_id_and_ancestors(tmp_path: Path) -> None:
     """Rolled back, also where it went on from there; the same snapshot, under other metadata; and another table."""
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ def test_an_iceberg_table_tells_by_its_id_and_ancestors(tmp_path: Path) -> None:
     assert history.history_change() == "recreated"
 
 
-def test_a_rollback_is_known_by_its_time_where_the_snapshot_is_gone(tmp_path: Path) -> None:
+def test_a_rollback_is_detected_by_time_without_the_snapshot(tmp_path: Path) -> None:
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]
     first = int(history.described.id)

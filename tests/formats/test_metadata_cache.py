@@ -32,30 +32,30 @@ _STEPS = st.one_of(
 )
 
 
-def plan(config: TableConfig, known: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
+def plan(config: TableConfig, cached: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
     """A snapshot by what is known, which is all that is known, and what is to be kept."""
-    cache = MetadataCache(lambda: known, ignore_process=True)
+    cache = MetadataCache(lambda: cached, ignore_process=True)
     return open_table_format(config, cache).snapshot(), cache.entries
 
 
-def assert_same(found: Snapshot, scratch: Snapshot) -> None:
-    assert found.schema.equals(scratch.schema, check_metadata=True)
-    assert set(found.type_reasons) == set(scratch.type_reasons)
+def assert_same(planned: Snapshot, scratch: Snapshot) -> None:
+    assert planned.schema.equals(scratch.schema, check_metadata=True)
+    assert set(planned.type_reasons) == set(scratch.type_reasons)
     for name in ("format", "id", "committed_at", "partition_columns", "fragments"):
-        assert getattr(found, name) == getattr(scratch, name), name
+        assert getattr(planned, name) == getattr(scratch, name), name
 
 
-def assert_planned_alike(config: TableConfig, known: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+def assert_planned_alike(config: TableConfig, cached: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     """From what is known as from scratch; what is to be kept."""
     scratch, first = plan(config, {})
-    found, kept = plan(config, known)
-    assert_same(found, scratch)
-    assert open_table_format(config, MetadataCache(lambda: known, ignore_process=True)).current() == scratch.reference
-    again, same = plan(config, kept)
+    planned, renewed = plan(config, cached)
+    assert_same(planned, scratch)
+    assert open_table_format(config, MetadataCache(lambda: cached, ignore_process=True)).current() == scratch.reference
+    again, same = plan(config, renewed)
     assert_same(again, scratch)
-    assert same == kept
-    assert len(kept) <= len(first) + 64
-    return kept
+    assert same == renewed
+    assert len(renewed) <= len(first) + 64
+    return renewed
 
 
 def _apply(table: Table, name: str, argument: Any) -> None:
@@ -71,37 +71,37 @@ def _apply(table: Table, name: str, argument: Any) -> None:
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 @given(steps=st.lists(_STEPS, min_size=1, max_size=4), skipped=st.sets(st.integers(0, 3)))
 @settings(max_examples=max(4, settings().max_examples // 20))
-def test_what_is_kept_changes_no_plan(kind: type[Table], steps: list[tuple[str, Any]], skipped: set[int]) -> None:
+def test_cached_metadata_changes_no_plan(kind: type[Table], steps: list[tuple[str, Any]], skipped: set[int]) -> None:
     """After any commits, some of which nobody planned."""
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append(_FIRST)
         config = TableConfig(name="t", uri=str(table.folder))
-        known = assert_planned_alike(config, {})
+        cached = assert_planned_alike(config, {})
         for number, step in enumerate(steps):
             _apply(table, *step)
             if not table.rows:
                 return
             if number not in skipped:
-                known = assert_planned_alike(config, known)
+                cached = assert_planned_alike(config, cached)
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
-def test_what_nobody_can_have_learnt_is_ignored(kind: type[Table], tmp_path: Path) -> None:
+def test_invalid_cached_metadata_is_ignored(kind: type[Table], tmp_path: Path) -> None:
     """Damaged values, and those of other keys: then the files are read."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     table.append([(20, "more", DAYS[0])])
     config = TableConfig(name="t", uri=str(table.folder))
-    scratch, kept = plan(config, {})
+    scratch, renewed = plan(config, {})
     draw = random.Random(1)
     for damage in (b"", b"null", b"[]", b"{}", b"\xff\x00", b'["x", 1]', b"[1, 2, 3, 4]", draw.randbytes(200)):
-        found, _ = plan(config, dict.fromkeys(kept, damage))
-        assert_same(found, scratch)
+        planned, _ = plan(config, dict.fromkeys(renewed, damage))
+        assert_same(planned, scratch)
     for _ in range(5):
-        cut = {key: value[: draw.randrange(len(value) + 1)] for key, value in kept.items()}
-        found, _ = plan(config, cut)
-        assert_same(found, scratch)
+        cut = {key: value[: draw.randrange(len(value) + 1)] for key, value in renewed.items()}
+        planned, _ = plan(config, cut)
+        assert_same(planned, scratch)
 
 
 @pytest.mark.parametrize("kind", [ParquetFiles, CsvFiles, JsonFiles])
@@ -110,14 +110,14 @@ def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Pat
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     config = TableConfig(name="t", uri=str(table.folder))
-    snapshot, kept = plan(config, {})
+    snapshot, renewed = plan(config, {})
     path = Path(snapshot.fragments[0].path)
     table.overwrite(path, [(1, "x", DAYS[0])])
-    (found,) = [one for one in plan(config, kept)[0].fragments if one.path == str(path)]
-    assert found.row_count == 1
+    (planned,) = [one for one in plan(config, renewed)[0].fragments if one.path == str(path)]
+    assert planned.row_count == 1
     path.unlink()
-    after = plan(config, kept)[1]
-    assert set(after) < set(kept)
+    after = plan(config, renewed)[1]
+    assert set(after) < set(renewed)
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters='"\r\n\0,\\'), max_size=12)
@@ -125,7 +125,7 @@ _CELL = st.one_of(st.integers(-(2**64), 2**65).map(str), st.floats().map(repr), 
 
 
 @given(rows=st.lists(st.tuples(_CELL, _CELL), min_size=1, max_size=8), header=st.none() | st.booleans())
-def test_what_is_told_of_csv_is_kept_as_it_is(rows: list[tuple[str, str]], header: bool | None) -> None:
+def test_csv_shapes_survive_the_cache(rows: list[tuple[str, str]], header: bool | None) -> None:
     """Types, why not others, first rows, backslashes."""
     text = "".join(f"{one},{other}\n" for one, other in rows).encode()
     reader = CsvReader(CsvOptions(header=header))
@@ -144,7 +144,7 @@ _VALUE = st.recursive(
 
 
 @given(rows=st.lists(st.dictionaries(st.text(max_size=3), _VALUE, max_size=3), max_size=5))
-def test_what_is_told_of_json_is_kept_as_it_is(rows: list[dict[str, Any]]) -> None:
+def test_json_shapes_survive_the_cache(rows: list[dict[str, Any]]) -> None:
     """Kinds of values in the order in which they came, extremes, and what lies below."""
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     reader = JsonReader()

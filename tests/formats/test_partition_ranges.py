@@ -44,9 +44,9 @@ def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], 
     keys = []
     for row in rows:
         texts = [
-            own if own is None or (isinstance(own, str) and not pa.types.is_string(type_))
-            else value_text(constant(own, type_))
-            for own, type_ in zip(row, columns.values(), strict=True)
+            item if item is None or (isinstance(item, str) and not pa.types.is_string(type_))
+            else value_text(constant(item, type_))
+            for item, type_ in zip(row, columns.values(), strict=True)
         ]  # fmt: skip
         keys.append(encode_partition_key(list(zip(columns, texts, strict=True))))
     fragments = tuple(Fragment(key, key, key, 1, 1, None) for key in sorted(set(keys)))  # type: ignore[arg-type]
@@ -78,8 +78,8 @@ def test_between_is_what_python_says(kind: str, data: st.DataObject) -> None:
     inside = {
         key("c", value, type_) for value in values if bytewise(bounds[0]) <= bytewise(value) <= bytewise(bounds[1])
     }
-    wanted = [own for own in ordered if own in inside]
-    if kind == "text" and any("%" in own or own == NULL_VALUE for own in (first, last)):
+    wanted = [item for item in ordered if item in inside]
+    if kind == "text" and any("%" in item or item == NULL_VALUE for item in (first, last)):
         return  # Of these two forms are accepted.
     if wanted:
         assert list(ranges.between(f"c={first}", f"c={last}")) == wanted
@@ -125,8 +125,8 @@ def test_transforms() -> None:
     columns = Snapshot("iceberg", "1", None, pa.schema([("id", pa.int64())]), ("id_bucket",), buckets.fragments)
     assert PartitionRanges("t", columns).keys == ("id_bucket=3", "id_bucket=10")
     days = [date(2024, 1, 1) + timedelta(days=day * 9) for day in range(5)]
-    made = snapshot({"at_day": pa.date32()}, [[day] for day in days])
-    columns = Snapshot("iceberg", "1", None, pa.schema([("id", pa.int64())]), ("at_day",), made.fragments)
+    built_snapshot = snapshot({"at_day": pa.date32()}, [[day] for day in days])
+    columns = Snapshot("iceberg", "1", None, pa.schema([("id", pa.int64())]), ("at_day",), built_snapshot.fragments)
     assert PartitionRanges("t", columns).between("2024-01-10", "2024-01-31") == tuple(f"at_day={d}" for d in days[1:4])
 
 
@@ -167,17 +167,17 @@ def test_nothing_in_between_and_nothing_at_all() -> None:
     ranges = PartitionRanges("t", snapshot({"c": pa.int32()}, [[1], [12]]))
     with pytest.raises(PartitionNotFoundError, match=r"'3'.*'9'.*'c=1'"):
         ranges.between("3", "9")
-    whole = Snapshot("delta", "1", None, pa.schema([]), (), (Fragment("f", "all", "f", 1, 1, None),))  # type: ignore[arg-type]
+    non_null_keys = Snapshot("delta", "1", None, pa.schema([]), (), (Fragment("f", "all", "f", 1, 1, None),))  # type: ignore[arg-type]
     with pytest.raises(PartitionNotFoundError, match=r"'t'.*--from '3'"):
-        PartitionRanges("t", whole).between("3", None)
-    assert PartitionRanges("t", whole).keys == ("all",)
+        PartitionRanges("t", non_null_keys).between("3", None)
+    assert PartitionRanges("t", non_null_keys).keys == ("all",)
 
 
 @pytest.mark.long
 def test_real_tables(realtables: Path) -> None:
     """Between any two keys of a table that has several lie those in between them in the order of keys, of every format
     and of whatever types the columns are."""
-    draw, found = random.Random(0), 0
+    draw, compared = random.Random(0), 0
     for entry in json.loads((realtables / "manifest.json").read_text()):
         path_mapping = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
         try:
@@ -186,11 +186,11 @@ def test_real_tables(realtables: Path) -> None:
         except MetastoreError:
             continue  # Tables that are wrong on purpose.
         ranges = PartitionRanges("t", there)
-        whole = [key for key in ranges.keys if NULL_VALUE not in key]
-        if len(whole) < 2:
+        non_null_keys = [key for key in ranges.keys if NULL_VALUE not in key]
+        if len(non_null_keys) < 2:
             continue
-        first, last = sorted(draw.sample(range(len(whole)), 2))
-        between = [key for key in ranges.between(whole[first], whole[last]) if NULL_VALUE not in key]
-        assert between == whole[first : last + 1], entry["path"]
-        found += 1
-    assert found > 20
+        first, last = sorted(draw.sample(range(len(non_null_keys)), 2))
+        between = [key for key in ranges.between(non_null_keys[first], non_null_keys[last]) if NULL_VALUE not in key]
+        assert between == non_null_keys[first : last + 1], entry["path"]
+        compared += 1
+    assert compared > 20

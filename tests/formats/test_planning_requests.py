@@ -143,7 +143,7 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
     [HiveNamed, Csv, Json, Mixed, Delta, DeltaAt, Iceberg, Hudi, HudiOfLayout2],
     ids=lambda kind: kind.__name__,
 )
-def test_a_new_file_among_known_ones(
+def test_a_new_file_among_cached_ones(
     kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
 ) -> None:
     """One listing and that file, and what it costs to find out what is new; a look at what is known costs no file."""
@@ -157,19 +157,19 @@ def test_a_new_file_among_known_ones(
         options = {**s3_options, "aws_endpoint": requests.endpoint}
         config = TableConfig(name="t", uri=lake.uri, storage_options=options, **lake.settings)
         direct = config.model_copy(update={"storage_options": s3_options})
-        _, known = plan(direct, {})
-        cache = MetadataCache(lambda known=known: known, ignore_process=True)  # type: ignore[misc]
+        _, old_cache = plan(direct, {})
+        cache = MetadataCache(lambda old_cache=old_cache: old_cache, ignore_process=True)  # type: ignore[misc]
         open_table_format(config, cache).current()
         look = sum(not request.startswith("list ") for request in requests.take())
         lake.grow()
         _upload(lake, prefix, s3_options, uploaded)
-        found, kept = plan(config, known)
-        asked = requests.take()
-        listed = sum(request.startswith("list ") for request in asked)
-        costs.append((len(asked) - listed, look, listed, requests.data_bytes, size))
-        assert len(found.fragments) == size + 1
-        assert found.id == plan(direct, {})[0].id
-        assert len(kept) <= 3 * size + 20
+        planned, new_cache = plan(config, old_cache)
+        plan_requests = requests.take()
+        listed = sum(request.startswith("list ") for request in plan_requests)
+        costs.append((len(plan_requests) - listed, look, listed, requests.data_bytes, size))
+        assert len(planned.fragments) == size + 1
+        assert planned.id == plan(direct, {})[0].id
+        assert len(new_cache) <= 3 * size + 20
     (few, few_look, few_listed, few_bytes, _), (many, many_look, many_listed, many_bytes, _) = costs
     pages = 8 * (sizes[1] // 1000)  # A listing takes a request per 1,000 names, of which metadata have several.
     assert many <= few

@@ -82,19 +82,19 @@ def test_a_real_table_is_read_as_its_truth_says(name: str, realtables: Path) -> 
     snapshot = table.snapshot()
     assert table.snapshot_id() == snapshot.id
     columns = read_columns(snapshot)
-    found: dict[str, Leaf] = {}
+    leaves_by_path: dict[str, Leaf] = {}
     for field in snapshot.schema:
         assert len(columns[field.name]) == truth["row_count"]
         if (name, field.name) in _UNIONS:
             columns[field.name] = [value and _chosen(value) for value in columns[field.name]]
             field = field.with_type(pa.string())
-        found |= leaves(field.name, field.type, columns[field.name])
+        leaves_by_path |= leaves(field.name, field.type, columns[field.name])
     # Of a list or map without any element, truth has no rows for what would be below.
-    assert {path for path, leaf in found.items() if leaf.rows} == {
+    assert {path for path, leaf in leaves_by_path.items() if leaf.rows} == {
         path for path, expected in truth["columns"].items() if expected["value_count"]
     }
     for path, expected in truth["columns"].items():
-        leaf = found[path]
+        leaf = leaves_by_path[path]
         actual = {
             # What truth calls value_count is the number of rows, nulls included.
             "value_count": leaf.rows,

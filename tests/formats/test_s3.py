@@ -198,8 +198,8 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
         )
         listed.clear()
         snapshot = table.snapshot()
-        asked = sorted(listed)
-        return sorted(read_columns(snapshot)["a"]), asked
+        listed_prefixes = sorted(listed)
+        return sorted(read_columns(snapshot)["a"]), listed_prefixes
 
     assert plan() == ([year * 100 + month for year in range(2020, 2025) for month in range(1, 4)], ["t"])
     below = ["t/year=2020", "t/year=2020/month=02"]
@@ -249,8 +249,8 @@ def test_delta(prefix: str, s3_options: dict[str, str], open_table: Callable[[st
         write_deltalake(uri, data, mode="append", partition_by=["p"], storage_options=options)
         if number == 1:
             DeltaTable(uri, storage_options=options).create_checkpoint()
-    for given in (s3_options, options):
-        table = open_table_format(TableConfig(name="t", uri=uri, storage_options=given))
+    for option_set in (s3_options, options):
+        table = open_table_format(TableConfig(name="t", uri=uri, storage_options=option_set))
         snapshot = table.snapshot()
         assert snapshot.id == table.snapshot_id() == "2"
         columns = read_columns(snapshot)
@@ -280,7 +280,7 @@ def test_deletion_vectors(tmp_path: Path, client: Any, prefix: str, open_table: 
     assert done.stdout.decode().strip() == "[0, 2, 4]"
 
 
-def test_the_version_of_a_long_log_is_found_from_its_end(
+def test_the_version_of_a_long_log_is_read_from_its_end(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies before the newest checkpoint is not even listed."""

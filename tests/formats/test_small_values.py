@@ -32,7 +32,7 @@ from metastore_assets.storage.location_policy import PathMapping, path_without_o
         ("data/persistent/t/a", "/relative/t/a"),
     ],
 )
-def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(recorded: str, now: str) -> None:
+def test_a_recorded_location_is_mapped_by_its_longest_prefix_of_segments(recorded: str, now: str) -> None:
     path_mapping = PathMapping.of(
         {
             "/old/t/": "/new/t",
@@ -44,7 +44,7 @@ def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(r
     assert path_mapping.apply(recorded) == now
 
 
-def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -> None:
+def test_the_path_of_a_location_lacks_scheme_and_authority() -> None:
     for uri in ("hdfs://host:20500/a/b", "hdfs:///a/b", "file:/a/b", "file:///a/b", "/a/b"):
         assert path_without_origin(uri) == "/a/b"
     assert path_without_origin("a/b:c/d") == "a/b:c/d"
@@ -52,17 +52,17 @@ def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -
 
 def test_a_filter_keeps_what_fits_one_pattern_of_each_column() -> None:
     filter_ = PartitionFilter.of({"day": ("2024-01-*", "2023-12-31"), "country": ("FR",)})
-    keep = filter_.bind("t", {})
-    assert keep.may_match([("day", "2024-01-05"), ("country", "FR")])
-    assert keep.may_match([("day", "2023-12-31")])
-    assert keep.may_match([("hour", "1")])
-    assert not keep.may_match([("day", "2024-02-01")])
-    assert not keep.may_match([("day", "2024-01-05"), ("country", "fr")])
+    bound_filter = filter_.bind("t", {})
+    assert bound_filter.may_match([("day", "2024-01-05"), ("country", "FR")])
+    assert bound_filter.may_match([("day", "2023-12-31")])
+    assert bound_filter.may_match([("hour", "1")])
+    assert not bound_filter.may_match([("day", "2024-02-01")])
+    assert not bound_filter.may_match([("day", "2024-01-05"), ("country", "fr")])
     assert filter_.unknown_columns(["day"]) == ["country"]
     assert PartitionFilter().bind("t", {}).may_match([("day", None)])
 
 
-def test_null_is_only_meant_by_its_own_name() -> None:
+def test_null_is_matched_only_by_its_name() -> None:
     assert not PartitionFilter.of({"day": ("*",)}).bind("t", {}).may_match([("day", None)])
     assert PartitionFilter.of({"day": ("__HIVE_DEFAULT_PARTITION__",)}).bind("t", {}).may_match([("day", None)])
 
@@ -77,9 +77,9 @@ def test_what_the_first_columns_rule_out_no_further_column_brings_back(
     patterns: dict[str, tuple[str, ...]], items: list[tuple[str, str | None]]
 ) -> None:
     """So a folder may be skipped as soon as its own name does not fit."""
-    keep = PartitionFilter.of(patterns).bind("t", {})
-    kept = [keep.may_match(items[:depth]) for depth in range(len(items) + 1)]
-    assert kept == sorted(kept, reverse=True)
+    bound_filter = PartitionFilter.of(patterns).bind("t", {})
+    matches = [bound_filter.may_match(items[:depth]) for depth in range(len(items) + 1)]
+    assert matches == sorted(matches, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_unknown_state_says_which_there_are() -> None:
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, 90," in str(state_not_found("t", "x", "versions", range(100)))
 
 
-def test_a_column_is_found_by_its_dotted_path_at_every_depth() -> None:
+def test_a_column_is_resolved_by_its_dotted_path_at_every_depth() -> None:
     schema = pa.schema(
         [
             pa.field("a.b", pa.int8()),
@@ -116,8 +116,8 @@ def test_a_column_is_found_by_its_dotted_path_at_every_depth() -> None:
             pa.field("m", pa.map_(pa.string(), pa.struct([pa.field("x", pa.date32())]))),
         ]
     )
-    found = {path: column_path(schema, path)[-1].type for path in ("a.b", "a.c.d.element", "m.key", "m.value.x")}
-    assert found == {
+    types = {path: column_path(schema, path)[-1].type for path in ("a.b", "a.c.d.element", "m.key", "m.value.x")}
+    assert types == {
         "a.b": pa.int8(),
         "a.c.d.element": pa.int32(),
         "m.key": pa.string(),

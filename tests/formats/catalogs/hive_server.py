@@ -93,8 +93,8 @@ def _wait_for(server: subprocess.Popen[Any], port: int, log: Path) -> None:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
         assert server.poll() is None, log.read_text()[-4000:]
-        with socket.socket() as asked:
-            if asked.connect_ex(("127.0.0.1", port)) == 0:
+        with socket.socket() as free_socket:
+            if free_socket.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.2)
     raise TimeoutError(log.read_text()[-4000:])

@@ -35,7 +35,7 @@ def _real(name: str) -> Path:
 
 
 def _declared(name: str, folder: Path) -> Declaration:
-    kind, _, own = name.partition("/")
+    kind, _, root = name.partition("/")
     if kind == "delta":
         return delta("t", f"file:{folder}")
     if kind == "hudi":
@@ -43,7 +43,7 @@ def _declared(name: str, folder: Path) -> Declaration:
     if kind == "iceberg":
         newest = max((folder / "metadata").glob("*.metadata.json"), key=lambda file: file.name)
         return iceberg("t", str(newest))
-    return files("t", str(folder), own.partition("_")[0])
+    return files("t", str(folder), root.partition("_")[0])
 
 
 _FEW = (
@@ -70,9 +70,9 @@ def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
     """Schema, fragments and rows are those by location."""
     folder = _real(name)
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
-    own = glue.open(_declared(name, folder))
-    by_name = own.snapshot()
-    assert own.current() == by_name.reference
+    root = glue.open(_declared(name, folder))
+    by_name = root.snapshot()
+    assert root.current() == by_name.reference
     assert by_name.schema.equals(by_path.schema, check_metadata=True)
     assert by_name.format == by_path.format
     if by_path.format != "files":
@@ -158,15 +158,15 @@ _DAY = (("day", "date"), ("n", "int"))
 
 def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None:
     """Wherever below the table they lie, with the values that the catalog says, in its types; null is Hive's word."""
-    own = tmp_path / "t"
-    _write(own / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, and left on disk
-    _write(own, 98)
+    root = tmp_path / "t"
+    _write(root / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, and left on disk
+    _write(root, 98)
     partitions = [
-        (("2024-01-02", "7"), _write(own / "day=2024-01-02" / "n=07", 1, 2)),
-        (("2024-01-03", "__HIVE_DEFAULT_PARTITION__"), _write(own / "added by hand", 3)),
-        (("2024-01-04", "1"), str(own / "day=2024-01-04" / "n=1")),
+        (("2024-01-02", "7"), _write(root / "day=2024-01-02" / "n=07", 1, 2)),
+        (("2024-01-03", "__HIVE_DEFAULT_PARTITION__"), _write(root / "added by hand", 3)),
+        (("2024-01-04", "1"), str(root / "day=2024-01-04" / "n=1")),
     ]
-    snapshot = glue.snapshot(files("t", str(own), partition_columns=_DAY, partitions=partitions))
+    snapshot = glue.snapshot(files("t", str(root), partition_columns=_DAY, partitions=partitions))
     assert snapshot.partition_columns == ("day", "n")
     assert {field.name: field.type for field in snapshot.schema} == {
         "id": pa.int64(),
@@ -187,20 +187,22 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
 )
 def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
     """As the catalog has them, wherever they lie."""
-    own = tmp_path / "t"
+    root = tmp_path / "t"
     registered = [
-        (("2024-01-01", "9"), _write(own / "first", 1)),
-        (("2024-01-02", "9"), _write(own / "second", 2)),
+        (("2024-01-01", "9"), _write(root / "first", 1)),
+        (("2024-01-02", "9"), _write(root / "second", 2)),
     ]
-    snapshot = glue.snapshot(files("t", str(own), partition_columns=_DAY, partitions=registered), partitions=partitions)
+    snapshot = glue.snapshot(
+        files("t", str(root), partition_columns=_DAY, partitions=registered), partitions=partitions
+    )
     assert [row[0] for row in read_rows(snapshot)] == [2]
 
 
-def test_partitions_that_come_and_go_are_seen(glue: Glue, tmp_path: Path) -> None:
+def test_added_and_dropped_partitions_are_listed(glue: Glue, tmp_path: Path) -> None:
     """Without opening the table anew."""
-    own, day = tmp_path / "t", (("day", "string"),)
-    first, second = (_write(own / f"day={name}", number) for number, name in enumerate("ab"))
-    table = glue.open(files("t", str(own), partition_columns=day, partitions=[(("a",), first)]))
+    root, day = tmp_path / "t", (("day", "string"),)
+    first, second = (_write(root / f"day={name}", number) for number, name in enumerate("ab"))
+    table = glue.open(files("t", str(root), partition_columns=day, partitions=[(("a",), first)]))
     before = table.current()
     assert read_rows(table.snapshot()) == [(0, "a")]
     glue.client.create_partition(
@@ -214,7 +216,7 @@ def test_partitions_that_come_and_go_are_seen(glue: Glue, tmp_path: Path) -> Non
     assert table.current() == before
 
 
-def test_a_table_that_is_moved_or_is_of_another_format_by_now(glue: Glue, tmp_path: Path) -> None:
+def test_a_relocated_or_converted_table(glue: Glue, tmp_path: Path) -> None:
     table = glue.open(files("t", _write(tmp_path / "old", 1)))
     assert read_rows(table.snapshot()) == [(1,)]
     deltalake.write_deltalake(str(tmp_path / "new"), pa.table({"id": [2]}))
@@ -240,19 +242,19 @@ def test_a_table_that_is_moved_or_is_of_another_format_by_now(glue: Glue, tmp_pa
 def test_partitions_that_would_be_missed_or_counted_twice(
     glue: Glue, tmp_path: Path, partitions: list[tuple[tuple[str, ...], str]], reason: str
 ) -> None:
-    own, elsewhere = _write(tmp_path / "t" / "x", 1).removesuffix("/x"), _write(tmp_path / "elsewhere", 2)
+    root, elsewhere = _write(tmp_path / "t" / "x", 1).removesuffix("/x"), _write(tmp_path / "elsewhere", 2)
     placed = [
-        (values, place.replace("OWN", own).replace("ELSEWHERE", elsewhere).replace("//x", "/x"))
-        for values, place in partitions
+        (values, partition_folder.replace("OWN", root).replace("ELSEWHERE", elsewhere).replace("//x", "/x"))
+        for values, partition_folder in partitions
     ]
     with pytest.raises(TableFormatError, match=reason) as raised:
-        glue.snapshot(files("t", own, partition_columns=[("day", "string")], partitions=placed))
+        glue.snapshot(files("t", root, partition_columns=[("day", "string")], partitions=placed))
     assert str(raised.value).startswith(f"catalog://prod/{glue.database}.t: ") or "catalog 'prod'" in str(raised.value)
 
 
 def test_a_value_that_is_none_of_its_type(glue: Glue, tmp_path: Path) -> None:
-    place = _write(tmp_path / "t" / "x", 1)
-    table = files("t", str(tmp_path / "t"), partition_columns=[("n", "int")], partitions=[(("1_0",), place)])
+    partition_folder = _write(tmp_path / "t" / "x", 1)
+    table = files("t", str(tmp_path / "t"), partition_columns=[("n", "int")], partitions=[(("1_0",), partition_folder)])
     with pytest.raises(TableFormatError, match=r"n = '1_0'.*int64"):
         glue.snapshot(table)
 
@@ -300,9 +302,7 @@ def test_what_is_no_table_that_can_be_read(glue: Glue, table: Declaration, reaso
         ({"spark.sql.sources.schema": "{"}, {}, r"spark\.sql\.sources\.schema"),
     ],
 )
-def test_options_of_spark_that_are_not_known(
-    glue: Glue, parameters: dict[str, str], options: dict[str, str], reason: str
-) -> None:
+def test_unknown_options_of_spark(glue: Glue, parameters: dict[str, str], options: dict[str, str], reason: str) -> None:
     table = files("t", "/x", "text", parameters={"spark.sql.sources.provider": "csv"} | parameters)
     with pytest.raises(TableFormatError, match=reason):
         glue.snapshot(table.replaced(serde_parameters=options))
@@ -393,10 +393,10 @@ def test_a_catalog_that_cannot_be_queried(glue: Glue, monkeypatch: pytest.Monkey
         ({"glue.profile-name": "nobody"}, r"profile \(nobody\).*Give it credentials"),
     ):
         catalog = table.catalog.model_copy(update=properties)  # type: ignore[union-attr]
-        with pytest.raises(TableFormatError, match=f"'prod'.*'.*t'.*{reason}") as told:
+        with pytest.raises(TableFormatError, match=f"'prod'.*'.*t'.*{reason}") as caught:
             open_table_format(table.model_copy(update={"catalog": catalog})).current()
-        assert SECRET not in str(told.value)
-        assert "catalogs.prod in metastore.yaml" in str(told.value)
+        assert SECRET not in str(caught.value)
+        assert "catalogs.prod in metastore.yaml" in str(caught.value)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

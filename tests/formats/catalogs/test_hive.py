@@ -44,12 +44,12 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
         statements = ["create database sales"]
         for name, statement in _TABLES.items():
             statements += [statement.format(name), f"insert into {name} values {_ROWS}"]
-        moved = f"{folder}/elsewhere"
+        elsewhere = f"{folder}/elsewhere"
         statements += [
             "alter table sales.hive_parquet drop partition (day = date'2024-01-01')",
             "create view sales.some as select id from sales.hive_orc",
             "create table sales.out (id bigint) partitioned by (n int) stored as parquet",
-            f"alter table sales.out add partition (n = 1) location 'file://{moved}'",
+            f"alter table sales.out add partition (n = 1) location 'file://{elsewhere}'",
             "insert into sales.out partition (n = 1) values (1)",
             "create table sales.within (id bigint) partitioned by (n int) stored as parquet",
             f"alter table sales.within add partition (n = 7) location 'file://{folder}/warehouse/sales.db/within/any'",
@@ -84,9 +84,9 @@ def test_tables_of_the_other_formats(metastore: tuple[str, Path, dict[str, Any]]
     """Iceberg's by its own catalog; Delta's as Spark registers it."""
     uri, folder, _ = metastore
     rows = pa.table({"id": pa.array([7, 8], pa.int64())})
-    with SqlCatalog("own", uri=f"sqlite:///{folder}/own.db", warehouse=f"{folder}/own") as own:
-        own.create_namespace("sales")
-        table = own.create_table("sales.ice", rows.schema)
+    with SqlCatalog("own", uri=f"sqlite:///{folder}/own.db", warehouse=f"{folder}/own") as sql_catalog:
+        sql_catalog.create_namespace("sales")
+        table = sql_catalog.create_table("sales.ice", rows.schema)
         table.append(rows)
     HiveCatalog("hms", uri=uri).register_table("sales.ice", table.metadata_location)
     assert _rows(uri, "sales.ice") == [("7",), ("8",)]

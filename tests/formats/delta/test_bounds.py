@@ -37,15 +37,15 @@ def _open(folder: Path | str, **how: Any) -> TableFormat:
     return open_table_format(TableConfig(name="t", uri=str(folder), **how))
 
 
-def assert_honest(told: dict[str, Any], values: Sequence[Any]) -> None:
+def assert_honest(reported: dict[str, Any], values: Sequence[Any]) -> None:
     """What is told of one file agrees with the column's live values in it."""
     present = [value for value in values if value is not None and value == value]
     nulls = sum(value is None for value in values)
-    guarantee = told["null_count_guarantee"]
-    assert told["null_count"] == (None if guarantee == "absent" else nulls)
+    guarantee = reported["null_count_guarantee"]
+    assert reported["null_count"] == (None if guarantee == "absent" else nulls)
     order = (lambda text: text.encode()) if any(isinstance(value, str) for value in present) else None
     for name, extreme, sign in (("minimum", min, -1), ("maximum", max, 1)):
-        bound, guarantee = told[name], told[f"{name}_guarantee"]
+        bound, guarantee = reported[name], reported[f"{name}_guarantee"]
         if guarantee == "absent":
             assert bound is None
         elif guarantee == "exact":
@@ -57,7 +57,7 @@ def assert_honest(told: dict[str, Any], values: Sequence[Any]) -> None:
                 assert extreme([bound, extreme(present, key=order)], key=order) == bound, sign
 
 
-def _told(table: TableFormat, column: str) -> dict[str, dict[str, Any]]:
+def _bounds_of(table: TableFormat, column: str) -> dict[str, dict[str, Any]]:
     """By data file."""
     snapshot = table.snapshot()
     rows = table.bounds(snapshot, column).to_pylist()
@@ -87,7 +87,7 @@ _SCHEMA = pa.schema([(name, type_) for name, (type_, _) in _COLUMNS.items()])
 
 
 @given(st.lists(st.lists(_ROWS, min_size=1, max_size=5), min_size=1, max_size=2), st.booleans())
-def test_what_deltalake_writes_is_told_honestly(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
+def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
     """Of every type, in a struct too, and of the partition column; from commits and from a checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(files):
@@ -100,13 +100,13 @@ def test_what_deltalake_writes_is_told_honestly(files: list[list[dict[str, Any]]
         table = _open(folder)
         exact = 0
         for name in [*_COLUMNS, "s.x", "p"]:
-            for path, told in _told(table, name).items():
+            for path, reported in _bounds_of(table, name).items():
                 partition = int(Path(path).parent.name.removeprefix("p="))
                 stored = pq.ParquetFile(path).read()
                 first = stored["i"] if name == "s.x" else stored[name] if name != "p" else [partition] * len(stored)
                 values = first.to_pylist() if isinstance(first, pa.ChunkedArray) else first
-                assert_honest(told, values)
-                exact += told["minimum_guarantee"] == "exact"
+                assert_honest(reported, values)
+                exact += reported["minimum_guarantee"] == "exact"
         assert exact >= len(files), "of the partition column at least"
 
 
@@ -152,7 +152,7 @@ _TYPES += ["date", "timestamp", "timestamp_ntz", "binary"]
 
 
 @given(st.lists(_ROWS, min_size=1, max_size=6), st.booleans(), st.sets(st.integers(0, 5)), st.booleans())
-def test_what_spark_writes_is_told_honestly(
+def test_bounds_of_files_by_spark_are_true(
     rows: list[dict[str, Any]], tight: bool, deleted: set[int], mapping: bool
 ) -> None:
     """Cut off, of rows that are deleted since, under physical names."""
@@ -163,7 +163,7 @@ def test_what_spark_writes_is_told_honestly(
         configuration = {}
         if mapping:
             fields = [
-                mapped(f"the {own['name']}", own["type"], number, own["name"]) for number, own in enumerate(fields)
+                mapped(f"the {each['name']}", each["type"], number, each["name"]) for number, each in enumerate(fields)
             ]
             configuration = {"delta.columnMapping.mode": "name"}
         add = add_file(folder, pa.Table.from_pylist(rows, schema=_SCHEMA))
@@ -175,12 +175,12 @@ def test_what_spark_writes_is_told_honestly(
         live = [row for position, row in enumerate(rows) if position not in deleted]
         table = _open(folder)
         for column in _COLUMNS:
-            (told,) = _told(table, f"the {column}" if mapping else column).values()
-            assert_honest(told, [row[column] for row in live])
+            (reported,) = _bounds_of(table, f"the {column}" if mapping else column).values()
+            assert_honest(reported, [row[column] for row in live])
             if deleted or not tight:
-                assert "exact" not in (told["minimum_guarantee"], told["maximum_guarantee"])
+                assert "exact" not in (reported["minimum_guarantee"], reported["maximum_guarantee"])
             elif column in ("i", "b", "small", "day") and any(row[column] is not None for row in rows):
-                assert told["minimum_guarantee"] == told["maximum_guarantee"] == "exact"
+                assert reported["minimum_guarantee"] == reported["maximum_guarantee"] == "exact"
 
 
 def _one_file(folder: Path, statistics: Any, *fields: dict[str, Any], **more: Any) -> TableFormat:
@@ -214,11 +214,11 @@ def _least_and_greatest(least: Any, greatest: Any) -> dict[str, Any]:
         (list_of("long"), [1], [2]),
     ],
 )
-def test_what_is_doubtful_is_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
+def test_uncertain_bounds_are_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
     """Rather than refused, or decoded to something else."""
     table = _one_file(tmp_path, _least_and_greatest(least, greatest), field("a", type_))
-    (told,) = _told(table, "a" if isinstance(type_, str) else "a.element").values()
-    assert (told["minimum_guarantee"], told["maximum_guarantee"]) == ("absent", "absent")
+    (reported,) = _bounds_of(table, "a" if isinstance(type_, str) else "a.element").values()
+    assert (reported["minimum_guarantee"], reported["maximum_guarantee"]) == ("absent", "absent")
 
 
 @pytest.mark.parametrize(
@@ -226,33 +226,36 @@ def test_what_is_doubtful_is_absent(tmp_path: Path, type_: Any, least: Any, grea
 )
 def test_statistics_of_any_shape_do_no_harm(tmp_path: Path, statistics: str) -> None:
     """Nothing is told then."""
-    (told,) = _told(_one_file(tmp_path, statistics), "a").values()
-    assert {told[f"{name}_guarantee"] for name in ("null_count", "minimum", "maximum")} == {"absent"}
+    (reported,) = _bounds_of(_one_file(tmp_path, statistics), "a").values()
+    assert {reported[f"{name}_guarantee"] for name in ("null_count", "minimum", "maximum")} == {"absent"}
 
 
 def test_a_widened_float_is_not_taken_from_its_text(tmp_path: Path) -> None:
     """0.1 in single precision is more than 0.1; an integer that became a double is what it was."""
     change = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     table = _one_file(tmp_path, _least_and_greatest(0.1, 0.2), field("a", "double", **change))
-    (told,) = _told(table, "a").values()
-    assert told["minimum_guarantee"] == told["maximum_guarantee"] == "absent"
+    (reported,) = _bounds_of(table, "a").values()
+    assert reported["minimum_guarantee"] == reported["maximum_guarantee"] == "absent"
 
 
 def test_a_date_that_became_a_timestamp_is_its_start(tmp_path: Path) -> None:
     """The statistics of older files hold days."""
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
-    (told,) = _told(table, "a").values()
-    assert (told["minimum"], told["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
-    assert (told["maximum"], told["maximum_guarantee"]) == (datetime(2024, 1, 3) + timedelta(milliseconds=1), "bound")
+    (reported,) = _bounds_of(table, "a").values()
+    assert (reported["minimum"], reported["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
+    assert (reported["maximum"], reported["maximum_guarantee"]) == (
+        datetime(2024, 1, 3) + timedelta(milliseconds=1),
+        "bound",
+    )
 
 
 def test_large_decimals_are_bounds_a_little_further_out(tmp_path: Path) -> None:
     """Some writers put them through a double: the number in the log may be off by its rounding."""
     statistics = '{"numRecords":2,"minValues":{"a":-1e19},"maxValues":{"a":10000000000000000000}}'
-    (told,) = _told(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
+    (reported,) = _bounds_of(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
     for name, sign in (("minimum", -1), ("maximum", 1)):
-        assert told[f"{name}_guarantee"] == "bound"
-        assert Decimal(10**19 + 1) <= sign * told[name] <= Decimal(10**19 + 4000)
+        assert reported[f"{name}_guarantee"] == "bound"
+        assert Decimal(10**19 + 1) <= sign * reported[name] <= Decimal(10**19 + 4000)
 
 
 def test_partition_values_are_exact(tmp_path: Path) -> None:
@@ -263,15 +266,15 @@ def test_partition_values_are_exact(tmp_path: Path) -> None:
     unknown = add_file(tmp_path, pa.table({"a": [1]}), "3", p="2", q="x")
     del unknown["add"]["stats"]
     commit(tmp_path, unknown)
-    found = {Path(path).name: tuple(told.values())[1:] for path, told in _told(table, "p").items()}
+    by_file = {Path(path).name: tuple(reported.values())[1:] for path, reported in _bounds_of(table, "p").items()}
     nothing = (None, "absent") * 2
-    assert found == {
+    assert by_file == {
         "f.parquet": (0, "exact", 1.5, "exact", 1.5, "exact"),
         "2": (0, "exact", *nothing),
         "3": (None, "absent", *nothing),
     }
-    found = {Path(path).name: tuple(told.values())[1:] for path, told in _told(table, "q").items()}
-    assert found["f.parquet"] == (2, "exact", *nothing)
+    by_file = {Path(path).name: tuple(reported.values())[1:] for path, reported in _bounds_of(table, "q").items()}
+    assert by_file["f.parquet"] == (2, "exact", *nothing)
 
 
 def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None:
@@ -297,13 +300,13 @@ def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None
     metadatas = pa.array([None, *({"schemaString": schema} if schema else None for schema in schemas)])
     rows = pa.table({"add": [add, None, None], "protocol": protocols, "metaData": metadatas})
     pq.write_table(rows, log.with_name(f"{0:020}.checkpoint.parquet"))
-    (told,) = _told(table, "a").values()
-    assert (told["minimum"], told["maximum"], told["minimum_guarantee"]) == (1, 2, "exact")
-    (told,) = _told(table, "s.d").values()
-    assert (told["minimum"], told["maximum"], told["null_count"]) == (date(2024, 1, 1), date(2024, 1, 2), 1)
+    (reported,) = _bounds_of(table, "a").values()
+    assert (reported["minimum"], reported["maximum"], reported["minimum_guarantee"]) == (1, 2, "exact")
+    (reported,) = _bounds_of(table, "s.d").values()
+    assert (reported["minimum"], reported["maximum"], reported["null_count"]) == (date(2024, 1, 1), date(2024, 1, 2), 1)
 
 
-def test_bounds_are_of_the_snapshot_that_is_asked_for(tmp_path: Path) -> None:
+def test_bounds_are_of_the_requested_snapshot(tmp_path: Path) -> None:
     """Whatever was committed since; and only of the fragments that it has."""
     write_deltalake(str(tmp_path), pa.table({"a": [1, 2]}))
     table = _open(tmp_path)

@@ -50,16 +50,16 @@ def test_histories(steps: list[str]) -> None:
         uri = f"{folder}/t"
         config = TableConfig(name="t", uri=uri)
         _append(uri, 30)
-        known = assert_planned_alike(config, {})
+        cache_ = assert_planned_alike(config, {})
         for number, step in enumerate(steps):
             if step == "again":
                 shutil.rmtree(uri)
                 _append(uri, 2)
             elif step == "plan":
-                known = assert_planned_alike(config, known)
+                cache_ = assert_planned_alike(config, cache_)
             else:
                 _apply(uri, step, number)
-        assert_planned_alike(config, known)
+        assert_planned_alike(config, cache_)
 
 
 def _append(uri: str, count: int = 1, **more: Any) -> None:
@@ -97,15 +97,15 @@ def _add(path: str) -> dict[str, Any]:
     return {"add": {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}
 
 
-def test_a_table_that_is_made_again_is_another_one(tmp_path: Path) -> None:
+def test_a_recreated_table_is_another_one(tmp_path: Path) -> None:
     """Also when it has as many versions, and the newest commit is the same to the letter."""
     config = TableConfig(name="t", uri=str(tmp_path / "t"))
-    known: Mapping[bytes, bytes] = {}
+    cache_: Mapping[bytes, bytes] = {}
     for name in ("a", "b"):
         shutil.rmtree(tmp_path / "t", ignore_errors=True)
         commit(tmp_path / "t", protocol(), metadata([column("id", "long")]), _add(name))
         commit(tmp_path / "t", _add("c"))
-        snapshot, known = plan(config, known)
+        snapshot, cache_ = plan(config, cache_)
         assert sorted(Path(fragment.path).name for fragment in snapshot.fragments) == [name, "c"]
 
 
@@ -114,7 +114,7 @@ def test_the_checkpoint_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     uri = str(tmp_path / "t")
     config = TableConfig(name="t", uri=uri)
     _append(uri, 30)
-    _, known = plan(config, {})
+    _, cache_ = plan(config, {})
     before = DeltaTable(uri).version()
     _append(uri)
     DeltaTable(uri).create_checkpoint()
@@ -127,15 +127,15 @@ def test_the_checkpoint_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mo
         original(self, name, actions)
 
     monkeypatch.setattr(Replay, "_add", noted)
-    found, _ = plan(config, known)
+    planned, _ = plan(config, cache_)
     assert read == [f"{before + 2:020}.json", f"{before + 1:020}.json"]
     read.clear()
     scratch, _ = plan(config, {})
     assert any("checkpoint" in name for name in read)
-    assert_same(found, scratch)
+    assert_same(planned, scratch)
 
 
-def test_a_time_looks_at_new_commits_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_reads_new_commits_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And finds the version that it finds without anything known."""
     folder = tmp_path / "t"
     commit(folder, protocol(), metadata([column("id", "long")]), _add("0"))
@@ -143,7 +143,7 @@ def test_a_time_looks_at_new_commits_only(tmp_path: Path, monkeypatch: pytest.Mo
         commit(folder, _add(str(number)))
     moment = datetime.fromtimestamp(1_700_000_000.004, UTC)
     config = TableConfig(name="t", uri=str(folder), at=moment.isoformat())
-    snapshot, known = plan(config, {})
+    snapshot, cache_ = plan(config, {})
     assert snapshot.id == "4"
     opened: list[str] = []
     original = Location.open
@@ -154,11 +154,11 @@ def test_a_time_looks_at_new_commits_only(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Location, "open", noted)
     commit(folder, _add("6"))
-    found, known = plan(config, known)
-    assert_same(found, snapshot)
+    planned, cache_ = plan(config, cache_)
+    assert_same(planned, snapshot)
     assert opened == [f"_delta_log/{6:020}.json"]
     opened.clear()
-    assert open_table_format(config, MetadataCache(lambda: known, ignore_process=True)).current() == snapshot.reference
+    assert open_table_format(config, MetadataCache(lambda: cache_, ignore_process=True)).current() == snapshot.reference
     assert opened == []
     later = config.model_copy(update={"at": datetime.fromtimestamp(1_700_000_000.006, UTC).isoformat()})
-    assert_planned_alike(later, known)
+    assert_planned_alike(later, cache_)

@@ -43,7 +43,7 @@ def test_a_broken_log_is_a_clear_error(tmp_path: Path) -> None:
         _snapshot(tmp_path)
 
 
-def test_the_version_is_found_without_reading_the_log(tmp_path: Path) -> None:
+def test_the_version_is_known_without_reading_the_log(tmp_path: Path) -> None:
     """From names alone: with a checkpoint, with the commits before it gone, with a stale or broken hint."""
     for number in range(4):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
@@ -65,14 +65,14 @@ def test_the_version_is_found_without_reading_the_log(tmp_path: Path) -> None:
         assert table.snapshot_id() == "4"
 
 
-def test_the_time_of_the_commit_is_told(tmp_path: Path) -> None:
+def test_the_commit_time_is_reported(tmp_path: Path) -> None:
     """In UTC."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]))
     assert _snapshot(tmp_path).committed_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("lines", [0, 2000])
-def test_the_time_of_the_commit_tells_tables_of_one_version_apart(tmp_path: Path, lines: int) -> None:
+def test_the_commit_time_distinguishes_tables_of_one_version(tmp_path: Path, lines: int) -> None:
     """Also where the information comes last in a long commit, of which only the ends are read."""
     references = []
     for time in (1700000000000, 1700000000001):
@@ -98,8 +98,8 @@ def _remove(number: int) -> dict[str, Any]:
 
 
 def _paths(table: Path, at: int | None = None) -> list[str]:
-    found = _snapshot(table, at=at).fragments
-    return sorted(fragment.path.rpartition("/")[2] for fragment in found)
+    live = _snapshot(table, at=at).fragments
+    return sorted(fragment.path.rpartition("/")[2] for fragment in live)
 
 
 def _write(table: Path, name: str, *actions: dict[str, Any]) -> None:
@@ -126,31 +126,31 @@ def _seven_versions(table: Path) -> list[list[str]]:
 
 def test_actions_are_reconciled_version_by_version(tmp_path: Path) -> None:
     """A file that was removed may come back."""
-    told = _seven_versions(tmp_path)
-    assert told[:5] == [["0"], ["0", "1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"], ["0", "1", "2", "4"]]
-    assert told[5:] == [["0", "2", "4"], ["0", "2", "4", "5"]]
+    seven = _seven_versions(tmp_path)
+    assert seven[:5] == [["0"], ["0", "1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"], ["0", "1", "2", "4"]]
+    assert seven[5:] == [["0", "2", "4"], ["0", "2", "4", "5"]]
 
 
-def test_compactions_stand_for_commits_that_are_gone(tmp_path: Path) -> None:
+def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
     """Also where they reach further back than what is missing; a version inside of them is gone."""
-    told = _seven_versions(tmp_path)
+    seven = _seven_versions(tmp_path)
     schema = metadata([field("b", "long")])
     _write(tmp_path, f"{1:020}.{3:020}.compacted.json", _remove(0), _add(1), _add(2), _add(3), _add(4), schema)
     _write(tmp_path, f"{2:020}.{5:020}.compacted.json", _remove(1), _remove(3), _add(4), _add(0), schema)
-    assert [_paths(tmp_path, version) for version in range(7)] == told
+    assert [_paths(tmp_path, version) for version in range(7)] == seven
     _forget(tmp_path, 2)
-    assert _paths(tmp_path, 3) == told[3]
+    assert _paths(tmp_path, 3) == seven[3]
     _forget(tmp_path, 3, 4, 5)
     assert {version: _paths(tmp_path, version) for version in (0, 1, 3, 5, 6)} == {
-        version: told[version] for version in (0, 1, 3, 5, 6)
+        version: seven[version] for version in (0, 1, 3, 5, 6)
     }
-    assert _paths(tmp_path) == told[6]
+    assert _paths(tmp_path) == seven[6]
     for version in (2, 4):
         with pytest.raises(SnapshotNotFoundError, match="0, 1, 3, 5, 6"):
             _paths(tmp_path, version)
     _forget(tmp_path, 6)
     assert open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot_id() == "5"
-    assert _paths(tmp_path) == told[5]
+    assert _paths(tmp_path) == seven[5]
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: 
         _snapshot(tmp_path)
 
 
-def test_a_file_that_is_added_anew_is_there_once(tmp_path: Path) -> None:
+def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
     """As writers do that correct its statistics."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(2, stats='{"numRecords":1}'))
     commit(tmp_path, _add(2, stats='{"tightBounds":true,"numRecords":2}'))

@@ -109,16 +109,16 @@ def test_a_filter_leaves_out_other_partitions(tmp_path: Path) -> None:
         add = add_file(tmp_path, pa.table({"a": [number]}), f"{number}.parquet", day=day, p=p)
         commit(tmp_path, add)
 
-    def left(**partitions: Any) -> list[int]:
+    def numbers_matching(**partitions: Any) -> list[int]:
         return sorted(read_columns(_snapshot(tmp_path, partitions=partitions))["a"])
 
-    assert left() == [0, 1, 2, 3]
-    assert left(day="2024-02-*") == [1, 2]
-    assert left(day="2024-02-*", p="1") == [1]
-    assert left(p=["1", "2"]) == [0, 1, 3]
-    assert left(p="__HIVE_DEFAULT_PARTITION__") == [2]
-    assert left(day="*") == [0, 1, 2]
-    assert left(day="1999-*") == []
+    assert numbers_matching() == [0, 1, 2, 3]
+    assert numbers_matching(day="2024-02-*") == [1, 2]
+    assert numbers_matching(day="2024-02-*", p="1") == [1]
+    assert numbers_matching(p=["1", "2"]) == [0, 1, 3]
+    assert numbers_matching(p="__HIVE_DEFAULT_PARTITION__") == [2]
+    assert numbers_matching(day="*") == [0, 1, 2]
+    assert numbers_matching(day="1999-*") == []
 
     def where(condition: str) -> list[int]:
         return sorted(read_columns(_snapshot(tmp_path, partitions=condition))["a"])
@@ -199,12 +199,12 @@ def test_values_written_by_deltalake_come_back(rows: list[tuple[Any, Any, Any]])
         data = pa.table({"n": numbers, "text": texts, "time": times, "float": floats})
         write_deltalake(folder, data, partition_by=["text", "time", "float"])
         read = read_columns(_snapshot(Path(folder)))
-    found = {row[0]: row[1:] for row in zip(*(read[name] for name in ("n", "text", "time", "float")), strict=True)}
-    assert found.keys() == set(range(len(rows)))
+    by_number = {row[0]: row[1:] for row in zip(*(read[name] for name in ("n", "text", "time", "float")), strict=True)}
+    assert by_number.keys() == set(range(len(rows)))
     for number, (text, time, float_) in enumerate(rows):
-        own_text, own_time, own_float = found[number]
-        assert (own_text, own_time) == (text or None, time)
-        assert own_float == float_ or (own_float != own_float and float_ != float_)
+        text_value, time_value, float_value = by_number[number]
+        assert (text_value, time_value) == (text or None, time)
+        assert float_value == float_ or (float_value != float_value and float_ != float_)
 
 
 _TYPES = (pa.string(), pa.timestamp("us"), pa.float64())

@@ -96,9 +96,9 @@ def test_a_mapping_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
     """The protocol keeps a place for them."""
-    told = metadata([field("a", "long")])
-    told["metaData"]["format"]["provider"] = "orc"
-    commit(tmp_path, protocol(), told)
+    metadata_action = metadata([field("a", "long")])
+    metadata_action["metaData"]["format"]["provider"] = "orc"
+    commit(tmp_path, protocol(), metadata_action)
     with pytest.raises(TableFormatError, match=r"\borc\b"):
         _snapshot(tmp_path)
 

@@ -20,7 +20,7 @@ from tests.formats.delta.log_writer import commit, field, metadata, protocol, wr
 _TABLES = sorted((Path(__file__).parents[4] / "shared" / "realtables" / "delta").glob("*"))
 
 
-def _own(table: Path, at: int | None) -> dict[str, tuple[int, int | None]]:
+def _replayed(table: Path, at: int | None) -> dict[str, tuple[int, int | None]]:
     """By file, its size and number of live rows."""
     snapshot = open_table_format(TableConfig(name="t", uri=str(table), at=at)).snapshot()
     return {fragment.path.rpartition("/")[2]: (fragment.bytes, fragment.row_count) for fragment in snapshot.fragments}
@@ -32,15 +32,15 @@ def _deltalake(table: Path) -> dict[str, int]:
     return {unquote(row["path"]).rpartition("/")[2]: row["size_bytes"] for row in actions}
 
 
-def _sizes(told: dict[str, tuple[int, int | None]]) -> dict[str, int]:
-    return {name: size for name, (size, _) in told.items()}
+def _sizes(files_: dict[str, tuple[int, int | None]]) -> dict[str, int]:
+    return {name: size for name, (size, _) in files_.items()}
 
 
 @pytest.mark.parametrize("table", _TABLES or [None], ids=lambda table: table.name if table else "none")
 def test_files_of_real_tables_are_those_of_deltalake(table: Path, realtables: Path) -> None:
     """Of the newest version."""
     assert table.parent == realtables / "delta"
-    assert _sizes(_own(table, None)) == _deltalake(table)
+    assert _sizes(_replayed(table, None)) == _deltalake(table)
 
 
 _FILES = st.integers(0, 4)
@@ -87,11 +87,11 @@ def test_any_log_is_replayed_as_deltalake_replays_it(steps: list[dict[str, Any]]
                 for old in range(version) if step["forget"] else ():
                     (folder / "_delta_log" / f"{old:020}.json").unlink(missing_ok=True)
             expected = {f"f {file}": (add["size"], 9 - ("deletionVector" in add)) for file, add in sorted(live.items())}
-            assert _own(folder, None) == _own(folder, version) == expected
+            assert _replayed(folder, None) == _replayed(folder, version) == expected
             assert _deltalake(folder) == _sizes(expected)
 
 
 def _remove(add: dict[str, Any]) -> dict[str, Any]:
-    kept = ("path", "partitionValues", "size", "deletionVector")
-    told = {key: add[key] for key in kept if key in add}
-    return {"remove": told | {"dataChange": True, "extendedFileMetadata": True, "deletionTimestamp": 1}}
+    copied_keys = ("path", "partitionValues", "size", "deletionVector")
+    files_ = {key: add[key] for key in copied_keys if key in add}
+    return {"remove": files_ | {"dataChange": True, "extendedFileMetadata": True, "deletionTimestamp": 1}}

@@ -75,7 +75,7 @@ def _logical(one: str, two: str, three: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_columns_are_found_by_identity_at_every_depth(tmp_path: Path, mode: str) -> None:
+def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: str) -> None:
     """A rename, of a nested field too, changes names only: same ids, same rows, same identities."""
     settings = {"delta.columnMapping.mode": mode}
     data = pa.Table.from_pylist(_ROWS, schema=_PHYSICAL)
@@ -174,7 +174,7 @@ def test_absolute_paths_are_read_where_they_point_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["", "file:", "file://"])
-def test_files_that_moved_are_read_where_they_lie_now(tmp_path: Path, form: str) -> None:
+def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None:
     """Data files and deletion vectors by absolute paths, as in a shallow clone; ids are what they were."""
     source, clone, now = tmp_path / "sou rce", tmp_path / "clone", tmp_path / "n%20w"
     add = add_file(source, pa.table({"a": [1, 2, 3]}))["add"]
@@ -203,7 +203,7 @@ def test_names_are_matched_whatever_their_case(tmp_path: Path) -> None:
     assert read_columns(_snapshot(tmp_path)) == {"id": [1], "S": [{"x": 2}]}
 
 
-def test_names_with_dots_and_backticks_are_columns_of_their_own(tmp_path: Path) -> None:
+def test_names_with_dots_and_backticks_are_separate_columns(tmp_path: Path) -> None:
     """`a.b` is not the field `b` of `a`."""
     data = pa.table({"a.b": [1], "a": pa.array([{"b": 2}]), "`c`": [3]})
     fields = [field("a.b", "long"), field("a", struct_of(field("b", "long"))), field("`c`", "long")]
@@ -211,7 +211,7 @@ def test_names_with_dots_and_backticks_are_columns_of_their_own(tmp_path: Path) 
     assert read_columns(_snapshot(tmp_path)) == {"a.b": [1], "a": [{"b": 2}], "`c`": [3]}
 
 
-def test_columns_that_a_file_lacks_are_null_and_dropped_ones_are_known(tmp_path: Path) -> None:
+def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) -> None:
     """Columns and fields added later are null; what the table has dropped the file can still answer for."""
     data = pa.table({"a": [1], "gone": ["x"], "s": pa.array([{"b": 1}])})
     fields = [field("a", "long"), field("new", "string"), field("s", struct_of(field("b", "long"), field("c", "void")))]
@@ -223,7 +223,7 @@ def test_columns_that_a_file_lacks_are_null_and_dropped_ones_are_known(tmp_path:
         assert [chunk.to_pylist() for chunk in reader.read(pa.field("gone", pa.string()))] == [["x"]]
 
 
-def test_files_of_one_name_in_tables_written_anew_have_different_ids(tmp_path: Path) -> None:
+def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path) -> None:
     """Same path, same size, other rows: the time of writing tells."""
     ids = set()
     for number in (1, 2):
@@ -246,7 +246,7 @@ def test_an_empty_table_has_a_schema_and_no_fragments(tmp_path: Path) -> None:
     assert snapshot.partition_columns == ("p",)
 
 
-def test_a_location_is_taken_as_it_stands(tmp_path: Path) -> None:
+def test_a_location_is_used_as_written(tmp_path: Path) -> None:
     """A percent sign in it is no encoding: `a%20b` is not `a b`."""
     for name, value in (("a b", 1), ("a%20b", 2)):
         folder = tmp_path / name
@@ -255,7 +255,7 @@ def test_a_location_is_taken_as_it_stands(tmp_path: Path) -> None:
     assert read_columns(_snapshot(tmp_path / "a%20b")) == {"a": [2]}
 
 
-def test_a_moved_table_keeps_its_ids(tmp_path: Path) -> None:
+def test_a_relocated_table_has_the_same_ids(tmp_path: Path) -> None:
     """What is profiled is the content, wherever it lies."""
     write_deltalake(str(tmp_path / "a"), pa.table({"a": [1], "p": ["x"]}), partition_by=["p"])
     ids = [fragment.id for fragment in _snapshot(tmp_path / "a").fragments]

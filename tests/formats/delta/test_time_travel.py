@@ -90,13 +90,13 @@ def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str
 @pytest.mark.parametrize("at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", ""])
 def test_what_never_was_is_an_error_that_names_what_there_is(table: Path, at: str) -> None:
     """Versions, or the time that the log goes back to."""
-    known = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
+    available = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
     for ask in (_table(table, at).snapshot_id, _table(table, at).current, _table(table, at).snapshot):
-        with pytest.raises(SnapshotNotFoundError, match=known):
+        with pytest.raises(SnapshotNotFoundError, match=available):
             ask()
 
 
-def test_versions_that_were_cleaned_up_are_named_as_gone(table: Path) -> None:
+def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
     """Those since the checkpoint are there; its own version has no time once its commit is gone."""
     DeltaTable(str(table), version=2).create_checkpoint()
     for version in (0, 1):
@@ -143,7 +143,7 @@ def test_in_commit_timestamps_win_since_they_are_enabled(tmp_path: Path) -> None
     assert _table(tmp_path, "3").current().committed_at == _time(70_000)
 
 
-def test_a_commit_that_does_not_tell_its_time_has_that_of_its_file(tmp_path: Path) -> None:
+def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
     """As Delta has it for all commits."""
     for version in range(3):
         os.utime(_log_commit(tmp_path, version), (100 * version, 100 * version))
@@ -166,17 +166,17 @@ def test_times_are_read_as_delta_reads_them(
         adjusted[index] = max(adjusted[index], adjusted[index - 1] + 1)
     expected = max((index for index, time in enumerate(adjusted) if time <= moment), default=None)
     log = Log.of(path.name for path in (folder / "_delta_log").iterdir())
-    asked = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
-    assert CommitTimes(Location.of(str(folder)), MetadataCache()).version_at(log, asked) == expected
+    instant = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
+    assert CommitTimes(Location.of(str(folder)), MetadataCache()).version_at(log, instant) == expected
 
 
 def _versions() -> list[Any]:
-    found = []
+    checked = []
     for truth in map(json.loads, (path.read_text() for path in _TRUTHS)):
-        counts = {name: told["rows"] for name, told in (truth.get("versions") or {}).items()}
-        found.append(pytest.param(truth["path"], counts, id=truth["name"]))
+        counts = {name: version_truth["rows"] for name, version_truth in (truth.get("versions") or {}).items()}
+        checked.append(pytest.param(truth["path"], counts, id=truth["name"]))
     skip = pytest.mark.skip(reason="the real tables are not there: ../shared/realtables")
-    return found or [pytest.param("", {}, marks=skip)]
+    return checked or [pytest.param("", {}, marks=skip)]
 
 
 @pytest.mark.parametrize(("path", "counts"), _versions())
@@ -187,8 +187,8 @@ def test_a_real_table_has_had_these_rows(path: str, counts: dict[str, int | None
         if rows is None:
             assert not all(Path(fragment.path).exists() for fragment in fragments), version
             continue
-        found = 0
+        checked = 0
         for fragment in fragments:
             with fragment.source.open() as reader:
-                found += reader.row_count
-        assert found == rows, version
+                checked += reader.row_count
+        assert checked == rows, version

@@ -56,11 +56,11 @@ def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType
     array = pa.array([*values, None], stored)
     features = protocol("typeWidening", "timestampNtz")
     commit(tmp_path, features, metadata([field("a", new)]), add_file(tmp_path, pa.table({"a": array})))
-    found = read_columns(_snapshot(tmp_path))["a"]
+    values_read = read_columns(_snapshot(tmp_path))["a"]
     if stored == pa.date32():
-        assert found == [*(datetime(day.year, day.month, day.day) for day in values), None]
+        assert values_read == [*(datetime(day.year, day.month, day.day) for day in values), None]
     else:
-        assert found == array.to_pylist()
+        assert values_read == array.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_timestamps_in_nanoseconds(tmp_path: Path, zone: str | None, partitioned
     delta = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
     snapshot = delta.snapshot()
     assert snapshot.schema.field("at").type == times.type
-    found: dict[int, int] = {}
+    values_read: dict[int, int] = {}
     for fragment in snapshot.fragments:
         with fragment.source.open() as reader:
             numbers, values = (pa.concat_arrays(list(reader.read(field))) for field in snapshot.schema)
-            found |= dict(zip(numbers.to_pylist(), values.cast(pa.int64()).to_pylist(), strict=True))
-    assert found == dict(enumerate(times.cast(pa.int64()).to_pylist()))
+            values_read |= dict(zip(numbers.to_pylist(), values.cast(pa.int64()).to_pylist(), strict=True))
+    assert values_read == dict(enumerate(times.cast(pa.int64()).to_pylist()))
     keys = {fragment.partition_key for fragment in snapshot.fragments}
     assert f"at=1969-12-31 23:59:59.999999993{'Z' if zone else ''}" in keys or not partitioned
     assert len(keys) == (4 if partitioned else 1)

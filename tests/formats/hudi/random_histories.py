@@ -68,14 +68,14 @@ class History:
         writer.request(instant, "deltacommit")
         stat = writer.log_file(one, instant, [dict(row) | {"part": "failed"} for row in rows])
         orphan = writer.new_slice("orphan", instant)
-        left = writer.base_file(orphan, instant, [{"key": "orphan", "ts": 1}])
+        orphan_file = writer.base_file(orphan, instant, [{"key": "orphan", "ts": 1}])
         if take_back:
             undone = writer.tick()
             if writer.version >= 8:
                 (writer.folder / stat["path"]).unlink()
             else:
                 writer.raw_log_file(one, undone, rollback(undone, instant))
-            (writer.folder / left["path"]).unlink()
+            (writer.folder / orphan_file["path"]).unlink()
             for path in writer.timeline.glob(f"{instant}.*"):
                 path.unlink()
 

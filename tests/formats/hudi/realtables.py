@@ -43,11 +43,11 @@ def completed(table: Path) -> dict[str, dict[str, Any]]:
     folder = table / ".hoodie"
     if properties(table)["hoodie.table.version"] >= "8":
         folder /= "timeline"
-    found = {}
+    tables_read = {}
     for path in folder.iterdir():
         if path.suffix in (".commit", ".deltacommit", ".replacecommit"):
-            found[path.name.split(".")[0].split("_")[0]] = _metadata(path.read_bytes())
-    return dict(sorted(found.items()))
+            tables_read[path.name.split(".")[0].split("_")[0]] = _metadata(path.read_bytes())
+    return dict(sorted(tables_read.items()))
 
 
 def rows_by_replay(table: Path, until: str) -> list[dict[str, Any]] | None:

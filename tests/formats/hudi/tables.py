@@ -41,8 +41,8 @@ class HudiCopyOnWrite(Table):
                 self._delete_from(one, ids)
 
     def _delete_from(self, one: Slice, ids: Collection[int]) -> None:
-        left = self._ids(one) - set(ids)
-        self._rewrite(one, self.writer.tick(), [row for row in self.rows.values() if row[0] in left])
+        remaining = self._ids(one) - set(ids)
+        self._rewrite(one, self.writer.tick(), [row for row in self.rows.values() if row[0] in remaining])
 
     def compact(self, day: str) -> None:
         rows = [row for row in self.rows.values() if row[2] == day]

@@ -61,19 +61,19 @@ def test_every_state_is_read_as_the_steps_say(
         history = History(writer)
         history.insert(part, rows)
         contents: dict[str, list[tuple[Any, ...]]] = {}
-        known: Mapping[bytes, bytes] = {}
+        cache_: Mapping[bytes, bytes] = {}
         for name, *arguments in steps:
             if isinstance(arguments[0], int):
                 groups = history.slices()
                 arguments[0] = groups[arguments[0] % len(groups)]
             getattr(history, name)(*arguments)
             snapshot = _open(writer.folder)
-            kept, known = plan(TableConfig(name="t", uri=str(writer.folder)), known)
-            same_plan(kept, snapshot)
+            planned, cache_ = plan(TableConfig(name="t", uri=str(writer.folder)), cache_)
+            same_plan(planned, snapshot)
             assert _sorted_rows(snapshot) == history.rows()
             for fragment in snapshot.fragments:
-                found = sorted(read_rows(snapshot, [fragment]), key=repr)
-                assert contents.setdefault(fragment.id, found) == found
+                rows_read = sorted(read_rows(snapshot, [fragment]), key=repr)
+                assert contents.setdefault(fragment.id, rows_read) == rows_read
         replayed = {instant: _sorted_rows(_open(writer.folder, instant)) for instant in history.states}
         for instant, expected in history.states.items():
             assert replayed[instant] == expected, instant

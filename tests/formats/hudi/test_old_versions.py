@@ -34,8 +34,8 @@ def _table(
     """One row per partition, by key; the names of properties have underlines for dots."""
     writer = HudiWriter(folder, 6, fields=fields, partition_field="")
     lines = (folder / ".hoodie/hoodie.properties").read_text().splitlines()
-    kept = [line for line in lines if "hive_style" not in line]
-    (folder / ".hoodie/hoodie.properties").write_text("\n".join([*kept, ""]))
+    other_lines = [line for line in lines if "hive_style" not in line]
+    (folder / ".hoodie/hoodie.properties").write_text("\n".join([*other_lines, ""]))
     writer.set_properties(**(_UNRECORDED | properties))
     instant = writer.tick()
     stats = []
@@ -131,8 +131,8 @@ def test_a_table_that_says_that_it_has_no_such_folders(tmp_path: Path) -> None:
 def test_columns_that_files_hold_too(tmp_path: Path) -> None:
     """Have the files' values and types: folders' names are made of them."""
     year = {"name": "year", "type": ["null", "long"], "default": None}
-    for place, name in enumerate(("year", "YEAR")):
-        folder = tmp_path / str(place)
+    for struct_field, name in enumerate(("year", "YEAR")):
+        folder = tmp_path / str(struct_field)
         snapshot = _snapshot(_table(folder, {"a": f"{name}=2015/d=1"}, [*_OWN, year]).folder)
         assert snapshot.partition_columns == (name, "d")
         assert [one.partition_key for one in snapshot.fragments] == [f"{name}=2015/d=1"]
@@ -151,11 +151,11 @@ def test_recorded_columns_that_no_file_holds(tmp_path: Path, key: str, path: str
 
 def test_a_column_of_a_struct_that_makes_partitions(tmp_path: Path) -> None:
     """Is there already."""
-    place = {"name": "place", "type": {"type": "record", "name": "p", "fields": [FIELDS[1]]}}
+    struct_field = {"name": "place", "type": {"type": "record", "name": "p", "fields": [FIELDS[1]]}}
     writer = _table(tmp_path / "t", {"a": "x"}, **{"hoodie.table.partition.fields": "place.part"})
     (commit,) = writer.timeline.glob("*.commit")
     document = json.loads(commit.read_text())
-    document["extraMetadata"]["schema"] = json.dumps(writer.schema | {"fields": [*_OWN, place]})
+    document["extraMetadata"]["schema"] = json.dumps(writer.schema | {"fields": [*_OWN, struct_field]})
     commit.write_text(json.dumps(document))
     assert _snapshot(writer.folder).schema.names == ["key", "value", "place"]
 

@@ -33,14 +33,14 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
     """Row counts as truth has them, rows as plain Python finds them; an id never stands for other rows."""
     table = unpacked(realtables, name)
     truth = json.loads((realtables / "truth" / f"hudi__{name}.json").read_text())
-    known = {version.split()[0]: entry["rows"] for version, entry in (truth.get("versions") or {}).items()}
+    row_counts = {version.split()[0]: entry["rows"] for version, entry in (truth.get("versions") or {}).items()}
     contents: dict[str, list[str]] = {}
     for instant in completed(table):
         snapshot = _open(table, instant)
         assert snapshot.id == instant
         rows = _rows(snapshot)
-        if instant in known:
-            assert len(rows) == known[instant]
+        if instant in row_counts:
+            assert len(rows) == row_counts[instant]
         replayed = rows_by_replay(table, instant)
         if replayed is not None:
             for row in replayed:
@@ -49,6 +49,6 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
                     row["ts_epoch"] = int(row["ts_epoch"])
             assert rows == sorted(repr([plain(row[key]) for key in sorted(row)]) for row in replayed)
         for fragment in snapshot.fragments:
-            found = sorted(map(repr, read_rows(snapshot, [fragment])))
-            assert contents.setdefault(fragment.id, found) == found
+            rows_read = sorted(map(repr, read_rows(snapshot, [fragment])))
+            assert contents.setdefault(fragment.id, rows_read) == rows_read
         assert len({fragment.id for fragment in snapshot.fragments}) == len(snapshot.fragments)

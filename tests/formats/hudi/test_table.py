@@ -103,7 +103,7 @@ def test_a_commit_without_a_record_is_named(copied: Callable[[str], Path]) -> No
         _open(table)
 
 
-def test_a_moved_table_is_the_same(copied: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_relocated_table_is_the_same(copied: Callable[[str], Path], tmp_path: Path) -> None:
     """Paths are relative: whatever lies below another folder has the same ids and rows."""
     table = copied("mor_v6_trips_8i1u_avro")
     before = _open(table)
@@ -253,8 +253,8 @@ def test_rows_that_say_that_they_are_deleted(history: History) -> None:
 def test_columns_whose_names_begin_as_hudis(tmp_path: Path) -> None:
     """Are columns of the table, in base files and merged; only those that Hudi adds are left out."""
     added = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
-    own = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added]
-    history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, *own]))
+    schema_fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added]
+    history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, *schema_fields]))
     row = {"_hoodie_is_deleted": False, "_hoodie_source": "mail", "_hoodie_operation": "I"}
     history.insert("x", [_A | row, _B | row])
     for expected in (["mail", "mail"], ["web", "mail"]):

@@ -152,12 +152,12 @@ class HudiWriter:
             "extraMetadata": {"schema": json.dumps(self.schema)},
             "operationType": operation,
         }
-        gone: dict[str, list[str]] = {}
+        removed_files: dict[str, list[str]] = {}
         for one in replaced:
-            gone.setdefault(one.partition, []).append(one.file_id)
+            removed_files.setdefault(one.partition, []).append(one.file_id)
             self.slices.pop(one.file_id)
-        if gone:
-            document["partitionToReplaceFileIds"] = gone
+        if removed_files:
+            document["partitionToReplaceFileIds"] = removed_files
         name = f"{instant}_{self.tick()}.{action}" if self.version >= 8 else f"{instant}.{action}"
         (self.timeline / name).write_text(json.dumps(document))
         return instant
@@ -222,8 +222,8 @@ class HudiWriter:
         return {one["name"]: row.get(one["name"]) for one in self.fields} | added
 
     def _arrow(self) -> pa.Schema:
-        own = [(one["name"], self.types.get(one["name"]) or _ARROW[one["type"][1]]) for one in self.fields]
-        return pa.schema([*own, *((name, pa.string()) for name in META)])
+        typed_fields = [(one["name"], self.types.get(one["name"]) or _ARROW[one["type"][1]]) for one in self.fields]
+        return pa.schema([*typed_fields, *((name, pa.string()) for name in META)])
 
     def _avro_block(self, records: list[dict[str, Any]]) -> bytes:
         out = io.BytesIO()

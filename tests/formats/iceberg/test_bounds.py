@@ -66,11 +66,11 @@ def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[di
     table = catalog.create_table("db.t", schema)
     for rows in files:
         table.append(pa.Table.from_pylist(rows, schema))
-    own = _open(table.location())
-    snapshot = own.snapshot()
+    table_format = _open(table.location())
+    snapshot = table_format.snapshot()
     contents = [read_columns(snapshot, [fragment]) for fragment in snapshot.fragments]
     for path in _LEAVES:
-        rows_of_bounds = own.bounds(snapshot, path).to_pylist()
+        rows_of_bounds = table_format.bounds(snapshot, path).to_pylist()
         assert [row["fragment_id"] for row in rows_of_bounds] == [fragment.id for fragment in snapshot.fragments]
         for row, content in zip(rows_of_bounds, contents, strict=True):
             name, _, field = path.partition(".")
@@ -95,19 +95,19 @@ def test_bounds_are_present(catalog: InMemoryCatalog) -> None:
     rows = pa.table({"n": [3, None, 5], "s": ["b", "a", None], "l": [[1], [2], None]})
     table = catalog.create_table("db.some", rows.schema)
     table.append(rows)
-    own = _open(table.location())
-    snapshot = own.snapshot()
-    (row,) = own.bounds(snapshot, "n").to_pylist()
+    table_format = _open(table.location())
+    snapshot = table_format.snapshot()
+    (row,) = table_format.bounds(snapshot, "n").to_pylist()
     assert (row["null_count"], row["minimum"], row["maximum"]) == (1, 3, 5)
-    (row,) = own.bounds(snapshot, "s").to_pylist()
+    (row,) = table_format.bounds(snapshot, "s").to_pylist()
     assert (row["null_count"], row["minimum"], row["maximum"]) == (1, "a", "b")
-    (row,) = own.bounds(snapshot, "l.element").to_pylist()
+    (row,) = table_format.bounds(snapshot, "l.element").to_pylist()
     assert {row[f"{name}_guarantee"] for name in ("null_count", "minimum", "maximum")} == {"absent"}
     with pytest.raises(KeyError, match="'l'"):
-        own.bounds(snapshot, "l")
+        table_format.bounds(snapshot, "l")
     table.append(rows)
-    assert own.bounds(snapshot, "n").num_rows == 1
-    assert own.bounds(own.snapshot(), "n").column("minimum").to_pylist() == [3, 3]
+    assert table_format.bounds(snapshot, "n").num_rows == 1
+    assert table_format.bounds(table_format.snapshot(), "n").column("minimum").to_pylist() == [3, 3]
 
 
 def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
     counts = {"value_counts": [{"key": 1, "value": 3}], "null_value_counts": [{"key": 1, "value": 1}]}
     data = writer.data(pa.table({"id": pa.array([1, None, 3], pa.int64())})) | counts
     writer.commit(data, writer.position_deletes([(data["file_path"], 1)]))
-    own = _open(str(writer.folder))
-    (row,) = own.bounds(own.snapshot(), "id").to_pylist()
+    table_format = _open(str(writer.folder))
+    (row,) = table_format.bounds(table_format.snapshot(), "id").to_pylist()
     assert (row["null_count"], row["null_count_guarantee"]) == (1, "bound")
 
 
@@ -146,7 +146,7 @@ def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, 
         "null_value_counts": [{"key": 1, "value": 0}],
     }
     writer.commit(writer.data(pa.table({"y": [1]})) | statistics)
-    own = _open(str(writer.folder))
-    (row,) = own.bounds(own.snapshot(), "x").to_pylist()
+    table_format = _open(str(writer.folder))
+    (row,) = table_format.bounds(table_format.snapshot(), "x").to_pylist()
     assert row["minimum"] == expected
     assert row["null_count"] is None

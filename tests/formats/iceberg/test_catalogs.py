@@ -51,18 +51,18 @@ def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
     """Nothing but the table's name is configured; what is committed is seen without opening the table anew."""
     table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
     assert table.uri == "catalog://default/db.sales"
-    own = open_table_format(table)
+    table_format = open_table_format(table)
     with pytest.raises(TableNotFoundError, match=r"'default'.*'db.sales'.*meta/catalog\.db"):
-        own.snapshot()
+        table_format.snapshot()
     assert not (tmp_path / "meta").exists()
     with _sql(tmp_path / "meta" / "catalog.db", "default") as catalog:
         _fill(catalog)
-        assert read_rows(own.snapshot()) == [(1,), (2,)]
-        first = own.current()
+        assert read_rows(table_format.snapshot()) == [(1,), (2,)]
+        first = table_format.current()
         catalog.load_table("db.sales").append(_ROWS)
-        assert own.current() != first
-        assert own.snapshot().reference == own.current()
-        assert len(read_rows(own.snapshot())) == 4
+        assert table_format.current() != first
+        assert table_format.snapshot().reference == table_format.current()
+        assert len(read_rows(table_format.snapshot())) == 4
     missing = table.model_copy(update={"identifier": "db.other"})
     with pytest.raises(TableNotFoundError, match=r"'db\.other'"):
         open_table_format(missing).snapshot()
@@ -83,7 +83,7 @@ def test_a_named_catalog_by_pyicebergs_properties(tmp_path: Path) -> None:
     assert (snapshot.id, len(read_rows(snapshot))) == (str(first), 2)
 
 
-def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
+def test_a_table_that_was_relocated_after_registration(tmp_path: Path) -> None:
     """The recorded metadata file is relocated like all others; pyiceberg itself could not open it."""
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog, location=str(tmp_path / "old" / "sales"))
@@ -201,10 +201,10 @@ def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
     """Though they stand in the configuration as they are; nor are they shown with it."""
     catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
     table = TableConfig(name="t", catalog=catalog, table="db.t")
-    with pytest.raises(TableFormatError, match="'lake'") as told:
+    with pytest.raises(TableFormatError, match="'lake'") as raised:
         open_table_format(table).snapshot()
-    shown = "".join(traceback.format_exception(told.value))
-    assert "a-s3cret" not in str(told.value)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "a-s3cret" not in str(raised.value)
     assert "a-s3cret" not in remove_secrets(shown)
     assert "a-s3cret" not in repr(table)
 

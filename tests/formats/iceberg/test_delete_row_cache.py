@@ -43,9 +43,9 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
         snapshot = open_table_format(config).snapshot()
         seen.take()
         columns = read_columns(snapshot)
-        asked = [request for request in seen.take() if "/eq-" in request]
-        assert len(set(asked)) <= 2 * (_UPSERTS - 1)
-        assert len([request for request in asked if request.startswith("HEAD")]) == _UPSERTS - 1
+        delete_requests = [request for request in seen.take() if "/eq-" in request]
+        assert len(set(delete_requests)) <= 2 * (_UPSERTS - 1)
+        assert len([request for request in delete_requests if request.startswith("HEAD")]) == _UPSERTS - 1
         assert sorted(zip(columns["id"], columns["x"], strict=True)) == [
             (0, _UPSERTS - 1),
             *((number, number) for number in range(1, _UPSERTS)),
@@ -64,8 +64,8 @@ def test_recently_used_rows_stay_cached() -> None:
         read.append(name)
         return [pa.array(range(rows), pa.int64())]
 
-    kept = DeleteRowCache(80)
+    cache_ = DeleteRowCache(80)
     for name, rows in [("a", 4), ("b", 4), ("a", 4), ("c", 4), ("a", 4), ("b", 4), ("d", 11), ("d", 11), ("b", 4)]:
-        (values,) = kept.get(name, lambda name=name, rows=rows: reader(name, rows))  # type: ignore[misc]
+        (values,) = cache_.get(name, lambda name=name, rows=rows: reader(name, rows))  # type: ignore[misc]
         assert values.to_pylist() == list(range(rows))
     assert read == ["a", "b", "c", "b", "d", "d"]

@@ -37,11 +37,11 @@ def _snapshot(folder: Path, **more: Any) -> Snapshot:
 
 def _ids(folder: Path, **more: Any) -> list[int]:
     snapshot = _snapshot(folder, **more)
-    place = snapshot.schema.names.index("id")
+    id_index = snapshot.schema.names.index("id")
     for fragment in snapshot.fragments:
         with fragment.source.open() as reader:
             assert fragment.row_count in (None, reader.row_count)
-    return sorted(row[place] for row in read_rows(snapshot))
+    return sorted(row[id_index] for row in read_rows(snapshot))
 
 
 @dataclass
@@ -119,16 +119,16 @@ class _Model:
         by_partition: dict[Any, list[_Row]] = {}
         for row in rows:
             by_partition.setdefault((row.spec, row.partition), []).append(row)
-        for (spec, partition), own in by_partition.items():
+        for (spec, partition), group in by_partition.items():
             if self.writer.version == 3:
-                for path in {row.path for row in own}:
-                    self._vector(path, {row.position for row in own if row.path == path}, own[0], added, removed)
+                for path in {row.path for row in group}:
+                    self._vector(path, {row.position for row in group if row.path == path}, group[0], added, removed)
             else:
                 authority = "hdfs://elsewhere:8020" if is_moved else ""
-                pairs = [(authority + row.path, row.position) for row in own]
+                pairs = [(authority + row.path, row.position) for row in group]
                 added.append(self.writer.position_deletes(pairs, spec_id=spec, partition=partition))
-        gone = {row.id for row in rows}
-        self.live = [row for row in self.live if row.id not in gone]
+        removed_ids = {row.id for row in rows}
+        self.live = [row for row in self.live if row.id not in removed_ids]
 
     def _vector(self, path: str, positions: set[int], row: _Row, added: list[Entry], removed: list[Entry]) -> None:
         if path in self.vectors:
@@ -179,7 +179,7 @@ def writer(tmp_path: Path) -> IcebergWriter:
     return IcebergWriter(tmp_path / "t", _COLUMNS, version=3)
 
 
-def test_a_delete_file_of_one_data_file_is_known_by_its_bounds(writer: IcebergWriter) -> None:
+def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: IcebergWriter) -> None:
     """Other data files keep their ids and row counts; bounds that are cut short are not believed."""
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)
@@ -272,10 +272,10 @@ def test_paths_that_differ_in_their_bucket_only(tmp_path: Path) -> None:
     """As long as a path is that of one data file, schemes and authorities do not count; when of two, they do."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
-    places = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}
-    path_mapping = {recorded: place for place, recorded in places.items()}
+    recorded_paths = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}
+    path_mapping = {recorded: id_index for id_index, recorded in recorded_paths.items()}
     for entry in (first, second):
-        entry["file_path"] = places[entry["file_path"]]
+        entry["file_path"] = recorded_paths[entry["file_path"]]
     writer.commit(first, second, writer.position_deletes([("s3://two/t/f.parquet", 0)]))
     assert _ids(writer.folder, path_mapping=path_mapping) == [1, 2, 4]
     writer.commit(removed=[first])

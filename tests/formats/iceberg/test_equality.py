@@ -168,12 +168,12 @@ def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string")])
     data = writer.data(pa.table({"id": [1], "a": ["x"]}))
     writer.commit(data)
-    lacking = writer.equality_deletes(pa.table({"id": [1]}), "a")
-    writer.commit(lacking)
+    incomplete = writer.equality_deletes(pa.table({"id": [1]}), "a")
+    writer.commit(incomplete)
     with pytest.raises(FragmentError, match="'a'"):
         _ids(writer)
     for ids, message in (([], "does not say by which columns"), ([9], "the field 9, which is in no schema")):
-        writer.commit(lacking | {"equality_ids": ids}, removed=writer.live[1:])
+        writer.commit(incomplete | {"equality_ids": ids}, removed=writer.live[1:])
         with pytest.raises(TableFormatError, match=message):
             _ids(writer)
 

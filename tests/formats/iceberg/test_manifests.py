@@ -158,14 +158,14 @@ class _Other:
             # Where there is an id, any name will do.
             name = self._name("n") if "field-id" in field and self._random.random() < 0.3 else field["name"]
             more = {"default": None} if isinstance(type_, list) and type_[0] == "null" else {}
-            own = {key: value for key, value in field.items() if key != "default"} | more
-            fields.append((own | {"name": name, "type": type_, "doc": "?"}, field["name"], change))
+            changed_field = {key: value for key, value in field.items() if key != "default"} | more
+            fields.append((changed_field | {"name": name, "type": type_, "doc": "?"}, field["name"], change))
         for _ in range(self._random.choice([0, 0, 1, 3])):
             type_, value = self._random.choice(_UNKNOWN)
             if isinstance(type_, dict) and "name" in type_:
                 type_ = type_ | {"name": self._name(type_["name"])}
-            known = {"field-id": self._random.randrange(5000, 9000)} if self._random.random() < 0.5 else {}
-            fields.append(({"name": self._name("unknown"), "type": type_, **known}, None, value))
+            field_id = {"field-id": self._random.randrange(5000, 9000)} if self._random.random() < 0.5 else {}
+            fields.append(({"name": self._name("unknown"), "type": type_, **field_id}, None, value))
         self._random.shuffle(fields)
 
         def change(record: dict[str, Any]) -> dict[str, Any]:

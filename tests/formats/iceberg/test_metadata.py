@@ -187,7 +187,7 @@ def test_damaged_and_missing_files_are_named(writer: IcebergWriter) -> None:
 
 
 @pytest.mark.parametrize("location", ["{}", "file://{}", "hdfs://name:8020{}", "s3://bucket{}", "old/t", "./old/t"])
-def test_a_moved_table_explains_itself(tmp_path: Path, location: str) -> None:
+def test_the_error_of_a_relocated_table_names_path_mapping(tmp_path: Path, location: str) -> None:
     """Wherever it was written, what was below its location is below its folder; deletes apply as before."""
     folder = tmp_path / "was" / "here"
     writer = IcebergWriter(folder, [column(1, "id", "long")], location=location.format(folder))
@@ -222,9 +222,9 @@ def test_metadata_alone_that_were_copied_name_the_original(writer: IcebergWriter
 def test_files_outside_of_the_folder_are_relocated(writer: IcebergWriter, tmp_path: Path) -> None:
     """Only who moved them knows where they are; a relative location without a folder is an error."""
     outside = writer.data(pa.table({"id": [9]}))
-    moved = tmp_path / "outside" / "x.parquet"
-    moved.parent.mkdir()
-    Path(outside["file_path"]).rename(moved)
+    outside_path = tmp_path / "outside" / "x.parquet"
+    outside_path.parent.mkdir()
+    Path(outside["file_path"]).rename(outside_path)
     for recorded in ("s3://gone/far/x.parquet", "far/x.parquet"):
         writer.commit(outside | {"file_path": recorded})
         path_mapping = {recorded.removesuffix("/x.parquet"): str(tmp_path / "outside")}

@@ -285,7 +285,7 @@ def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", schema, specs=specs, partition_types=types)
     entries = []
     for number, (fields, partition, _) in enumerate(written):
-        spec_id = next(key for key, known in specs.items() if known == fields)
+        spec_id = next(key for key, spec_fields in specs.items() if spec_fields == fields)
         entries.append(writer.data(pa.table({"n": [number]}), spec_id=spec_id, partition=partition))
     writer.commit(*entries)
     snapshot = _snapshot(writer.folder)
@@ -305,10 +305,10 @@ def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
     )
     assert sorted(read_columns(snapshot)["n"]) == list(range(len(written)))
     filtered = _snapshot(writer.folder, partitions={"hour": ("1969-*",), "year": ("2024",)})
-    left = {fragment.partition_key for fragment in snapshot.fragments} - {
+    remaining = {fragment.partition_key for fragment in snapshot.fragments} - {
         fragment.partition_key for fragment in filtered.fragments
     }
-    assert left == {"year=1969", "hour=2024-01-31-08/n=__HIVE_DEFAULT_PARTITION__"}
+    assert remaining == {"year=1969", "hour=2024-01-31-08/n=__HIVE_DEFAULT_PARTITION__"}
     with pytest.raises(TableFormatError, match=r"'ts'.*\bprice\b"):
         _snapshot(writer.folder, partitions={"ts": ("*",)})
 

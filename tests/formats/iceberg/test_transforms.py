@@ -125,8 +125,8 @@ def test_every_transform_on_every_type(tmp_path: Path, transform: Transform[Any,
 
 
 def _field(transform: str, *sources: int, **more: Any) -> dict[str, Any]:
-    own = {"source-id": sources[0]} if len(sources) == 1 else {"source-ids": list(sources)}
-    return {"name": "p", "field-id": 1000, "transform": transform, **own, **more}
+    source_ids = {"source-id": sources[0]} if len(sources) == 1 else {"source-ids": list(sources)}
+    return {"name": "p", "field-id": 1000, "transform": transform, **source_ids, **more}
 
 
 _UNKNOWN: list[tuple[dict[str, Any], Any, list[Any], list[str]]] = [
@@ -159,8 +159,8 @@ def test_unknown_transforms(tmp_path: Path, field: dict[str, Any], avro: Any, ra
     assert sorted(read_columns(snapshot)["n"]) == [index for index in range(len(raw)) if index not in equal]
     assert read_columns(snapshot)["s"] == [None] * (len(raw) - len(equal))
     ((_, text),) = decode_partition_key(f"p={texts[0]}")
-    kept = _snapshot(writer.folder, partitions={"p": ("-nothing", text or "")}).fragments
-    assert len(kept) == len(equal)
+    matching = _snapshot(writer.folder, partitions={"p": ("-nothing", text or "")}).fragments
+    assert len(matching) == len(equal)
 
 
 def test_names_of_transforms_in_capitals(tmp_path: Path) -> None:

@@ -181,8 +181,8 @@ def _rows(value: Any) -> dict[str, list[Any]]:
 
 
 def _arrow(type_: pa.DataType, rows: dict[str, list[Any]], key: str, attributes: dict[str, str]) -> pa.Table:
-    def field(name: str, own: pa.DataType, field_id: int, *, leaf: bool = True, nullable: bool = True) -> pa.Field:
-        return pa.field(name, own, nullable, metadata={key: str(field_id)} | (attributes if leaf else {}))
+    def field(name: str, inner: pa.DataType, field_id: int, *, leaf: bool = True, nullable: bool = True) -> pa.Field:
+        return pa.field(name, inner, nullable, metadata={key: str(field_id)} | (attributes if leaf else {}))
 
     schema = pa.schema(
         [
@@ -192,12 +192,12 @@ def _arrow(type_: pa.DataType, rows: dict[str, list[Any]], key: str, attributes:
             field("m", pa.map_(field("key", type_, 7, nullable=False), field("value", type_, 8)), 6, leaf=False),
         ]
     )
-    return pa.table([pa.array(rows[own.name], own.type) for own in schema], schema=schema)
+    return pa.table([pa.array(rows[inner.name], inner.type) for inner in schema], schema=schema)
 
 
 def _avro_schema(type_: Any) -> dict[str, Any]:
-    def optional(name: str, own: Any, field_id: int) -> dict[str, Any]:
-        return {"name": name, "type": ["null", own], "default": None, "field-id": field_id}
+    def optional(name: str, inner: Any, field_id: int) -> dict[str, Any]:
+        return {"name": name, "type": ["null", inner], "default": None, "field-id": field_id}
 
     named = type_["name"] if isinstance(type_, dict) and "name" in type_ else type_
     pairs = {
@@ -268,7 +268,7 @@ def _written(folder: Path, type_: _Type, format_: str, java: JavaOrc | None = No
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
-def test_every_type_at_every_place(tmp_path: Path, type_: _Type, format_: str) -> None:
+def test_every_type_at_every_depth(tmp_path: Path, type_: _Type, format_: str) -> None:
     """By the specification's mapping of types to those of files, with the attributes that it names."""
     writer = _written(tmp_path / "t", type_, format_)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()

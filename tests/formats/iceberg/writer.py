@@ -93,15 +93,19 @@ class IcebergWriter:
         blob = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
         name = f"data/{uuid.uuid4()}.puffin"
         (self.folder / name).write_bytes(padding + blob + b"footer")
-        place = {"content_offset": len(padding), "content_size_in_bytes": len(blob), "referenced_data_file": path}
-        return self._entry(name, "puffin", len(positions)) | {"content": 1} | place | more
+        blob_at = {
+            "content_offset": len(padding),
+            "content_size_in_bytes": len(blob),
+            "referenced_data_file": path,
+        }
+        return self._entry(name, "puffin", len(positions)) | {"content": 1} | blob_at | more
 
     def commit(self, *added: Entry, removed: Collection[Entry] = (), branch: str = "main") -> int:
         """A new snapshot with these files added and removed; its id."""
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence
-        gone = {id(entry) for entry in removed}
-        self.live = [entry for entry in self.live if id(entry) not in gone]
+        removed_entries = {id(entry) for entry in removed}
+        self.live = [entry for entry in self.live if id(entry) not in removed_entries]
         groups: dict[tuple[int, int], list[Entry]] = {}
         for entry in (*self.live, *added):
             groups.setdefault((entry["spec_id"], min(1, entry["content"])), []).append(entry)
@@ -167,11 +171,11 @@ class IcebergWriter:
         return self._entry(name, format_, table.num_rows)
 
     def _write_avro(self, table: pa.Table, path: Path, ids: bool) -> None:
-        own = self.ids | {"file_path": 2147483546, "pos": 2147483545}
+        delete_ids = self.ids | {"file_path": 2147483546, "pos": 2147483545}
         names = {"int64": "long", "int32": "int", "string": "string", "double": "double"}
         fields = [
             {"name": field.name, "type": ["null", names[str(field.type)]]}
-            | ({"field-id": own[field.name]} if ids or field.name in ("file_path", "pos") else {})
+            | ({"field-id": delete_ids[field.name]} if ids or field.name in ("file_path", "pos") else {})
             for field in table.schema
         ]
         with path.open("wb") as file:
