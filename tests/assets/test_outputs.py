@@ -58,8 +58,8 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
     assert metadata["guarantee"] == "exact"
     assert metadata["frequencies"] == "exact: 2 of 2 columns are enumerated"
     assert metadata["ranks"] == "exact ranks and quantiles: amount"
-    assert list(metadata)[:2] == ["glance", "picture"]
-    assert str(metadata["picture"]).startswith("![statistics at a glance]")
+    assert list(metadata)[:2] == ["summary", "picture"]
+    assert str(metadata["picture"]).startswith("![summary of statistics]")
 
 
 def test_what_did_not_change_is_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:

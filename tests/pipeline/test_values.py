@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.assets.metadata import profile_metadata
+from metastore_assets.assets.metadata import TableDescription, profile_metadata
 from metastore_assets.assets.names import KINDS as FILES
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Table
@@ -216,9 +216,9 @@ def test_every_answer_is_text_without_loss(told: Table) -> None:
         check_histogram(told, row)
         if row.frequencies == "enumerated":
             json.dumps(top_json(told.top(row.column)), allow_nan=False)
-    glance = read_summary(told, None, 8)
+    summary = read_summary(told, None, 8)
     for kind in FILES:
-        assert profile_metadata(kind, glance, "t", ["uri"], told.version.schema)
+        assert profile_metadata(kind, TableDescription(summary, "t", told.version.schema), ["uri"])
 
 
 def check_histogram(told: Table, row: ColumnStatistics) -> None:
