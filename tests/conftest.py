@@ -36,10 +36,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 LONG_FILES = {"test_docs.py", "test_examples.py", "test_processes.py"}
 SLOW_FILES = {
+    "assets/test_launch.py",
     "assets/test_outputs.py",
     "assets/test_project_partitions.py",
     "assets/test_translator.py",
+    "checks/test_soundness.py",
+    "cli/test_completion.py",
     "cli/test_terminal.py",
+    "demo/test_commits.py",
     "formats/delta/test_bounds.py",
     "formats/files/test_bounds.py",
     "formats/files/test_csv_header.py",
@@ -51,7 +55,6 @@ SLOW_FILES = {
     "formats/test_contract.py",
     "formats/test_realtables.py",
     "formats/test_registration.py",
-    "checks/test_soundness.py",
     "fuzz/test_fuzz_answers.py",
     "lookup/test_pruning.py",
     "lookup/test_readers.py",
@@ -60,16 +63,21 @@ SLOW_FILES = {
     "pipeline/test_dropped_columns.py",
     "pipeline/test_engine.py",
     "pipeline/test_fingerprint_policies.py",
+    "pipeline/test_hidden_outputs.py",
     "pipeline/test_metadata_cache.py",
     "pipeline/test_partition_conditions.py",
     "pipeline/test_profile_tree.py",
     "pipeline/test_shared_files.py",
     "pipeline/test_user_defined.py",
     "produce/test_changed_declarations.py",
+    "produce/test_executors.py",
     "produce/test_hooks.py",
     "produce/test_kills.py",
     "produce/test_lookup.py",
+    "produce/test_ports.py",
+    "produce/test_property.py",
     "produce/test_publishers.py",
+    "produce/test_ranks.py",
     "produce/test_storage.py",
     "produce/test_sums.py",
     "produce/test_updates.py",
@@ -90,17 +98,22 @@ SLOW_FILES = {
     "security/test_purge_unpublished.py",
     "security/test_reader_memory.py",
     "security/test_sql.py",
+    "security/test_temporary_files.py",
     "security/test_working_folder.py",
+    "sensors/test_outcomes.py",
     "statistics/test_merge.py",
     "store/test_entry_files.py",
     "store/test_garbage.py",
     "store/test_processes.py",
     "tasks/test_isolation.py",
+    "test_benchmarks.py",
     "test_examples.py",
+    "test_extras.py",
     "test_imports.py",
     "test_profiling.py",
+    "test_wheel.py",
 }
-"""Files whose tests without Spark and servers take more than 4 s of processor time; `make test-fast` skips them."""
+"""Files that `make test-fast` skips: most take more than 3 s of processor time without Spark and servers, a few 2 s."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
