@@ -1,1 +1,1 @@
-"""The value counts of a table: built from profiles or updated by changes, plain files, fingerprinted columns."""
+"""The value counts of a table: how a refresh builds or updates them, and the plain files that other tools read."""

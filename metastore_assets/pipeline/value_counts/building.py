@@ -1,6 +1,10 @@
-"""Value counts of a table built from scratch, as runs: by partial counts, or by ranges of values.
+"""Build the value counts of a table from scratch, from the stored profiles of its partitions.
 
-Both algorithms sum stored profiles in at most one shuffle, besides the job that finds splitters, and give equal rows.
+A column is counted in one of two ways. Either one task sums all of its values (`counts`), or its values are split into
+ranges and one task sums each range (`ranges`). Both give equal rows.
+
+Rows are written as runs: sorted, immutable Parquet files. A stage is one sort order of the value counts. The type class
+of a column names the physical type of its values, and each class has its own stages.
 """
 
 from __future__ import annotations
@@ -27,10 +31,10 @@ from metastore_assets.value_counts.state import Where
 
 @dataclass(frozen=True)
 class BuiltValueCounts:
-    """The result of building value counts."""
+    """The result of building value counts: files of all stages, and how each column was built."""
 
     runs: Mapping[str, Sequence[Run]]
-    """Runs by stage, in key order."""
+    """Runs by name of the stage, in key order."""
     built: Mapping[str, Built]
     """How each column was built, by field id."""
 
@@ -42,12 +46,12 @@ def build_value_counts(
     spec: ProfileSpec,
     source: CountSource,
 ) -> BuiltValueCounts:
-    """Build the value counts of columns from profiles.
+    """Build the value counts of columns from stored profiles.
 
     Args:
-        engine: Runs the sums.
+        engine: Decides whether Spark or this process sums, and runs the sums.
         store: The folder of the table.
-        flow: The dataflow of the value counts.
+        flow: The dataflow of the value counts. It provides the writers of its stages.
         spec: The profile spec of the table.
         source: The columns to build, and the profiles that they are built from.
 
@@ -79,7 +83,7 @@ def build_value_counts(
     }
     results = map_sums(engine, store, spec, sums, partial(write_runs, spec, columns, loaders))
     runs = {name: [run for result in results for run in result.get(name, ())] for name in loaders}
-    # In the order of frequencies, the ranges of values overlap.
+    # Ranges of values overlap in stages that are sorted by frequency.
     overlapping = {
         stage_name(kind, columns[field_id]) for kind in (FREQUENCIES, FREQUENCY_COUNTS) for field_id in range_counts
     }
@@ -99,5 +103,9 @@ def build_value_counts(
 
 
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Return whether a column is summed by ranges of values: the policy says so, or one task cannot hold all values."""
+    """Return whether a column is summed by ranges of values, not by one task.
+
+    An explicit algorithm of the policy decides. Otherwise, columns with too many distinct values for one task have
+    ranges.
+    """
     return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.MAX_UNSPLIT_VALUES)

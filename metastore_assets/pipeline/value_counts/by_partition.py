@@ -1,4 +1,8 @@
-"""Runs of value counts by partition, built from the profiles of all partitions."""
+"""Build value counts by partition: how often each value of a column occurs in each partition of the table.
+
+They are read from the profiles of all partitions, and written as runs: sorted, immutable Parquet files. Columns whose
+values have the same type class share runs.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,12 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import BY_PARTITION, rows_of, stage_name
 
 _ROWS_PER_TASK = 4_000_000
-"""The number of table rows whose columns one task takes. A single column is never split."""
+"""The number of values that one task writes, at most. A task with a single column may write more."""
 
 
 @dataclass(frozen=True)
 class _ColumnsTask:
-    """Adjacent columns of one class, whose value counts by partition one task writes."""
+    """The work of one task: write the value counts by partition of some columns of one type class."""
 
     number: int
     type_class: str
@@ -40,13 +44,13 @@ def runs_by_partition(
     flow: Dataflow,
     source: CountSource,
 ) -> dict[str, list[Run]]:
-    """Return the runs of value counts by partition, by stage.
+    """Write the value counts by partition of columns; return the written runs by name of the stage.
 
     Args:
         engine: Runs the tasks.
         store: The folder of the table.
-        flow: The dataflow of the value counts.
-        source: The columns, and the profiles of all partitions with their keys.
+        flow: The dataflow of the value counts. It provides the writers of its stages.
+        source: The columns, and the profiles of all partitions with their partition keys.
 
     Raises:
         CorruptionError: A profile is damaged.
@@ -64,7 +68,7 @@ def runs_by_partition(
 
 
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
-    """Return the tasks in key order, so that the runs of a task follow those of the previous one."""
+    """Split the columns into tasks. In the order of the tasks, their runs are in key order."""
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda field_ids: (field_ids[1], field_ids[0].encode()))
     tasks: list[_ColumnsTask] = []
@@ -77,7 +81,7 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
 
 
 def _write_runs(store: ObjectStore, partitions: Sequence[CountedProfile], task: _ColumnsTask) -> tuple[int, list[Run]]:
-    """Write the value counts by partition of a task's columns; return the number of the task and the runs.
+    """Write the value counts by partition of a task's columns; return the number of the task and the written runs.
 
     May run in a worker process. Holds all rows of the task's columns.
     """

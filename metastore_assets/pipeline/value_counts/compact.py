@@ -1,4 +1,4 @@
-"""Compaction of value counts: one file per key range, and plain files beside them."""
+"""The compaction of value counts: merge the files of each key range into one, and write plain files for other tools."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ class Compacted:
     """The outcome of `compact`."""
 
     version: int
-    """The newest version: the published one, or the existing one if nothing was published."""
+    """Number of the newest version: the published one, or the existing one if nothing was published."""
     published: bool
-    """False if nothing had to be compacted."""
+    """Whether a version was published. False if all files were compacted already."""
     files_before: int
-    """Number of value count files of the version before."""
+    """Number of value count files before compaction."""
     files: int
     """Number of value count files after compaction."""
     frequencies: str | None
-    """The path, relative to the table's folder, of the file of values by decreasing frequency; None without value
-    counts."""
+    """Path, relative to the table's folder, of the plain file by decreasing frequency; None without value counts."""
     ranks: str | None
-    """The path of the file of values with ranks; None if no column has `ranks: on`."""
+    """Path, relative to the table's folder, of the plain file with ranks; None if no column has `ranks: on`."""
 
 
 def compact(versions: VersionStore, table: TableConfig) -> Compacted:
-    """Publish a version of the same content with compacted value counts and plain files, unless they are current.
+    """Publish a version with the same content as the newest, but with compacted value counts and plain files.
+
+    Nothing is published if both are up to date.
 
     Args:
         versions: The versions of the table.
-        table: Its policies determine which columns have ranks.
+        table: The configuration of the table. Its policies determine which columns have ranks.
 
     Raises:
         VersionNotFoundError: The table has no version.
@@ -92,13 +93,15 @@ def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableV
 def _write_plain_files(
     store: ObjectStore, latest: Version, value_counts: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """Return the files of value counts with their plain files; current plain files are not written again.
+    """Write the plain files that are missing or outdated; return the files that the next version references.
+
+    Returns None if the table has no value counts.
 
     Args:
         store: The folder of the table.
         latest: The newest version.
-        value_counts: Its compacted value counts.
-        table: Its policies determine which columns have ranks.
+        value_counts: The compacted value counts.
+        table: The configuration of the table. Its policies determine which columns have ranks.
         is_same: Whether compaction changed nothing.
     """
     leaves = [leaf for column_leaves in schema_leaves(latest.schema) for leaf in column_leaves]

@@ -1,4 +1,8 @@
-"""Changed fragments and profiles as inputs of value counts, and the deltas of value counts that are read from them."""
+"""Deltas of value counts: rows to add to or subtract from the published value counts of a table.
+
+They are read from the profiles of added and removed fragments. Columns of one type class, such as `int` or `text`,
+share one table of deltas.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,12 @@ from metastore_assets.value_counts.graph import rows_of
 
 _PROFILES_PER_DELTA = 16
 _FEW_VALUES = 200_000
-"""Up to this many values are read at once; more become lazy deltas."""
+"""The maximum number of values that are read at once. More values become lazy deltas, which are read when needed."""
 
 
 @dataclass(frozen=True)
 class CountedProfile:
-    """A profile whose value counts are read, with its partition key if they are counted by partition."""
+    """A profile whose value counts are read. It has a partition key if values are counted by partition."""
 
     files: ProfileFiles
     partition: str | None = None
@@ -29,31 +33,34 @@ class CountedProfile:
 
 @dataclass(frozen=True)
 class CountSource:
-    """Columns of a table to count, and the profiles whose value counts sum to those of the table."""
+    """Columns to count, and the profiles to read. The value counts of the profiles sum to those of the table."""
 
     columns: Mapping[str, str]
-    """The columns by field id, with the classes of their values."""
+    """The type class of each column, by field id."""
     profiles: Sequence[CountedProfile]
     row_count: int
     """The number of rows of the table."""
     distinct_counts: Mapping[str, int] = field(default_factory=dict)
-    """The approximate number of distinct values, by field id; 0 is assumed for other columns."""
+    """The approximate number of distinct values, by field id. A missing column counts as 0."""
 
 
 @dataclass(frozen=True)
 class FragmentChanges:
-    """The fragments that were added to and removed from partitions whose value counts may change."""
+    """The fragments that a refresh adds to partitions and removes from partitions.
+
+    A fragment that moves to another partition is both added and removed.
+    """
 
     added: Sequence[FragmentEntry]
     removed: Sequence[FragmentEntry]
 
     @property
     def row_count(self) -> int:
-        """The number of rows of all these fragments."""
+        """The number of rows of all added and removed fragments."""
         return sum(entry.row_count for entry in (*self.added, *self.removed))
 
     def without_moves(self) -> FragmentChanges:
-        """Return the changes of the table: without fragments that only moved from one partition to another."""
+        """Return the changes to the whole table: a fragment that only moved to another partition is left out."""
         added, removed = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
         return FragmentChanges(
             [entry for entry in self.added if entry.files.name not in removed],
@@ -61,7 +68,7 @@ class FragmentChanges:
         )
 
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
-        """Return the added and the removed profiles, with partition keys if values are counted by partition."""
+        """Return the profiles of the added and of the removed fragments, with partition keys if requested."""
         added, removed = (
             [CountedProfile(entry.files, entry.partition_key if by_partition else None) for entry in entries]
             for entries in (self.added, self.removed)
@@ -74,12 +81,13 @@ def deltas(
 ) -> dict[str, list[Delta]]:
     """Return the value counts of columns in profiles as deltas, by type class.
 
-    Rows have partition keys if the profiles have them.
+    Rows have a column `partition` if the profiles have partition keys. Few values are read now; many are read only when
+    the deltas are applied.
 
     Args:
         store: The folder of the table.
-        profiles: The profiles to read.
-        columns: The columns by field id, with the classes of their values.
+        profiles: The profiles to read: all with partition keys, or all without.
+        columns: The type class of each column, by field id.
         rows: The number of rows of all profiles together.
         removed: Whether the deltas are subtracted.
 
@@ -114,7 +122,7 @@ def deltas(
 def _read_if_few(
     store: ObjectStore, profiles: Sequence[CountedProfile], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
-    """Return all value counts as one table by type class; None if there are too many to read at once."""
+    """Return all value counts, one table per type class; None if there are too many to read at once."""
     by_partition = profiles[0].partition is not None
     tables_by_class = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
     remaining = _FEW_VALUES
@@ -135,7 +143,8 @@ def _read_if_few(
 
 @dataclass(frozen=True)
 class _LazyValueCounts:
-    """A picklable callable that yields the value counts of columns of one class in profiles as batches of rows."""
+    """A picklable callable that reads the value counts of some columns from some profiles, and yields batches of rows.
+    """
 
     store: ObjectStore
     profiles: tuple[CountedProfile, ...]
@@ -155,11 +164,14 @@ def read_value_count_rows(
 ) -> Iterator[pa.Table]:
     """Yield the value counts of columns in a profile as tables of delta rows, one per column.
 
+    Columns without value counts yield nothing.
+
     Args:
         reader: Reads the value counts of the profile.
-        columns: Field ids of the columns. Columns without value counts are left out.
-        type_class: The class of their values.
-        partition: The key in the column `partition` of the rows; None for rows without this column.
+        columns: Field ids of the columns.
+        type_class: The type class of all these columns.
+        partition: The partition key, which becomes the column `partition` of the rows; None for rows without this
+            column.
     """
     for column in columns:
         frequencies = reader.read(column)

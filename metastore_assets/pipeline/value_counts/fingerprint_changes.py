@@ -1,15 +1,17 @@
-"""The update of a fingerprinted column, computed from added fingerprints, removed fingerprints and published counts.
+"""The update of the stored value counts of a fingerprinted column by the changes of one commit.
 
-Added and removed fingerprints determine which sums change; published sums determine the new frequencies. Values are
-read only for fingerprints that now occur at least twice and whose values are not stored:
+A fingerprint is a short hash of a value. Of a fingerprinted column, the number of rows with each fingerprint is stored;
+values are stored only for fingerprints that occur at least twice.
 
-- of an added fingerprint, in the added fragments;
-- of a fingerprint that occurred once before, in the unchanged fragments that hold it: its value was not stored;
-- of a fingerprint that several values share and that was removed somewhere, in all fragments that hold it, because the
-  removed value is unknown.
+The new counts follow from the added fingerprints, the removed fingerprints and the published counts. Values have to be
+read only for these fingerprints, if they occur at least twice after the commit:
 
-A fingerprint with one stored value that was only removed needs no reading. Values of a fingerprint that occurs less
-than twice are dropped.
+- Added fingerprints: their values are read from the added fragments.
+- Fingerprints that occurred once before: the value was not stored, and is read from the unchanged fragments.
+- Fingerprints that several values share, and that were removed somewhere: it is unknown which value was removed.
+  Their values are read from all fragments that have them.
+
+A fingerprint with one stored value that was only removed needs no reading.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
 FindValues: TypeAlias = Callable[[Numbers], Frequencies]
-"""Returns the values in some fragments that have one of the given ascending fingerprints."""
+"""Returns the values, with frequencies, that have one of the given ascending fingerprints in some fragments."""
 
 
 @dataclass(frozen=True)
@@ -42,31 +44,31 @@ class FingerprintedChange:
     """The changes that a commit makes to the stored counts of one fingerprinted column."""
 
     fingerprints: FingerprintCounts
-    """Nonzero changes to the sums of ascending fingerprints."""
+    """The changes to the number of rows of each fingerprint, without zeros, by ascending fingerprint."""
     values: Frequencies
-    """Nonzero changes to the frequencies of values."""
+    """The changes to the frequency of each stored value, without zeros. They may be negative."""
     rows: int
     """The change to the number of non-null values."""
 
 
 @dataclass(frozen=True)
 class ChangedFingerprints:
-    """The fingerprints of a column in the fragments that a commit changed."""
+    """How often each fingerprint of a column occurs in the fragments that a commit added and removed."""
 
     added: FingerprintCounts
-    """The sums of the fingerprints in added fragments."""
+    """The number of rows of each fingerprint in the added fragments."""
     removed: FingerprintCounts
-    """The sums of the fingerprints in removed fragments."""
+    """The number of rows of each fingerprint in the removed fragments."""
 
 
 class PublishedCounts(Protocol):
-    """The published counts of a column."""
+    """A reader of the counts of one column before the commit."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return how many rows have each of some ascending fingerprints."""
+        """Return the number of rows with each of the given fingerprints, which ascend."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values with one of these fingerprints, with their frequencies.
+        """Return the stored values that have one of the given fingerprints, with their frequencies.
 
         The fingerprints ascend, and each occurs at least twice.
         """
@@ -79,12 +81,12 @@ def compute_change(
     find_added: FindValues,
     find_unchanged: FindValues,
 ) -> FingerprintedChange:
-    """Return the changes to the stored counts of a column.
+    """Return the changes to the stored counts of a column that a commit causes.
 
     Args:
         column: The column.
-        changes: The added and removed fingerprints.
-        published: The published counts.
+        changes: The fingerprints in the added and removed fragments.
+        published: The counts before the commit.
         find_added: Returns the values of fingerprints in the added fragments.
         find_unchanged: Returns the values of fingerprints in the unchanged fragments.
 
@@ -122,43 +124,43 @@ def compute_change(
 
 @dataclass(frozen=True)
 class StoredCounts:
-    """The counts of a column in the published version. Reads only the row groups of requested fingerprints."""
+    """A reader of the counts of a column in the published version. It reads only the row groups that it needs."""
 
     view: View
     reader: ValueCountReader
     column: FingerprintedColumn
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return how many rows have each of some ascending fingerprints."""
+        """Return the number of rows with each of the given fingerprints, which ascend."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
         return FingerprintCounts(rows["fingerprint"].to_numpy(), rows["frequency"].to_numpy()).counts_of(fingerprints)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values with one of these ascending fingerprints, with their frequencies."""
+        """Return the stored values that have one of the given ascending fingerprints, with their frequencies."""
         return self.reader.values_of_fingerprints(self.column.field_id, self.column.type_class, fingerprints)
 
 
 class NoCounts:
-    """The counts of a column that is not in the published version."""
+    """The counts of a column that the published version does not have: all are zero."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return how many rows have each of some ascending fingerprints."""
+        """Return zero rows for each fingerprint."""
         return np.zeros(len(fingerprints), np.int64)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values with one of these ascending fingerprints, with their frequencies."""
+        """Return no values."""
         return EMPTY
 
 
 def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Raise CorruptionError unless the frequencies of values sum to the totals of their fingerprints.
+    """Raise CorruptionError unless the frequencies of the values add up to the totals of their fingerprints.
 
     Args:
         column: The column.
         fingerprints: Ascending fingerprints.
         totals: The number of rows with each fingerprint.
-        values: The values with these fingerprints, and their frequencies.
+        values: All values that have one of these fingerprints, with their frequencies.
     """
     value_totals = np.zeros(len(fingerprints), np.int64)
     np.add.at(
@@ -176,14 +178,16 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 def _subtract_removed(
     values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
 ) -> Frequencies:
-    """Return the stored values of chosen fingerprints, with frequencies reduced by the removed occurrences.
+    """Subtract the removed occurrences from the frequencies of stored values; return the values that remain.
+
+    Only values of chosen fingerprints are returned.
 
     Args:
         values: The stored values with their frequencies.
-        positions: By value, the position of its fingerprint.
-        chosen: By fingerprint, whether it is chosen.
-        removed_counts: By fingerprint, the number of removed occurrences. It is 0 for a chosen fingerprint that several
-            values share.
+        positions: For each value, the index of its fingerprint in the two following arrays.
+        chosen: For each fingerprint, whether its values are returned.
+        removed_counts: For each fingerprint, the number of removed occurrences. It must be 0 for a chosen fingerprint
+            that several values share.
     """
     if not len(values):
         return EMPTY

@@ -1,7 +1,7 @@
-"""Sums of many fingerprints on Spark: each task sends its fingerprints of each range to the reducer of that range.
+"""Count many fingerprints on Spark: one shuffle, in which each reducer sums one range of fingerprints.
 
-Algorithm 2 of three for frequencies. Sorted fingerprints are sent as differences, some four bytes per value. For values
-that hardly repeat, this is a small part of the bytes that a shuffle of the values takes.
+A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences, which take about four bytes each.
+If values hardly repeat, this is a small part of the bytes of a shuffle of the values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 WriteRange: TypeAlias = "Callable[[int, FingerprintCounts], R]"
-"""Receives the number of a range and the sums of all its fingerprints."""
+"""A function of the number of a range, and of the number of rows of each fingerprint in this range."""
 _ROWS_PER_RANGE = 4_000_000
-"""The number of values whose fingerprints one task sums."""
+"""The number of values whose fingerprints one reducer sums."""
 _MAX_RANGES = 4096
 
 
@@ -39,24 +39,27 @@ def shuffle_fingerprints(
     bits: int,
     write: WriteRange[R],
 ) -> list[R]:
-    """Return the results of `write` for each nonempty range of fingerprints, in no particular order.
+    """Sum the fingerprints of all tasks by ranges, and call `write` with each nonempty range.
 
     `read` and `write` run in Spark tasks; their errors are raised here.
 
     Args:
         spark: The session.
-        read: Returns the fingerprints of one task. The more values a task has, the fewer bytes each of them takes.
+        read: Returns the fingerprints of one task with their counts. Tasks with more values send fewer bytes per value.
         tasks: The arguments of `read`.
         values: The approximate number of values in all tasks.
         bits: Width of the fingerprints in bits.
-        write: Receives the number of a range and its sums.
+        write: Receives the number of a range, and the sums of its fingerprints.
+
+    Returns:
+        The results of `write`, in no particular order.
     """
     ranges = min(_MAX_RANGES, max(count_slots(spark), values // _ROWS_PER_RANGE + 1))
     return shuffle(spark, partial(_split, read, bits, ranges), tasks, ranges, partial(_sum_range, write))
 
 
 def _split(read: Callable[[T], FingerprintCounts], bits: int, ranges: int, task: T) -> Iterator[ShuffledRow]:
-    """Yield the fingerprints of a task, one row for each range that has any."""
+    """Yield the fingerprints of one task: one shuffle row for each range that has any."""
     counted = read(task)
     bounds = np.array([(number << bits) // ranges for number in range(1, ranges)], np.int64)
     ends = [0, *np.searchsorted(counted.fingerprints, bounds).tolist(), len(counted)]

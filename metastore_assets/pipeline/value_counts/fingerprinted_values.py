@@ -1,4 +1,8 @@
-"""Resolution of fingerprints to values, from stored value counts or from the files of the table."""
+"""Look up the values that have given fingerprints, in stored value counts or in the files of the table.
+
+A fingerprint is a short hash of a value. Profiles of a fingerprinted column store fingerprints instead of values, so
+that a value may have to be read from the table again.
+"""
 
 from __future__ import annotations
 
@@ -39,36 +43,36 @@ from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 
 _PROFILES_PER_TASK = 16
-"""Number of profiles whose fingerprints one task searches."""
+"""Number of profiles whose fingerprints one task compares."""
 _ROWS_PER_WEIGHT = 5_000
-"""Number of fingerprints that are searched in the time of merging the profile of one column."""
+"""Number of fingerprints that a task compares in the time that it takes to merge the profile of one column."""
 
 
 @dataclass(frozen=True)
 class FingerprintedColumn:
-    """A fingerprinted leaf column and its position in the rows of the table. Picklable."""
+    """A leaf column that is stored as fingerprints, and where to find it in the schema of the table. Picklable."""
 
     field_id: str
     path: str
     type_class: str
     field: pa.Field
-    """The top-level column."""
+    """The top-level column that contains the leaf."""
     leaf: int
-    """The index of the leaf in the top-level column."""
+    """The index of the leaf among the leaves of the top-level column."""
     bits: int
     is_quiet: bool
-    """Whether errors must not quote values, because a column of the table is hidden."""
+    """Whether error messages must not quote values. This is so if any column of the table is hidden."""
 
     def fingerprints(self, hashes: np.ndarray) -> Numbers:
-        """Return the fingerprints of values, given the first of their hashes."""
+        """Return the fingerprints of values, given the first of the two hashes of each value."""
         return fingerprint_hashes(hashes, self.bits)
 
     def narrowed(self, fingerprints: FingerprintCounts) -> FingerprintCounts:
-        """Return stored fingerprints in the width of the column."""
+        """Return stored fingerprints, narrowed to the width of this column's fingerprints."""
         return narrow_fingerprints(fingerprints, self.bits)
 
     def within(self, frequencies: Frequencies, fingerprints: Numbers) -> Frequencies:
-        """Return those of some values, with their frequencies, that have one of some ascending fingerprints."""
+        """Return the values whose fingerprint is one of the given ascending fingerprints, with their frequencies."""
         if not len(frequencies):
             return frequencies
         mask = pa.array(is_member(fingerprint_values(frequencies, self.bits), fingerprints))
@@ -76,7 +80,7 @@ class FingerprintedColumn:
 
 
 def is_member(candidates: Numbers, fingerprints: Numbers) -> np.ndarray:
-    """Return a mask of the candidates that are in `fingerprints`, which is ascending."""
+    """Return a mask of the candidates that are in `fingerprints`, which must ascend."""
     if not len(fingerprints):
         return np.zeros(len(candidates), bool)
     positions = np.minimum(np.searchsorted(fingerprints, candidates), len(fingerprints) - 1)
@@ -85,15 +89,18 @@ def is_member(candidates: Numbers, fingerprints: Numbers) -> np.ndarray:
 
 
 def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
-    """Return the fingerprints of a column in a profile: stored ones, or those derived from its value counts.
+    """Return the fingerprints of a column in a profile, with their counts.
+
+    If the profile has value counts instead of fingerprints, the fingerprints are computed from them. The result is
+    empty if the profile was computed without the column.
 
     Args:
         states_reader: Reads the states files of the store.
-        files: The profile. If it was computed without the column, there are no fingerprints.
+        files: The files of the profile.
         field_id: The column.
 
     Raises:
-        CorruptionError: The profile is damaged, or has values without fingerprints or value counts.
+        CorruptionError: The profile is damaged, or has neither fingerprints nor value counts of the column's values.
     """
     stored = states_reader.read_fingerprints(files, field_id) if files.is_states_only and files.states else None
     if stored is not None:
@@ -117,7 +124,7 @@ def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id
 def sum_stored_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, entries: Iterable[FragmentEntry]
 ) -> FingerprintCounts:
-    """Return the fingerprints of a column summed over fragments.
+    """Return the fingerprints of a column with their counts, summed over fragments.
 
     Args:
         store: The folder of the table.
@@ -135,7 +142,7 @@ def sum_stored_fingerprints(
 
 @dataclass(frozen=True)
 class ProfiledFragment:
-    """A fragment of the table, and the entry of its profile."""
+    """A fragment of the table's snapshot, with the entry that says where its profile is stored."""
 
     entry: FragmentEntry
     fragment: Fragment
@@ -148,10 +155,10 @@ def find_values(
     sources: Sequence[ProfiledFragment],
     fingerprints: Numbers,
 ) -> Frequencies:
-    """Return the values in some fragments that have one of some fingerprints, with their frequencies.
+    """Return the values in some fragments that have one of the given fingerprints, with their frequencies.
 
-    Stored fingerprints select the fragments. Their values are read from stored value counts, or else from the table's
-    files: on Spark, or in a child process if there are few files.
+    Only fragments whose stored fingerprints match are read. Their values come from stored value counts, or else from
+    the table's files: on Spark, or in a child process if there are few files.
 
     Args:
         engine: Runs the tasks.
@@ -161,7 +168,8 @@ def find_values(
         fingerprints: The ascending fingerprints.
 
     Raises:
-        FragmentError: A file cannot be read.
+        FragmentError: A file of the table cannot be read.
+        CorruptionError: A profile is damaged.
     """
     if not len(fingerprints) or not sources:
         return EMPTY
@@ -186,7 +194,7 @@ def find_values(
 def _fragments_with_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, batch: Sequence[ProfiledFragment]
 ) -> list[str]:
-    """Return the ids of the fragments that have one of the fingerprints. May run in a worker process."""
+    """Return the ids of the fragments that have any of the fingerprints. May run in a worker process."""
     with StatesReader(store) as states_reader:
         profiles = ((source, read_fingerprints(states_reader, source.entry.files, column.field_id)) for source in batch)
         return [
@@ -199,7 +207,10 @@ def _fragments_with_fingerprints(
 def _read_values(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: ProfiledFragment
 ) -> Frequencies:
-    """Return the values of one fragment that have one of the fingerprints. Runs in another process."""
+    """Return the values of one fragment that have one of the fingerprints, with their frequencies.
+
+    Runs in another process. Values come from stored value counts, or else from the fragment's file.
+    """
     limit_arrow_threads()
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, source.entry.files) as reader:
         stored = reader.read(column.field_id)
@@ -219,14 +230,14 @@ def _read_values(
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Return the values in the rows of a fragment that have one of some fingerprints, with their frequencies.
+    """Read a fragment's rows; return the values that have one of the given fingerprints, with their frequencies.
 
     May run in a worker process.
 
     Args:
         column: The column.
         fingerprints: The ascending fingerprints.
-        fragment: The fragment, whose file is read.
+        fragment: The fragment to read.
     """
     cls = class_named(column.type_class)
     parts: list[pl.Series] = []

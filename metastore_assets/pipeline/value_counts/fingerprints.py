@@ -1,7 +1,11 @@
-"""The value counts of fingerprinted columns, updated from the published version to the next.
+"""The next value counts of all fingerprinted columns of a table.
 
-`fingerprint_changes` computes the update of a column for a commit. The first time, and when at least half of the table
-changed, all fingerprints are summed, values are read for those that occur at least twice, and both are loaded.
+A fingerprint is a short hash of a value. Of a fingerprinted column, the number of rows with each fingerprint is stored;
+values are stored only for fingerprints that occur at least twice.
+
+A refresh usually updates the published counts by the changed fragments, as `fingerprint_changes` computes it. The first
+time, and when at least half of the table changed, it rebuilds them: it sums the fingerprints of all fragments and reads
+the values of those that occur at least twice.
 """
 
 from __future__ import annotations
@@ -57,42 +61,45 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import type_class
 
 TABLE_BITS = FINGERPRINT_BITS
-"""Width of the fingerprints of a table in bits. Fewer bits cause more reads and give the same value counts."""
+"""Width of stored fingerprints in bits. With fewer bits, more values share a fingerprint, which causes more reads. The
+value counts are the same."""
 _MAX_LOCAL_ROWS = 20_000_000
-"""The number of values of a column above which Spark tasks sum its fingerprints."""
+"""The number of table rows above which Spark tasks sum the fingerprints of a column. Also the number of changed rows
+above which Spark tasks apply the deltas."""
 _MIN_ROWS_PER_TASK = 1_000_000
-"""The minimum number of values per Spark task: the more values, the smaller the differences of sorted fingerprints."""
+"""The minimum number of rows per Spark task. Fingerprints are sent as sorted differences: the more rows, the fewer
+bits."""
 _FINGERPRINTS_PER_TABLE = 1 << 20
-"""The number of fingerprints in one loaded table."""
+"""The maximum number of fingerprints in one table of rows."""
 
 
 @dataclass(frozen=True)
 class _RangeSums:
-    """The sums of one range of a column's fingerprints, written as runs."""
+    """The counted fingerprints of one range of a column, written as runs (sorted Parquet files)."""
 
     number: int
     runs: Sequence[Run]
     rows: int
-    """The number of rows with a value."""
+    """The number of rows that are not null."""
     fingerprints: Numbers
-    """The fingerprints that occur at least twice. `counts` has their sums."""
+    """The fingerprints that occur at least twice. `counts` has the number of rows of each."""
     counts: Numbers
 
 
 @dataclass(frozen=True)
 class _ColumnLoad:
-    """The full counts of one column."""
+    """The rebuilt counts of one column."""
 
     runs: Sequence[Run]
-    """All fingerprints with their counts."""
+    """All fingerprints with their counts, as runs (sorted Parquet files)."""
     values: Frequencies
-    """The values whose fingerprint occurs at least twice."""
+    """The values whose fingerprint occurs at least twice, with their frequencies."""
     rows: int
-    """The number of rows with a value."""
+    """The number of rows that are not null."""
 
 
 class FingerprintUpdate:
-    """The value counts of fingerprinted columns that a plan results in."""
+    """Computes the value counts of all fingerprinted columns for the version that a refresh publishes."""
 
     def __init__(
         self,
@@ -117,11 +124,14 @@ class FingerprintUpdate:
         self._removed = list(changes.removed)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
-        """Return the value counts that follow the published ones.
+        """Return the next value counts, either updated or rebuilt.
+
+        Args:
+            base: The published value counts.
 
         Raises:
             CorruptionError: Profiles or published counts are damaged.
-            FragmentError: A file cannot be read.
+            FragmentError: A file of the table cannot be read.
         """
         if not self._columns:
             return FingerprintedValueCounts()
@@ -136,7 +146,14 @@ class FingerprintUpdate:
         return FingerprintedValueCounts(classes, counts, flow, TABLE_BITS)
 
     def _build(self, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
-        """Load the counts of all columns from profiles; return the number of values by field id, and the state."""
+        """Rebuild the counts of all columns from the profiles and files of the snapshot.
+
+        Args:
+            classes: The type classes of the columns, by field id.
+
+        Returns:
+            The number of non-null rows by field id, and the state of the dataflow.
+        """
         columns = sorted(self._columns, key=lambda column: column.field_id.encode())
         flow = fingerprint_dataflow(self._store, classes.values())
         loader = flow.loader(FINGERPRINTS)
@@ -162,7 +179,7 @@ class FingerprintUpdate:
             raise
 
     def _load(self, column: FingerprintedColumn, loader: Loader) -> _ColumnLoad:
-        """Return all fingerprints of a column as runs, and the values of those that occur at least twice."""
+        """Count all fingerprints of a column, and read the values of those that occur at least twice."""
         rows = sum(source.entry.row_count for source in self._live)
         if rows <= _MAX_LOCAL_ROWS:
             totals = sum_stored_fingerprints(self._store, column, [source.entry for source in self._live])
@@ -187,12 +204,14 @@ class FingerprintUpdate:
     def _update(self, base: FingerprintedValueCounts, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         """Update the published counts by the changed fragments.
 
+        Columns that are new are counted in all fragments. Columns that are no longer fingerprinted are removed.
+
         Args:
             base: The published counts.
-            classes: The classes of the columns by field id.
+            classes: The type classes of the columns, by field id.
 
         Returns:
-            The number of values by field id, and the state of the dataflow.
+            The number of non-null rows by field id, and the state of the dataflow.
         """
         retained = {field_id for field_id, name in classes.items() if base.columns.get(field_id) == name}
         class_names = {*classes.values(), *base.columns.values()}
@@ -249,14 +268,14 @@ class FingerprintUpdate:
 
 
 def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintCounts) -> _RangeSums:
-    """Write the sums of a range of fingerprints. May run in a worker process."""
+    """Write the counts of one range of a column's fingerprints as runs. May run in a worker process."""
     repeated = total.part(total.counts >= 2)
     runs = loader.write(_batches(_fingerprint_tables(field_id, total)))
     return _RangeSums(number, runs, total.rows, repeated.fingerprints, repeated.counts)
 
 
 def _fragment_batches(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
-    """Yield groups of fragments with about `rows` rows each."""
+    """Split fragments into batches; each but the last has at least `rows` rows."""
     batch: list[FragmentEntry] = []
     batch_rows = 0
     for entry in entries:
@@ -270,7 +289,7 @@ def _fragment_batches(entries: Sequence[FragmentEntry], rows: int) -> Iterator[l
 
 
 def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[FingerprintedColumn]:
-    """Return the fingerprinted columns of a profile spec."""
+    """Return the columns of a schema that a profile spec stores as fingerprints."""
     typed = spec.typed_leaves
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     paths = {leaf.field_id: leaf.path for leaf, _ in spec.leaves}
@@ -296,7 +315,7 @@ def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Itera
 
 
 def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
-    """Split signed rows into added and removed deltas."""
+    """Append rows with signed frequencies to the deltas of a root, as one added and one removed delta."""
     counts = rows["frequency"].to_numpy()
     for removed, mask in ((False, counts > 0), (True, counts < 0)):
         if mask.any():

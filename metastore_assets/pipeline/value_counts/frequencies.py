@@ -1,6 +1,7 @@
-"""Sums of frequencies of any size: in this process if they are short, else on Spark.
+"""Sum the value frequencies of columns over many profiles: in this process if they are short, else on Spark.
 
-Terms have signs. Therefore the same function sums all profiles, or updates an earlier sum by added and removed ones.
+Each profile to sum has a sign: 1 to add it, -1 to subtract it. A sum may thus start from nothing, or update an earlier
+sum.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from metastore_assets.values.types import type_class
 
 @dataclass
 class SummedColumns:
-    """The summed value counts of one merged profile."""
+    """The summed frequencies of one merged profile: a summary of each column, and the files that have the values."""
 
     summaries: dict[int, FrequencySummary] = field(default_factory=dict)
-    """The frequency summary of each column, by position."""
+    """The frequency summary of each column, by position of the column in the profile spec."""
     files: list[tuple[int, str]] = field(default_factory=list)
-    """The first position and the path of each written file."""
+    """(position of the first column, path) of each written file."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The sums of some columns of a profile, in one file."""
+    """The summed frequencies of some columns of a profile, written to one file."""
 
     total: int
     summaries: Mapping[int, FrequencySummary]
@@ -46,17 +47,18 @@ class _Part:
 def sum_columns(
     engine: Engine, store: ObjectStore, folder: str, spec: ProfileSpec, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum frequencies and write them to files; return the summaries and files by profile number.
+    """Sum frequencies and write them to files; return the summaries and files by number of the profile.
 
     Args:
         engine: Runs long sums on Spark.
         store: The folder of the table.
-        folder: The folder of the files, below the table's folder.
+        folder: The folder of the files, relative to the table's folder.
         spec: The profile spec of the merged profiles.
-        sums: What is summed for each profile.
+        sums: The columns to sum, and the profiles to sum them from.
 
     Raises:
-        CorruptionError: A total is negative: the terms contradict each other.
+        CorruptionError: A profile is damaged, or a summed frequency is negative, because the profiles contradict each
+            other.
     """
     outcomes: dict[int, SummedColumns] = {}
     for part in map_sums(engine, store, spec, sums, partial(_write_sums, store, folder, spec)):
@@ -71,19 +73,20 @@ def sum_columns(
 def map_sums(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Sum frequencies, and return the results of `write` for each group of sums.
+    """Sum frequencies, and return the results of `write` for each group of summed columns.
 
-    A group has full sums of adjacent columns of a profile, or one range of a column.
+    A group has either adjacent columns of one profile, or a range of the values of a single column.
 
     Args:
         engine: Runs long sums on Spark.
         store: The folder of the table.
         spec: The profile spec of the summed profiles.
-        sums: What is summed for each profile.
+        sums: The columns to sum, and the profiles to sum them from.
         write: Writes one group. Must be picklable, because Spark tasks call it for long sums.
 
     Raises:
-        CorruptionError: A total is negative: the terms contradict each other.
+        CorruptionError: A profile is damaged, or a summed frequency is negative, because the profiles contradict each
+            other.
     """
     if not sums:
         return []
@@ -93,7 +96,7 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether sums run in this process: they are short, and no column is split into ranges."""
+    """Return whether this process computes sums without Spark: they are short, and no column is split into ranges."""
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)
     return not has_ranges and engine.sums_here(reads, sum(part.rows for part in sums))
@@ -102,13 +105,13 @@ def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
 def sum_column_frequencies(
     store: ObjectStore, spec: ProfileSpec, positions: Sequence[int], profiles: Sequence[ProfileFiles]
 ) -> dict[int, Frequencies]:
-    """Return the frequencies of some columns by position, summed over profiles in this process.
+    """Return the frequencies of some columns, by position, summed over profiles in this process.
 
     Args:
         store: The folder of the table.
         spec: The profile spec.
         positions: The positions of the columns in the spec.
-        profiles: The profiles.
+        profiles: The profiles to add up.
 
     Raises:
         CorruptionError: A profile is damaged.
@@ -119,7 +122,7 @@ def sum_column_frequencies(
 
 
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """Sum frequencies in this process, all profiles of a column at once; return the results of `write`."""
+    """Sum frequencies in this process; return the results of `write`, one per profile."""
     results = []
     for number, group in groupby(sorted(sums, key=lambda part: part.total), key=lambda part: part.total):
         with ExitStack() as stack:
@@ -147,7 +150,7 @@ def _column_frequencies(
 def _write_sums(
     store: ObjectStore, folder: str, spec: ProfileSpec, total: int, columns: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
-    """Write full frequencies as one part of the frequencies of a profile."""
+    """Write summed frequencies of some columns of a profile to one file; return the file and the columns' summaries."""
     summaries: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
         for position, frequencies in columns:

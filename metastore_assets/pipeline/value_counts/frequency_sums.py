@@ -1,6 +1,7 @@
-"""Sums of frequencies on Spark: partial sums where the files are read, one shuffle, full sums.
+"""Sum the value frequencies of columns on Spark, with one shuffle.
 
-The shuffle carries blobs, each with values of one column. A reducer holds one column, or one range of it, at a time.
+The task that reads profiles sums their frequencies first, and sends these partial sums as blobs. A reducer adds the
+partial sums of one column, or of one range of its values, at a time.
 """
 
 from __future__ import annotations
@@ -29,52 +30,65 @@ _TERMS_PER_TASK = 16
 _ROWS_PER_PARTITION = 2_000_000
 _ROWS_PER_BLOB = 262_144
 _BYTES_PER_BLOB = 4 << 20
-"""A blob is one value to Spark, which copies values and holds some of them at once."""
+"""The maximum size of a blob. Spark treats a blob as a single value: it copies blobs, and holds several of them at
+once."""
 _SIGN = b"sign"
-"""The key of a blob's schema metadata whose value is the sign of the frequencies: `1` or `-1`."""
+"""The key of the blob metadata for the sign of its frequencies: `1` or `-1`."""
 
 R = TypeVar("R")
 WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
-"""Receives a profile number, and the position and full frequencies of some of its columns, by increasing position."""
+"""A function that receives the number of a profile, and (position, summed frequencies) of some columns in order."""
 
 
 @dataclass(frozen=True)
 class FrequencySum:
-    """Columns of one profile to sum from the frequencies of other profiles."""
+    """A sum to compute: some columns of one merged profile, and the profiles whose frequencies are added up."""
 
     total: int
-    """The number of the profile that the sum belongs to. Several sums may belong to one profile."""
+    """The number of the merged profile. Several sums may have the same number: they have different columns."""
     positions: tuple[int, ...]
     """Positions of the columns in the profile spec."""
     terms: tuple[tuple[ProfileFiles, int], ...]
-    """Profiles with their signs. A column without frequencies in a profile counts as empty."""
+    """The profiles to sum, each with its sign: 1 to add, -1 to subtract. A profile without the column adds nothing."""
     rows: int
-    """The approximate number of values in the terms, over all columns."""
+    """The approximate number of values to read, over all terms and columns."""
     splitters: Mapping[int, pa.Array] = field(default_factory=dict)
-    """The values that split columns into ranges, by position. One task sums each range."""
+    """The values that split a column into ranges, by position. One task sums each range; other columns are not split.
+    """
 
 
 @dataclass(frozen=True)
 class _PartialSum:
-    """A part of the terms of one sum, which one task reads."""
+    """The work that one task reads for a sum: some of its terms."""
 
     total: int
     partitions: tuple[tuple[int, int], ...]
-    """(position, shuffle partition) of each column."""
+    """(position, shuffle partition) of each column. For a column with ranges, it is the partition of the first range.
+    """
     terms: tuple[tuple[ProfileFiles, int], ...]
     splitters: Mapping[int, pa.Array]
-    """The values that split columns into ranges, by position. The partition of a column is that of its first range."""
+    """The values that split a column into ranges, by position."""
     is_first: bool
-    """Whether this is the first part of its sum. It sends empty frequencies for columns without any."""
+    """Whether this is the first part of its sum. Only this part sends an empty blob for a column without frequencies.
+    """
 
 
 def sum_on_spark(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Return the results of `write` for the sums of each group of columns of a profile, and of each range of a column.
+    """Sum frequencies on Spark, and return the results of `write` for each group of summed columns.
+
+    A group has columns of one profile, or one range of a column.
+
+    Args:
+        engine: Provides the Spark session.
+        store: The folder of the table.
+        spec: The profile spec of the summed profiles.
+        sums: The sums to compute.
+        write: Writes one group. Runs in Spark tasks, and must be picklable.
 
     Raises:
-        CorruptionError: A profile is damaged, or a total is negative.
+        CorruptionError: A profile is damaged, or a summed frequency is negative.
     """
     slots = engine.slots()
     parts, partitions = _partial_sums(sums, slots)
@@ -88,7 +102,15 @@ def sum_on_spark(
 def full_sums(
     spec: ProfileSpec, columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]]
 ) -> Iterator[tuple[int, Frequencies]]:
-    """Yield position and full frequencies of each column, one at a time."""
+    """Yield (position, summed frequencies) of each column, one column at a time.
+
+    Args:
+        spec: The profile spec. It provides the path of a column for the error.
+        columns: (position, terms) of each column. A term is (frequencies, sign).
+
+    Raises:
+        CorruptionError: A summed frequency is negative.
+    """
     for position, terms in columns:
         try:
             yield position, sum_frequencies(terms)
@@ -98,9 +120,10 @@ def full_sums(
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
-    """Return parts of bounded size and the number of shuffle partitions.
+    """Split sums into tasks that read a bounded number of profiles; return the tasks and the number of shuffle
+    partitions.
 
-    Adjacent columns of one profile share a partition, because one file of the profile is written for each partition.
+    Adjacent columns of one profile share a shuffle partition, because each partition writes one file of the profile.
     """
     count = max(1, min(4 * slots, sum(total.rows for total in sums) // _ROWS_PER_PARTITION + slots))
     positions: dict[int, set[int]] = {}
@@ -129,7 +152,9 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
 
 
 def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
-    """Yield the sums of each column over the terms of parts: at least one row per column and sign."""
+    """Yield the partial sums of some parts as shuffle rows. Each column and sign has at least one row, if it has any
+    terms.
+    """
     with StatesReader(store) as opened:
         for part in parts:
             readers = [(FrequencyReader(opened, files), sign) for files, sign in part.terms]
@@ -148,7 +173,10 @@ def _column_rows(
     position: int,
     partition: int,
 ) -> Iterator[ShuffledRow]:
-    """Yield the sums of one column over the terms of a part, one for each sign, split at the column's splitters."""
+    """Yield the partial sums of one column over the terms of a part.
+
+    Added and subtracted terms are summed separately. A sum is split into the ranges of the column, if it has any.
+    """
     leaf, _ = spec.leaves[position]
     has_terms = False
     for sign in (1, -1):
@@ -170,14 +198,15 @@ def _column_rows(
 
 
 def _write_sums(spec: ProfileSpec, write: WriteSums[R], total: int, rows: Iterator[ShuffledRow]) -> R:
-    """Sum each column, and return the result of `write` for the sums."""
+    """Add up the partial sums of each column that a reducer received; return the result of `write` for them."""
     columns = groupby(rows, key=attrgetter("position"))
     terms = ((position, [decode_frequencies(row.blob) for row in column]) for position, column in columns)
     return write(total, full_sums(spec, terms))
 
 
 def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
-    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies are one empty stream."""
+    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies give one stream without rows.
+    """
     table = pa.table({"value": frequencies.values, "frequency": frequencies.counts}, metadata={_SIGN: str(sign)})
     for piece in _pieces(table):
         sink = pa.BufferOutputStream()
@@ -187,7 +216,7 @@ def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
 
 
 def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
-    """Return the frequencies and the sign of one blob of `encode_frequencies`."""
+    """Decode one blob of `encode_frequencies` into frequencies and their sign."""
     table = pa.ipc.open_stream(blob).read_all().combine_chunks()
     value, frequency = table.column("value"), table.column("frequency")
     frequencies = Frequencies(
@@ -198,7 +227,7 @@ def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Halve a table until each slice has bounded size. A single row may exceed it."""
+    """Yield slices of bounded size of a table, by halving it. A slice of one row may be larger."""
     rows = table.num_rows
     if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
         yield table

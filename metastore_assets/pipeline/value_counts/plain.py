@@ -1,4 +1,8 @@
-"""Plain files of value counts: one row per column and value, by decreasing frequency, or by value with ranks."""
+"""Plain files of value counts: Parquet files for other tools, with one row per column and value.
+
+One file has the values of each column by decreasing frequency. The other has them in order, with their ranks. Each
+column has a section: consecutive row groups that are read without the rest of the file.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +29,15 @@ _NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64())
 
 
 def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write a file of `column`, `value`, `frequency`, by decreasing frequency, then value; return its path.
+    """Write a file with the values of each column by decreasing frequency, then by value; return its path.
+
+    The file has the columns `column`, `value` and `frequency`.
 
     Args:
         store: The folder of the table.
         value_counts: The value counts of the table.
-        leaves: The enumerated and fingerprinted columns to write. Only values that occur at least twice are written
-            of a fingerprinted column.
+        leaves: The columns to write. A column that is stored as fingerprints (short hashes) has only the values that
+            occur at least twice.
     """
     reader = ValueCountReader(store, value_counts)
 
@@ -43,14 +49,15 @@ def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves
 
 
 def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write a file of `column`, `value`, `frequency`, `rank`, by increasing value; return its path.
+    """Write a file with the values of each column in increasing order, with their ranks; return its path.
 
-    The rank of a value is the number of smaller non-null values in the table.
+    The file has the columns `column`, `value`, `frequency` and `rank`. The rank of a value is the number of rows with a
+    smaller non-null value.
 
     Args:
         store: The folder of the table.
         value_counts: The value counts of the table.
-        leaves: The enumerated columns to write.
+        leaves: The columns to write. Columns that are stored as fingerprints are not allowed.
     """
     reader = ValueCountReader(store, value_counts)
 
@@ -66,7 +73,7 @@ def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequ
 
 
 def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
-    """Return the field ids of the columns in a plain file; none if the file does not exist or is damaged."""
+    """Return the field ids of the columns in a plain file; an empty set if the file does not exist or is damaged."""
     if not path:
         return set()
     try:
@@ -79,7 +86,9 @@ def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
 def plain_file_differences(
     store: ObjectStore, path: str, scratch: ObjectStore, expected: str, leaves: Sequence[LeafColumn]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (column, stored row, expected row) for the first row of each column that differs between two plain files.
+    """Compare a plain file with an expected one; yield (column, stored row, expected row) for each column that differs.
+
+    The rows are the first ones that differ. If only one file has the column, the texts say so.
 
     Args:
         store: The folder of the table.
@@ -103,7 +112,10 @@ def plain_file_differences(
 
 
 def _first_difference(column: str, stored: pa.Table, expected: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """Yield the first differing row. Rows are compared as text, because NaN is not equal to itself."""
+    """Yield the first row that differs, as (column, stored row, expected row), if there is one.
+
+    Rows are compared as text, because NaN is not equal to itself.
+    """
     for stored_row, expected_row in zip_longest(_texts(stored), _texts(expected), fillvalue="nothing"):
         if stored_row != expected_row:
             yield column, stored_row, expected_row
@@ -127,10 +139,10 @@ def _write(
 
     Args:
         store: The folder of the table.
-        kind: `frequencies` or `ranks`, part of the file's name.
+        kind: `frequencies` or `ranks`. It becomes part of the file's name.
         reader: The value counts of the table.
         leaves: The columns to write.
-        rows: Returns the batches of a column.
+        rows: Returns the rows of a column as tables: value, frequency and, for `ranks`, the rank.
     """
     union = union_type(class_named(reader.columns[leaf.field_id]) for leaf in leaves)
     ranked = kind == "ranks"

@@ -1,6 +1,6 @@
-"""Splitters: values that split the value counts of a column into ranges of about equal length, one per task.
+"""Split the values of a column into ranges of about equal length, so that no task has to hold all values.
 
-With ranges, no task has to hold all values of a column.
+A range is given by its last value, the splitter. Splitters are chosen from a sample of the stored profiles.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAMPLES_PER_PROFILE = 256
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """Return the number of ranges that a column is split into: at least one for each concurrent task.
+    """Return the number of ranges that a column is split into: at least one for each concurrent task, up to a maximum.
 
     Args:
         distinct: The approximate number of distinct values.
@@ -41,7 +41,7 @@ def count_ranges(distinct: int, slots: int) -> int:
 
 @dataclass(frozen=True)
 class _SampleTask:
-    """A profile, and the columns whose values are sampled from it."""
+    """A profile to sample, and the columns whose values are sampled."""
 
     files: ProfileFiles
     columns: tuple[str, ...]
@@ -50,7 +50,7 @@ class _SampleTask:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """Return the last value of each range except the last range, by field id, from a sample of the profiles.
+    """Sample the profiles; return the splitters of each column, by field id.
 
     Args:
         engine: Samples the profiles in one Spark job.
@@ -59,7 +59,8 @@ def find_splitters(
         ranges: The number of ranges of each column, by field id.
 
     Returns:
-        By field id, ascending distinct values: one less than the column has ranges, or fewer if it has few values.
+        The last value of each range except the last range, ascending. A column with few values has fewer ranges than
+        requested.
     """
     step = max(1, len(profiles) // _SAMPLED_PROFILES)
     tasks = [_SampleTask(files, tuple(ranges)) for files in profiles[step // 2 :: step]]
@@ -75,7 +76,9 @@ def find_splitters(
 
 
 def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
-    """Return evenly spaced values of each column; each has as frequency the number of values that it represents."""
+    """Return evenly spaced values of each column, by field id. The frequency of each is the number of values it stands
+    for.
+    """
     samples = {}
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, task.files) as reader:
         for column in task.columns:

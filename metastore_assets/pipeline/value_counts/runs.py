@@ -1,4 +1,8 @@
-"""Runs of all stages of value counts, written from full frequencies."""
+"""Write the value counts of columns as runs: sorted, immutable Parquet files.
+
+Each type class of columns has several stages, which have the same counts in another order or grouping: by value, by
+frequency, and the number of values per frequency.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +26,16 @@ def write_runs(
     number: int,
     sums: Iterable[tuple[int, Frequencies]],
 ) -> dict[str, list[Run]]:
-    """Write the frequencies of columns, or of one range of a column, as runs; return the runs by stage.
+    """Write the value counts of columns, or of one range of a column, as runs; return the runs by name of the stage.
 
-    May run in a worker process. Holds the frequencies of one class at a time.
+    May run in a worker process. Holds the frequencies of one type class at a time.
 
     Args:
-        spec: The profile spec; its leaves are in the order of positions.
-        classes: The classes of the columns by field id.
-        loaders: The loaders of the stages, by name.
-        number: Not used: the number of the profile that was summed, which there is only one of.
-        sums: (position, frequencies) of the columns, by increasing position.
+        spec: The profile spec. Its leaves are sorted by type class, then field id.
+        classes: The type classes of the columns, by field id.
+        loaders: The writers of the stages, by name.
+        number: Ignored. The callers of this function pass the number of a profile.
+        sums: (position in the spec, frequencies) of the columns, by increasing position.
     """
     runs: dict[str, list[Run]] = {}
     buffered: list[tuple[str, Frequencies]] = []
@@ -57,10 +61,12 @@ def write_runs(
 
 
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """Return the rows of the stages of one type class in key order, by the kind of stage.
+    """Return the rows of each stage of one type class in key order, by kind of stage.
+
+    A kind is left out if there are no columns, except `VALUES`.
 
     Args:
-        type_class: The class of the values.
+        type_class: The type class of all columns.
         columns: (field id, frequencies) of the columns, by increasing field id.
     """
     schema = rows_of(type_class).schema

@@ -1,7 +1,11 @@
-"""The value counts of a table, updated from the published version to the next.
+"""The next value counts of a table, which a refresh computes.
 
-Added fragments are added to the counts, and removed ones are subtracted. The first time, and when at least half of the
-table changed, value counts are built from all profiles.
+A refresh usually updates the published value counts: it adds the counts of added fragments and subtracts those of
+removed ones. The first time, and when at least half of the table changed, it builds them from all profiles.
+
+Value counts list each distinct value of a column with its frequency. Enumerated columns have them for all values.
+Fingerprinted columns store short hashes of their values instead, and have values only where a hash occurs at least
+twice. The type class of a column names the physical type of its values.
 """
 
 from __future__ import annotations
@@ -40,13 +44,14 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
 
 _MAX_LOCAL_VALUES = 20_000_000
-"""The number of changed values above which Spark tasks apply the deltas."""
+"""The number of changed values above which Spark tasks apply the update."""
 
 
 class ValueCountUpdate:
-    """The value counts of the version that a refresh publishes. They are computed at the first use.
+    """Computes the value counts of the version that a refresh publishes, when they are first used.
 
-    Methods take the profiles of the partitions, whose value counts sum to those of the table.
+    Methods take the profiles of the partitions in the order of the target. The first call determines the result; later
+    calls return the same value counts.
     """
 
     def __init__(
@@ -71,11 +76,12 @@ class ValueCountUpdate:
     def summaries(
         self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]
     ) -> Mapping[int, FrequencySummary]:
-        """Return the frequency summaries of columns, by position in the profile spec.
+        """Return a summary of the frequencies of each requested column, by position in the profile spec.
 
         Args:
             profiles: The profiles of the partitions.
-            distinct_counts: By position of the requested columns, the approximate number of distinct values.
+            distinct_counts: The approximate number of distinct values of each requested column, by position in the
+                spec.
         """
         with io_step("value_counts"):
             return self._summarize(self._next_state(profiles, distinct_counts), distinct_counts)
@@ -103,7 +109,9 @@ class ValueCountUpdate:
         return summaries
 
     def files(self, profiles: Sequence[ProfileFiles]) -> ValueCountFiles | None:
-        """Return the files for the version to reference: the published files if nothing changed.
+        """Return the value count files that the next version references, and write them if counts changed.
+
+        Returns the published files if nothing changed.
 
         Args:
             profiles: The profiles of the partitions.
@@ -117,13 +125,15 @@ class ValueCountUpdate:
             return self._files
 
     def discard(self) -> None:
-        """Delete the written files, because they will not be published."""
+        """Delete the files that this refresh wrote, because they will not be published."""
         if self._state is not None:
             written = self._state.paths() - self._base.paths()
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files, without plain files if columns were renamed."""
+        """Return the published files. If columns were renamed, plain files are dropped, because they contain column
+        names.
+        """
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
             return files
@@ -149,7 +159,8 @@ class ValueCountUpdate:
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
-        """Return how the columns were built that are enumerated before and after, by field id."""
+        """Return how the columns were built that are enumerated with the same type class before and after, by field id.
+        """
         return {
             field_id: built
             for field_id, built in self._base.built.items()
@@ -159,7 +170,9 @@ class ValueCountUpdate:
     def _build(
         self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]
     ) -> tuple[FlowState, Mapping[str, Built]]:
-        """Build the value counts of all columns from profiles."""
+        """Build the value counts of all enumerated columns from profiles; return the state, and how each column was
+        built.
+        """
         classes = set(self._columns.values())
         if not classes:
             return FlowState(), {}
@@ -170,7 +183,10 @@ class ValueCountUpdate:
         return flow.load(FlowState(), {**result.runs, **self._build_by_partition(flow, profiles)}), result.built
 
     def _update(self, profiles: Sequence[ProfileFiles]) -> FlowState:
-        """Update the published value counts by the deltas of added and removed fragments."""
+        """Update the published value counts by the added and removed fragments.
+
+        Counts by partition are built again if most of the table changed, or if none of their columns had them before.
+        """
         base = self._base
         reader = ValueCountReader(self._store, base)
         changes, partition_changes = self._changes, self._changes_by_partition
@@ -217,13 +233,15 @@ class ValueCountUpdate:
         *,
         by_partition: bool = False,
     ) -> dict[str, list[Delta]]:
-        """Return the added and removed deltas by type class.
+        """Return the deltas that lead from the published value counts to the next ones, by type class.
 
         Args:
-            before: The columns in the published value counts, by field id, with their classes.
-            after: The columns of the next version, and all profiles, which new columns are read from.
-            changes: The added and removed fragments.
-            read_stored: Reads the published value counts of a column, given its field id and class.
+            before: The columns in the published value counts: type class by field id.
+            after: The columns of the next version, and all profiles. New columns are counted in these profiles.
+            changes: The added and removed fragments. Other columns are counted in these.
+            read_stored: Reads the published value counts of a column, given its field id and type class. They are
+                subtracted
+                if the next version does not have the column.
             by_partition: Whether rows have partition keys.
         """
         added, removed = changes.counted_profiles(by_partition=by_partition)
@@ -243,14 +261,16 @@ class ValueCountUpdate:
         return by_class
 
     def _build_by_partition(self, flow: Dataflow, profiles: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:
-        """Build the value counts by partition as runs, by stage; nothing without such columns."""
+        """Write the value counts by partition as runs; return them by stage. Empty if no column is counted by
+        partition.
+        """
         if not self._by_partition:
             return {}
         source = CountSource(self._by_partition, self._partitions(profiles), self._row_count)
         return runs_by_partition(self._engine, self._store, flow, source)
 
     def _partitions(self, profiles: Sequence[ProfileFiles]) -> list[CountedProfile]:
-        """Return the profiles of the partitions with their keys."""
+        """Pair the profiles of the partitions with the partition keys."""
         return [CountedProfile(files, key) for files, key in zip(profiles, self._keys, strict=True)]
 
     def _dataflow(self, classes: Iterable[str], *, on_spark: bool = False) -> Dataflow:
@@ -259,7 +279,9 @@ class ValueCountUpdate:
 
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
-    """Return the classes of the enumerated columns of a profile spec, by field id."""
+    """Return the type class of each enumerated column of a profile spec, by field id. Columns of type null are left
+    out.
+    """
     typed = spec.typed_leaves
     classes = {
         leaf.field_id: type_class(leaf.type).name
@@ -274,13 +296,13 @@ def _names(schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> dict[str, str]:
-    """Return the enumerated columns that are also counted by partition, by field id, with their classes."""
+    """Return the type class of each enumerated column that is also counted by partition, by field id."""
     wanted = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
     return {field_id: name for field_id, name in enumerated.items() if field_id in wanted}
 
 
 def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
-    """Return the limits of reported values of those columns whose policy has limits, by field id."""
+    """Return the limits on reported values, by field id, for the columns whose policy has such limits."""
     return {
         leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
         for leaf, policy in spec.leaves
@@ -289,7 +311,8 @@ def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLim
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to and removed from each partition, except partitions that are reused."""
+    """Return the fragments added to and removed from partitions. Partitions whose results are reused have no changes.
+    """
     reused = {partition.key for partition in target.partitions if partition.reused is not None}
     before = {
         (entry.files.name, entry.partition_key): entry
