@@ -205,8 +205,7 @@ def _write_sums(spec: ProfileSpec, write: WriteSums[R], total: int, rows: Iterat
 
 
 def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
-    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies give one stream without rows.
-    """
+    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies give one stream without rows."""
     table = pa.table({"value": frequencies.values, "frequency": frequencies.counts}, metadata={_SIGN: str(sign)})
     for piece in _pieces(table):
         sink = pa.BufferOutputStream()

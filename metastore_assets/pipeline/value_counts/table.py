@@ -159,8 +159,7 @@ class ValueCountUpdate:
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
-        """Return how the columns were built that are enumerated with the same type class before and after, by field id.
-        """
+        """Return how the columns were built that are enumerated with the same type class before and after, by field id."""
         return {
             field_id: built
             for field_id, built in self._base.built.items()
@@ -311,8 +310,7 @@ def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLim
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to and removed from partitions. Partitions whose results are reused have no changes.
-    """
+    """Return the fragments added to and removed from partitions. Partitions whose results are reused have no changes."""
     reused = {partition.key for partition in target.partitions if partition.reused is not None}
     before = {
         (entry.files.name, entry.partition_key): entry
