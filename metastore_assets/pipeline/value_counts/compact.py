@@ -1,4 +1,4 @@
-"""The compaction of value counts: merge the files of each key range into one, and write plain files for other tools."""
+"""Compact value counts: merge the files of each key range into one, and write plain files for other tools."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _read_if_few(
 
 @dataclass(frozen=True)
 class _LazyValueCounts:
-    """A picklable callable that reads the value counts of some columns from some profiles, and yields batches of rows."""
+    """A picklable callable that reads the value counts of some columns from profiles, and yields batches of rows."""
 
     store: ObjectStore
     profiles: tuple[CountedProfile, ...]

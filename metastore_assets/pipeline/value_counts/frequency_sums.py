@@ -152,8 +152,9 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
 
 
 def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
-    """Yield the partial sums of some parts as shuffle rows. Each column and sign has at least one row, if it has any
-    terms.
+    """Yield the partial sums of some parts as shuffle rows.
+
+    Each column and sign has at least one row, if it has any terms.
     """
     with StatesReader(store) as opened:
         for part in parts:
@@ -205,7 +206,10 @@ def _write_sums(spec: ProfileSpec, write: WriteSums[R], total: int, rows: Iterat
 
 
 def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
-    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies give one stream without rows."""
+    """Encode frequencies as compressed Arrow streams of bounded size.
+
+    Empty frequencies give one stream without rows.
+    """
     table = pa.table({"value": frequencies.values, "frequency": frequencies.counts}, metadata={_SIGN: str(sign)})
     for piece in _pieces(table):
         sink = pa.BufferOutputStream()

@@ -30,7 +30,9 @@ _SAMPLES_PER_PROFILE = 256
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """Return the number of ranges that a column is split into: at least one for each concurrent task, up to a maximum.
+    """Return the number of ranges that a column is split into: at least one for each concurrent task.
+
+    Very long columns have more, up to a maximum.
 
     Args:
         distinct: The approximate number of distinct values.

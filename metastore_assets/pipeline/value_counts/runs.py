@@ -26,7 +26,7 @@ def write_runs(
     number: int,
     sums: Iterable[tuple[int, Frequencies]],
 ) -> dict[str, list[Run]]:
-    """Write the value counts of columns, or of one range of a column, as runs; return the runs by name of the stage.
+    """Write the value counts of columns, or of one range of a column, as runs; return the runs by stage.
 
     May run in a worker process. Holds the frequencies of one type class at a time.
 

@@ -159,7 +159,7 @@ class ValueCountUpdate:
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
-        """Return how the columns were built that are enumerated with the same type class before and after, by field id."""
+        """Return how columns were built that remain enumerated with the same type class, by field id."""
         return {
             field_id: built
             for field_id, built in self._base.built.items()
@@ -169,8 +169,9 @@ class ValueCountUpdate:
     def _build(
         self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]
     ) -> tuple[FlowState, Mapping[str, Built]]:
-        """Build the value counts of all enumerated columns from profiles; return the state, and how each column was
-        built.
+        """Build the value counts of all enumerated columns from profiles.
+
+        Returns the state of the dataflow, and how each column was built, by field id.
         """
         classes = set(self._columns.values())
         if not classes:
@@ -310,7 +311,7 @@ def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLim
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to and removed from partitions. Partitions whose results are reused have no changes."""
+    """Return the fragments added to and removed from partitions, except partitions whose results are reused."""
     reused = {partition.key for partition in target.partitions if partition.reused is not None}
     before = {
         (entry.files.name, entry.partition_key): entry
