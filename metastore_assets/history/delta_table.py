@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _APPLICATION = "metastore"
-"""The application id of Delta transactions, which record the last appended version in the commit of its rows."""
+"""Application id of Delta transactions (`txn`). A transaction's version is the last version of the Metastore whose rows
+were appended."""
 _SETTINGS = {
     # The log must not contain values: a purge could not remove them from it.
     "delta.dataSkippingStatsColumns": "version,field_id",
@@ -34,11 +35,11 @@ _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _COMPACTION_INTERVAL = 20
 """Small files are compacted at every Delta version that is a multiple of this."""
 _FILE_BYTES = 8_000_000
-"""Files of that size are not compacted."""
+"""Target size of compaction in bytes. Files of this size are not compacted again."""
 
 
 def explain_unavailable(objects: ObjectStore) -> str | None:
-    """Return why no history can be stored below a table's folder; None where it can."""
+    """Return the reason why a table's folder cannot hold a history, as a message; None if it can."""
     uri = objects.uri(HISTORY)
     escape = None if objects.is_remote else _ESCAPE.search(uri)
     if escape is None:
@@ -54,7 +55,11 @@ class ConflictError(StoreError):
 
 
 class HistoryTable:
-    """The Delta table of a history. Methods raise MissingPackageError without `deltalake`, and StoreError."""
+    """The Delta table of a history.
+
+    Methods raise MissingPackageError if `deltalake` is not installed, and StoreError if the history cannot be read or
+    written.
+    """
 
     def __init__(self, objects: ObjectStore) -> None:
         reason = explain_unavailable(objects)
@@ -75,7 +80,10 @@ class HistoryTable:
         return 0 if table is None else self._last(table)
 
     def read(self) -> tuple[pa.Table, int, int]:
-        """Return all rows by version and position, the number of the last appended version, and the Delta version."""
+        """Return all rows, the number of the last appended version, and the version of the Delta table.
+
+        Rows are sorted by version and column position. Without a Delta table there are no rows, and both numbers are 0.
+        """
         table = self._open()
         if table is None:
             return SCHEMA.empty_table(), 0, 0
@@ -117,7 +125,7 @@ class HistoryTable:
                 table.vacuum(dry_run=False)
 
     def replace(self, rows: pa.Table, commit: int, last: int) -> None:
-        """Replace all rows, and remove the files of the former ones.
+        """Replace all rows, and delete the data files of the previous rows.
 
         Args:
             rows: The new rows, of versions up to `last`.

@@ -1,4 +1,4 @@
-"""Series of one statistic of a table or a column over the versions of a history."""
+"""Time series from a history: one statistic of a column or a table, with one point per version."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class HistoryPoint:
     published_at: datetime
     """UTC."""
     value: Any
-    """A number; for `minimum`, `maximum`, `sum` and percentiles text, as in `metastore show --json`; for a user-defined
-    statistic its JSON. None where the version does not have it."""
+    """A number, a boolean or a text. `minimum`, `maximum`, `sum` and percentiles are texts, as in `metastore show
+    --json`. User-defined statistics have JSON values. None if the version lacks the statistic."""
     guarantee: Guarantee
 
 
@@ -76,12 +76,12 @@ def version_points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
 
 
 def distinct_versions(rows: pa.Table) -> pa.Table:
-    """Return one row per version with its `VERSION_COLUMNS`."""
+    """Return the `VERSION_COLUMNS` of each version, one row per version."""
     return rows.select(VERSION_COLUMNS.names).group_by(VERSION_COLUMNS.names, use_threads=False).aggregate([])
 
 
 def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
-    """Return the value of a statistic in a record of a history, and its guarantee."""
+    """Return the value and the guarantee of a statistic in one row of a history; None and `absent` without a value."""
     percentile = _PERCENTILE.fullmatch(statistic)
     if percentile:
         fraction = int(percentile[1]) / 100

@@ -22,20 +22,22 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
 
 PAUSE = timedelta(minutes=10)
-"""A publish appends if the last one is at least this long ago: an append takes little time compared with it."""
+"""A publish appends to the history if the previous publish is at least this long ago. An append takes little time
+compared with this pause."""
 MAX_VERSIONS = 16
-"""A publish appends if its version number is a multiple of this, however short the pause was."""
+"""A publish also appends if its version number is a multiple of this, even after a shorter pause."""
 _ATTEMPTS = 5
 _LAST_APPENDED = f"{HISTORY}/_last_appended"
-"""A hint, so that a publish need not open the Delta table: the number of the last appended version, as text."""
+"""A file with the number of the last appended version as text. It is a hint, so that a publish need not open the Delta
+table."""
 _one_at_a_time = Lock()
-"""Threads of the library sometimes hang when several commits conflicted in one process."""
+"""Allows one append at a time in this process: threads of `deltalake` sometimes hang when several commits conflict."""
 
 
 def append_versions(versions: VersionStore) -> int:
-    """Append the versions that are missing in a history, and return the number of its last version; 0 for none.
+    """Append the versions that a table's history lacks. Return the number of the last appended version; 0 for none.
 
-    Raises MissingPackageError without `deltalake`, StoreError.
+    Raises MissingPackageError if `deltalake` is not installed, and StoreError.
     """
     table = HistoryTable(versions.objects)
     for attempt in range(_ATTEMPTS):
@@ -57,10 +59,10 @@ def append_versions(versions: VersionStore) -> int:
 
 
 def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
-    """Append missing versions to a history if that is due, and return the last version number that may be removed.
+    """Append missing versions if that is due, and return the greatest version number that may be removed.
 
-    There is no history without `deltalake`, or at a location where it cannot write. Then all outdated versions may be
-    removed.
+    A version must not be removed before the history has its rows. Without `deltalake`, or at a location where it cannot
+    write, there is no history, and all outdated versions may be removed.
 
     Args:
         versions: The versions of the table.
@@ -96,7 +98,7 @@ def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bo
 
 
 def read_history(versions: VersionStore, newest: int) -> pa.Table:
-    """Return the rows of all versions up to one, expired ones included, by version and position of the column.
+    """Return the rows of all versions up to `newest`, also of expired ones, sorted by version and column position.
 
     Columns whose values are hidden in `newest` have no values in any version.
 
@@ -122,7 +124,7 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
 
 
 def remove_values(versions: VersionStore, before: int) -> None:
-    """Remove the values of versions below a number from a history, and the files that contained them.
+    """Remove the column values of old versions from a history, and the files that contained these values.
 
     Counts stay. Columns whose values are hidden in the newest version lose the values of all versions. Versions that
     the history lacks are appended.

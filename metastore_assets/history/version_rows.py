@@ -52,12 +52,13 @@ SCHEMA = pa.schema(
         ("user_defined", _TEXT),
     ]
 )
-"""Values of columns, and sums, are text as in `metastore show --json`; `user_defined` is JSON."""
+"""The columns of a history. Column values and sums are text, as in `metastore show --json`; `user_defined` is JSON."""
 _REVEALS_VALUES = (
     "nan_count", "minimum", "maximum", "sum", "mean", "standard_deviation", "skewness", "kurtosis", "true_count",
     "percentiles", "user_defined",
 )  # fmt: skip
-"""Statistics that reveal more than the number and lengths of values. They are null for hidden columns."""
+"""Statistics that reveal more about a column's values than their number and lengths. They are null for hidden columns.
+"""
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
@@ -66,7 +67,7 @@ def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection
     Args:
         versions: The versions of the table.
         numbers: The numbers of the versions.
-        hidden: Field ids of the columns without values in the rows.
+        hidden: Field ids of the columns whose values must not be revealed: statistics that do are null.
     """
     tables = []
     for number in numbers:
@@ -84,7 +85,7 @@ def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return rows with null for each statistic that reveals values, in the rows for which a boolean mask is true."""
+    """Return rows in which all statistics that reveal values are null wherever a boolean mask is true."""
     import pyarrow.compute as pc
 
     for name in _REVEALS_VALUES:
@@ -102,7 +103,7 @@ def _statistics(versions: VersionStore, version: Version) -> list[ColumnStatisti
 
 
 def version_record(version: Version) -> dict[str, Any]:
-    """Return the `VERSION_COLUMNS` of a version."""
+    """Return the values of `VERSION_COLUMNS` for a version, by column name."""
     return {
         "version": version.number,
         "snapshot": version.snapshot,
@@ -116,7 +117,7 @@ def version_record(version: Version) -> dict[str, Any]:
 
 
 def column_record(row: ColumnStatistics) -> dict[str, Any]:
-    """Return the columns of `SCHEMA` from `position` on for the statistics of a column."""
+    """Return the values of all `SCHEMA` columns after `VERSION_COLUMNS` for one column of a table."""
     values = column_to_json(row)
     record: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
     for name, declaration in STATISTICS.items():
@@ -142,5 +143,5 @@ def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Co
 
 
 def _to_text(value: Any) -> str | None:
-    """Return a JSON value as text: numbers and booleans as JSON writes them."""
+    """Return a JSON value as text. Text and None are returned unchanged."""
     return value if value is None or isinstance(value, str) else json.dumps(value)

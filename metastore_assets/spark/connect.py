@@ -1,4 +1,4 @@
-"""Spark Connect: sessions on a server, their slots, and the interruption of their jobs."""
+"""Spark Connect: sessions on a server, the number of tasks that it runs at a time, and the interruption of jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def remote_url(settings: Mapping[str, str]) -> str | None:
 
 
 def local_master(settings: Mapping[str, str]) -> str:
-    """Return the master of the server on this machine. Raises ConfigError if the settings name another machine."""
+    """Return the master URL (`local[…]`) of a Spark Connect server on this machine.
+
+    Raises ConfigError if the settings name a server or a master elsewhere.
+    """
     url = remote_url(settings) or settings.get("spark.master", LOCAL_SETTINGS["spark.master"])
     if not url.startswith("local"):
         server = url.partition("/;")[0]
@@ -40,19 +43,22 @@ def local_master(settings: Mapping[str, str]) -> str:
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect, without `sparkContext` and without a JVM in this process."""
+    """Return whether a session is one of Spark Connect.
+
+    Such a session has no `sparkContext`, and no JVM in this process.
+    """
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
     """Return a session on a Spark Connect server.
 
-    Runs share one session of the local server, because its Python workers belong to a session: so they stay warm.
+    On the local server, all processes share one session. Python workers belong to a session, so they stay warm.
 
     Args:
         url: `sc://host:port`, or `local[…]` for the server of this user on this machine, which is started if it does
             not run.
-        settings: Spark settings. Only those of sessions apply to a server that runs.
+        settings: Spark settings. If the server runs already, only session settings (such as `spark.sql.*`) apply.
 
     Raises:
         MetastoreError: No server answers at `url`.
@@ -85,7 +91,7 @@ def _remember_token(url: str) -> None:
 
 
 def _create_session(builder: Any, address: str, settings: Mapping[str, str]) -> SparkSession:
-    """Return a new session of a builder with the settings. Raises MetastoreError if no server answers soon."""
+    """Create a session with some settings. Raises MetastoreError if no server answers soon."""
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -119,7 +125,10 @@ def _error_reason(error: BaseException) -> str:
 
 
 def count_remote_slots(spark: SparkSession) -> int:
-    """Return how many tasks a server runs at the same time: the number of parts into which it splits a range."""
+    """Return how many tasks a server runs at the same time; 8 if that cannot be determined.
+
+    The number is `spark.default.parallelism`, or else the number of partitions that the server makes of a range.
+    """
     with interrupting_jobs(spark):
         setting = spark.conf.get("spark.default.parallelism", None)
         splits = int(setting) if setting else count_range_splits(spark)
@@ -128,9 +137,9 @@ def count_remote_slots(spark: SparkSession) -> int:
 
 @contextmanager
 def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
-    """Interrupt the jobs that the block started on a server when an exception, such as Ctrl-C, leaves the block.
+    """If the block raises, for example on Ctrl-C, interrupt the jobs that it started on a Spark Connect server.
 
-    A session in this process ends with the process, but a server would continue. Jobs of others continue there.
+    Jobs of others continue there. A classic session needs no interruption, because it ends with the process.
 
     Raises:
         MetastoreError: The server ended, or tasks or results are too large for it.

@@ -1,4 +1,7 @@
-"""The Java that Spark runs on, and a class-data archive that halves the start of a local session."""
+"""The Java installation that Spark runs on, and a class-data archive for a fast start of local sessions.
+
+The archive (CDS) halves the time that a local session takes to start.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,11 @@ _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def local_jvm_options() -> str:
-    """Return JVM options that make a local session start fast; no options with METASTORE_PLAIN_STARTUP.
+    """Return JVM options that make a local session start fast; none if METASTORE_PLAIN_STARTUP is set.
 
     The options name a class-data archive in `cache_folder()`, which is built when it is missing. Its name contains the
-    versions of Java and Spark. Without an archive, or with one that the JVM rejects, the session only starts later.
+    version of Spark and a hash of the Java installation. If there is no archive, or the JVM rejects it, the session
+    starts more slowly.
 
     Raises:
         MetastoreError: There is no Java 17 or newer.
@@ -94,7 +98,7 @@ def _failed_long_ago(archive: Path) -> bool:
 def _build(archive: Path) -> None:
     """Run a small session that records its classes, and move the archive into place when it is complete.
 
-    A failure, for example on a busy machine, leaves an empty file, so that the next starts do not try again.
+    A failure, for example on a busy machine, leaves an empty file, so that no start within the next day tries again.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name

@@ -1,7 +1,7 @@
-"""The gRPC channel to the Spark Connect server of this machine, which sends the token to no other process.
+"""A gRPC channel to the Spark Connect server of this machine. It sends the token to no other process.
 
-A client unpickles what a server answers, and sends it pickled functions. So each call first checks that the listening
-socket belongs to the server's process.
+A client unpickles the server's answers, and sends it pickled functions. So before each call, the channel checks that
+the listening socket belongs to the server's process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LSOF_SECONDS = 10
 
 
 class LocalChannel(DefaultChannelBuilder):
-    """Builds channels to the IP address of a local server, because `localhost` may resolve to another address."""
+    """A builder of channels to a local server. It uses the IP address, because `localhost` may resolve to another one."""
 
     def __init__(self, server: RunningServer, session_id: str) -> None:
         super().__init__(f"sc://{HOST}:{server.port}/;session_id={session_id}")
         self._server = server
 
     def toChannel(self) -> grpc.Channel:
-        """Return a channel without encryption: it never leaves the loopback interface."""
+        """Return an unencrypted channel. Its traffic never leaves the loopback interface."""
         token = grpc.metadata_call_credentials(_Token(self._server))
         credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), token)
         return self._secure_channel(self.endpoint, credentials)
@@ -62,7 +62,7 @@ def is_listening(pid: int, port: int) -> bool:
         port: A TCP port.
 
     Returns:
-        False also where the system does not tell which process listens.
+        False if another process listens there, or if the system does not report which process does.
     """
     if os.path.exists("/proc/net/tcp"):
         inodes = _listening_inodes(port)
@@ -76,7 +76,7 @@ def is_listening(pid: int, port: int) -> bool:
 
 
 def _listening_inodes(port: int) -> set[str]:
-    """Return the inodes of sockets that listen on a port of the loopback address, in its IPv4 and IPv6 form."""
+    """Return the inodes of the sockets that listen on a loopback port, over IPv4 or IPv4-mapped IPv6."""
     binary = (socket.inet_pton(socket.AF_INET, HOST), socket.inet_pton(socket.AF_INET6, f"::ffff:{HOST}"))
     addresses = {"".join(f"{word:08X}" for (word,) in struct.iter_unpack("=I", ip)) + f":{port:04X}" for ip in binary}
     inodes = set()

@@ -33,7 +33,7 @@ _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _EXIT_SECONDS = 15.0
 _ATTEMPTS = 3
 _IN_USE = b"java.net.BindException"
-"""In the log of a server whose port another process has taken."""
+"""Text in the log of a server that could not start because another process has its port."""
 _SETTINGS = {
     # Runs share sessions, so sessions never time out.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
@@ -46,22 +46,22 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that listens on its port."""
+    """A running Spark Connect server on this machine."""
 
     url: str
     """The URL for other clients of Spark Connect on this machine."""
     port: int
     pid: int
     log: str
-    """Folder of its log files."""
+    """Folder of the server's log files."""
     token: str = field(repr=False)
 
 
 def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     """Return the running server, or start one.
 
-    The process that starts the server determines its settings, environment variables and working folder until it is
-    stopped. The server listens on the loopback address, and requires a token that only this user can read.
+    The process that starts the server determines the settings, environment variables and working folder of the server
+    until it stops. The server listens on the loopback address, and requires a token that only this user can read.
 
     PySpark chooses a free port before the server binds it, so another process may take the port in between. Then the
     server starts again on another port. Other processes see a new server only once it holds its port.
@@ -155,7 +155,7 @@ def find_server() -> RunningServer | None:
 
 
 def stop_server() -> bool:
-    """Stop the server and all its jobs. Return False if none was running.
+    """Stop the server and all its jobs. Return False if no server was running.
 
     Raises:
         MetastoreError: It cannot be determined whether the recorded process is the server.
@@ -179,7 +179,7 @@ def _require_local_server() -> None:
 
 @contextmanager
 def _restoring_token() -> Iterator[None]:
-    """Restore the token variable after the block, in which PySpark sets it: the next server must not get this token."""
+    """Restore the token variable after the block. PySpark sets it, and the next server must not inherit the token."""
     before = os.environ.get(_TOKEN)
     try:
         yield
@@ -190,7 +190,10 @@ def _restoring_token() -> Iterator[None]:
 
 
 def _wait_until_reusable(server: LocalConnectServer) -> bool:
-    """Return whether the server answers. If it has just been stopped, first wait until its process has exited."""
+    """Return True as soon as the server can be reused; False if it has ended, or does not answer for 15 seconds.
+
+    A server that was just stopped may take some seconds to end.
+    """
     deadline = time.monotonic() + _EXIT_SECONDS
     while not server.is_reusable():
         if server.pid is None or not _is_running(server.pid) or time.monotonic() > deadline:
@@ -219,10 +222,10 @@ def _log(folder: str) -> str:
 
 
 def _set_discovery_file() -> None:
-    """Set PySpark's discovery variable, unless it is set, to a file in the cache folder for this Python environment.
+    """Point PySpark's discovery variable to a file in the cache folder, unless the variable is set.
 
-    Each environment has its own server, because workers use its packages. Without a writable cache folder, PySpark's
-    default applies.
+    Each Python environment has its own file and thus its own server, because workers use the environment's packages.
+    Without a writable cache folder, PySpark's default applies.
     """
     if _DISCOVERY in os.environ:
         return

@@ -29,7 +29,7 @@ def collect_blobs(frame: DataFrame) -> pa.Table:
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFrame:
-    """Return a frame in which each row is in the partition whose number a column holds.
+    """Repartition a frame by a column with the partition number of each row.
 
     PySpark before 4.1 has no `repartitionById`. There, the numbers are hashed: rows with the same number still share a
     partition, which may hold other numbers too.
@@ -40,16 +40,16 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return into how many partitions a session splits a range, without a job; None if the plan does not contain it."""
+    """Return how many partitions a session makes of a range; None if the query plan does not show it. No job runs."""
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of a Spark schema, whose timestamps with a zone are in UTC.
+    """Convert a Spark schema to Arrow. Timestamps with a zone get the zone UTC.
 
-    PySpark before 4.1 has no parameter for the zone, and takes UTC.
+    PySpark before 4.1 has no parameter for the zone, and always takes UTC.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -58,7 +58,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def require_pyspark(release: tuple[int, int], feature: str) -> None:
-    """Raise ConfigError where the installed PySpark is older than a feature needs."""
+    """Raise ConfigError if the installed PySpark is older than a feature needs."""
     import pyspark
 
     installed = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])

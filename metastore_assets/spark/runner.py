@@ -1,7 +1,8 @@
-"""The task runner of Spark, and the parts that other Spark jobs share with it.
+"""A runner of tasks on Spark, and helpers for other Spark jobs.
 
-A job is a frame of task numbers with `mapInArrow`. Tasks and results travel as pickles: no row of a table crosses from
-the JVM to Python. Workers need no other package than this one.
+A job applies `mapInArrow` to a frame of task numbers. Tasks and results travel as pickles, so no row of a table passes
+between the JVM and Python. Workers need no package besides this one. A slot is a place for one running task, usually a
+core.
 """
 
 from __future__ import annotations
@@ -43,18 +44,20 @@ class _TaskError:
 
 @dataclass(frozen=True)
 class _TaskIoCounts:
-    """What a Spark task read and wrote, beside its results."""
+    """The numbers of files and bytes that a Spark task read and wrote, sent to the driver like a result."""
 
     counts: IoCounts
 
 
 SPARK_BYTES = 32 << 20
-"""The number of bytes to read from which a `SizedRunner` uses Spark."""
+"""Total bytes to read from which on a `SizedRunner` uses Spark."""
 _COLLECTED_OBJECTS = 20_000
-"""Objects that PySpark's garbage collection may visit after each task. Imported modules alone are over 100,000."""
+"""Number of objects in a Python worker above which garbage collection must ignore them. Imported modules alone are over
+100,000 objects."""
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _BINS_PER_SLOT = 4
-"""Bins of tasks per slot: enough to balance tasks of unknown duration, few enough to start at once."""
+"""Bins of tasks per slot; each bin is a Spark task. Enough to balance tasks of unknown duration, few enough to start
+quickly."""
 
 
 def count_slots(spark: SparkSession) -> int:
@@ -87,11 +90,11 @@ class SparkRunner(TaskRunner):
         return self._run_jobs(function, function, batch)
 
     def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Return the outcomes of a batch, from a second job if a file crashes a worker of the first.
+        """Return the outcomes of a batch. If a file crashes a Python worker, run a second job with isolated tasks.
 
         Args:
             in_worker: Called in a Python worker of Spark.
-            in_child: Called in a child process of a worker, when a worker has crashed.
+            in_child: Called instead in a child process of a worker, once a worker has crashed.
             batch: The tasks.
         """
         tasks, paths, costs = batch.tasks, batch.paths, batch.costs
@@ -109,9 +112,10 @@ class SparkRunner(TaskRunner):
 
 
 class SizedRunner(TaskRunner):
-    """Runs tasks that read files: in a child process, or on Spark when they read 32 MiB or more together.
+    """Runs tasks that read files: on Spark if they read 32 MiB or more together, otherwise in one child process.
 
-    Costs are bytes to read. A Spark job takes some tenths of a second; a child process reads fewer bytes in less time.
+    Costs are bytes to read; without costs, the child process is used. A Spark job takes some tenths of a second even
+    for small files, and a child process reads less than 32 MiB in less time.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -135,7 +139,13 @@ def _catch_portable_error(function: Callable[[T], R], task: T) -> R | Exception:
 
 
 def _run_isolated(function: Callable[[T], Any], task: tuple[T, str]) -> Any:
-    """Return the outcome of a task that reads the file at a path, run in a child process of this worker."""
+    """Run a task in a child process of this worker. Return its result, or the exception that it raised.
+
+    Args:
+        function: Called with the task.
+        task: The task, and the path of the file that it reads. If the file crashes the child, the outcome is a
+            FatalFileError with this path.
+    """
     (outcome,) = IsolatedRunner().outcomes(function, [task[0]], paths=[task[1]])
     return outcome
 
@@ -157,7 +167,11 @@ def _run_job(
 def _run_bins(
     packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the tasks of some bins in a Spark task. Yield packed pairs of task number and result."""
+    """Run the tasks of some bins in a Spark task. Yield one packed result per task.
+
+    A packed result is a pair (task number, result), or the MetastoreError of the task. With `counts_io`, a last row
+    holds the I/O counts of all these tasks.
+    """
     prepare_task()
     function = pickle.loads(packed_function)
     with packing_io_counts(counts_io) as pack_counts:
@@ -171,7 +185,7 @@ def _run_bins(
 
 @contextmanager
 def packing_io_counts(enabled: bool) -> Iterator[Callable[[], bytes]]:
-    """Count what the block reads and writes in a Spark task, if enabled.
+    """If enabled, count the files and bytes that the block reads and writes in a Spark task.
 
     Yields:
         A function that packs the counts as a result. `unpack_results` adds them to the counts of the driver.
@@ -230,7 +244,7 @@ def collect_results(frame: DataFrame) -> pa.Table:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """Return whether an interrupt such as Ctrl-C caused an error: it ends workers too."""
+    """Return whether an interrupt such as Ctrl-C caused an error. An interrupt ends workers, too."""
     cause: BaseException | None = error
     while isinstance(cause, Exception):
         cause = cause.__cause__ or cause.__context__
@@ -238,7 +252,10 @@ def _is_interrupt(error: Exception) -> bool:
 
 
 def unpack_results(table: pa.Table) -> list[Any]:
-    """Return the results of tasks from the column `result`. Raises the error of the first failed task."""
+    """Return the unpacked results in the column `result`. Add I/O counts among them to the counts of the driver.
+
+    Raises the error of the first failed task.
+    """
     values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
     for value in values:
         if isinstance(value, _TaskIoCounts):
@@ -250,7 +267,7 @@ def unpack_results(table: pa.Table) -> list[Any]:
 
 
 def pack_failure(error: MetastoreError) -> bytes:
-    """Return a task's error as a packed result, which `unpack_results` raises."""
+    """Pack the error of a task in place of its result. `unpack_results` raises it."""
     return pack(_TaskError(error))
 
 
@@ -291,7 +308,8 @@ def _freeze_modules() -> None:
     """Exclude imported modules from garbage collection in a Spark worker.
 
     PySpark collects garbage after each task. Measured: visiting the modules takes 60 ms of CPU, thirty times the work
-    of a small task. Objects that exist when a task begins have survived that collection; garbage of tasks is collected.
+    of a small task. Only objects that exist when a task begins are excluded, and these have survived a collection.
+    Garbage of tasks is still collected.
     """
     from pyspark import TaskContext
 

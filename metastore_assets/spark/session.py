@@ -57,7 +57,7 @@ class SparkLog:
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0).decode("utf-8", "replace")
 
     def save(self) -> Path:
-        """Save the log to a named file, unless it is one, and return its path."""
+        """Return the path of the log. A log in an unnamed file is first copied to a named file."""
         if self._saved is None:
             descriptor, name = tempfile.mkstemp(prefix="metastore-spark-", suffix=".log")
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -66,7 +66,7 @@ class SparkLog:
         return self._saved
 
     def close(self) -> None:
-        """Close the file. Processes that write to it have duplicate descriptors."""
+        """Close the file. Processes that still write to it are not affected."""
         self._file.close()
 
 
@@ -145,7 +145,7 @@ def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
-    """Start the JVM and its Spark context as `getOrCreate` does, with two differences.
+    """Start the JVM and its Spark context as `getOrCreate` does, unless a JVM runs already. There are two differences.
 
     Settings, which may be secrets, are in a file that only this user can read, rather than in arguments that every user
     of the machine sees. Python workers import nothing from the working folder.
@@ -164,7 +164,12 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """Make PySpark start JVMs in the block with these settings, which override spark-defaults.conf."""
+    """Within the block, make PySpark start JVMs with some settings, which override spark-defaults.conf.
+
+    Args:
+        settings: The settings.
+        file: The file to write them to, which only this user can read.
+    """
     before = os.environ.get(_SUBMIT)
     arguments = shlex.split(before or "pyspark-shell")
     properties_files, options = _split_properties_file(arguments)
@@ -187,7 +192,7 @@ def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
 
 
 def _defaults_file() -> list[str]:
-    """Return the path of Spark's spark-defaults.conf, if there is one."""
+    """Return the path of spark-defaults.conf in a list; an empty list if there is no such file."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

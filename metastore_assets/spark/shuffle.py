@@ -34,7 +34,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _RESULT_GROUP = -1
-"""The group of rows that are packed results, not data: errors of readers, and what readers read and wrote."""
+"""The group of rows that need no reduction because they are packed results: errors and I/O counts of readers."""
 
 
 class ShuffledRow(NamedTuple):
@@ -43,7 +43,7 @@ class ShuffledRow(NamedTuple):
     partition: int
     """The number of the partition that the row goes to."""
     group: int
-    """At least 0. All rows of a group in a partition are reduced together."""
+    """Number of the group, at least 0. All rows of a group in a partition are reduced together."""
     position: int
     """The rows of a group are reduced by increasing position."""
     blob: bytes
@@ -90,7 +90,11 @@ def shuffle(
 def _read_tasks(
     packed_read: bytes, packed_tasks: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the tasks of a Spark partition. Yield one batch per row, and packed errors as rows of `_RESULT_GROUP`."""
+    """Read the tasks of a Spark partition. Yield each row as a batch of one row.
+
+    An error of a task is yielded as a row of `_RESULT_GROUP`. With `counts_io`, so is the last row, which holds the I/O
+    counts.
+    """
     prepare_task()
     read = pickle.loads(packed_read)
     with packing_io_counts(counts_io) as pack_counts:
@@ -108,7 +112,11 @@ def _read_tasks(
 def _reduce_groups(
     packed_reduce: bytes, counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Reduce the groups of sorted rows of a Spark partition. Yield one packed result per group."""
+    """Reduce sorted rows of a Spark partition. Yield one packed result, or MetastoreError, per group.
+
+    Rows of `_RESULT_GROUP` are already packed results, and are passed on unchanged. With `counts_io`, a last row holds
+    the I/O counts.
+    """
     prepare_task()
     reduce = pickle.loads(packed_reduce)
     with packing_io_counts(counts_io) as pack_counts:

@@ -31,9 +31,9 @@ _PROGRAM = (
     "from metastore_assets.tasks.child_program import serve; serve(requests, answers, in_flight)"
 )
 _TITLE = "reads the files of tables"
-"""An argument without effect, for people who look at a list of processes."""
+"""A command-line argument without effect, which explains the process to people who list processes."""
 _MAX_IDLE = 2
-"""Idle children that stay for later callers."""
+"""Maximum number of idle children that stay for later callers."""
 _OUT_OF_MEMORY = re.compile(r"memory allocation of \d+ bytes failed|std::bad_alloc|MemoryError|out of memory")
 _EXIT_SECONDS = 5.0
 """Seconds that a child has to exit by itself before it is killed."""
@@ -45,13 +45,15 @@ class ChildProcessEnded(Exception):
     def __init__(self, code: int, in_flight: dict[int, str], lines: Sequence[str] = ()) -> None:
         super().__init__(code)
         self.status = f"exit status {code}"
-        """Or, for example, `signal 11, segmentation fault`."""
+        """How the child ended: `exit status 1`, or for example `signal 11, segmentation fault`."""
         if code < 0:
             self.status = f"signal {-code}, {signal.strsignal(-code) or 'unknown'}".lower()
         self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
-        """Whether another process killed it, perhaps the kernel for lack of memory."""
+        """Whether SIGKILL or SIGTERM ended the child: another process sent it, perhaps the kernel for lack of memory.
+        """
         self.in_flight = in_flight
-        """The file, perhaps with a part of it, that each running task read; "" if unknown. By number of the task."""
+        """What each running task was reading, by task number: a path, perhaps with a part of the file; "" if unknown.
+        """
         self.last_line = lines[-1] if lines else "it wrote nothing"
         """The last line that the child, or a library in it, wrote."""
         self.was_out_of_memory = any(map(_OUT_OF_MEMORY.search, lines))
@@ -154,7 +156,10 @@ class ChildProcess:
             self._process.wait()
 
     def disown(self) -> None:
-        """Close the pipes without ending the child. Called in a fork of the parent, which keeps the child."""
+        """Close the pipes of this process without ending the child.
+
+        A forked process calls it for its parent's children.
+        """
         self._process.returncode = 0
         self._close()
 
@@ -172,7 +177,7 @@ class ChildProcess:
 
 
 def _open_standard_streams() -> None:
-    """Open closed descriptors 0 to 2, as some daemons have, on /dev/null: a pipe would get their numbers."""
+    """Open /dev/null for each standard stream that is closed, as in some daemons: a pipe would get its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -153,15 +153,15 @@ class _Worker:
         self.reset_slots()
 
     def reset_slots(self) -> None:
-        """Number the slots of new threads from 0."""
+        """Assign slots to new threads from 0 again."""
         self._slots = count()
 
     def assign_slot(self) -> None:
-        """Give the calling thread a slot of the in-flight record."""
+        """Give the calling thread a slot: the area of the in-flight record that only this thread writes."""
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:
-        """Answer one request. On an error outside of tasks, exit: else the parent would wait for ever."""
+        """Answer one request. On an error outside of tasks, exit the process, because the parent would wait forever."""
         try:
             with count_io() as counter:
                 if isinstance(request, RunTasks):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MAX_THREADS = 64
-"""Most threads of a child that can note what they read."""
+"""Maximum number of threads of a child that can record what they read."""
 _SLOT_BYTES = 4096
 SIZE = MAX_THREADS * _SLOT_BYTES
 """Size of the shared memory in bytes: one slot per thread."""
@@ -22,16 +22,16 @@ _current = threading.local()
 
 
 class InFlightRecord:
-    """Shared memory of parent and child: the task of each thread of the child, and the file that it reads.
+    """Memory that parent and child share: the task of each thread of the child, and the file that the task reads.
 
-    `descriptor` is that of a file of `SIZE` bytes, open in both processes.
+    The argument `descriptor` is the file descriptor of a file of `SIZE` bytes, which is open in both processes.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return the text of `record_in_flight` ("" without one) of each running task, by its number from 0."""
+        """Return what each running task reads, by task number from 0: a text of `record_in_flight`, or "" if unknown."""
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
             number, length = _HEADER.unpack_from(self._memory, start)

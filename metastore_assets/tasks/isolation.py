@@ -19,7 +19,7 @@ from metastore_assets.tasks.runner import TaskBatch, TaskRunner, with_arguments
 T = TypeVar("T")
 
 TEXT_THREADS = 4
-"""CSV or JSON files that one child reads at the same time: each holds some blocks of text in memory."""
+"""Number of CSV or JSON files that one child reads at the same time. Each needs memory for some blocks of text."""
 _MAX_CRASHES = 200
 """Number of crashes, two for each file at fault, after which the remaining tasks fail without being run."""
 _MAX_IDLE_CRASHES = 3

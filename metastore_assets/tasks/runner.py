@@ -83,7 +83,7 @@ class TaskRunner(ABC):
         """Return the outcomes of a batch: for each task its result, or the exception that it raised."""
 
     def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Return the outcomes of a batch, or raise the exception of a task before the others have run."""
+        """Return the outcomes of a batch. A subclass may raise a task's exception before the other tasks have run."""
         return self._run(function, batch)
 
 
@@ -134,6 +134,6 @@ def _call_with_arguments(function: Callable[..., R], arguments: tuple[Any, ...])
 
 
 def limit_arrow_threads() -> None:
-    """Limit Arrow to one thread in a process that runs one of several tasks: each task has one core."""
+    """Limit Arrow to one thread in this process: tasks that run in parallel have one core each."""
     if pa.cpu_count() != 1:
         pa.set_cpu_count(1)

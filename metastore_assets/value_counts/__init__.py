@@ -1,4 +1,4 @@
-"""The value counts of a table: their dataflow, their stored state, and the queries that they answer."""
+"""Value counts of a table (the frequency of each distinct value): their dataflow, their stored state, and queries."""
 
 from metastore_assets.value_counts.changes import ValueCountChanges, count_changes
 from metastore_assets.value_counts.comparing import DifferingRow, differing_rows

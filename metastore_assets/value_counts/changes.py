@@ -1,4 +1,7 @@
-"""Changes of value counts: numbers of changed values of one commit, and the changed values between any two versions."""
+"""Changes of value counts: how many in one version, and the changed values between any two versions.
+
+Value counts are the frequencies of all distinct values of a column.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,14 @@ def changes_between(
         store: The folder of the table.
         first: The value counts of the first version.
         last: The value counts of the last version.
-        steps: The value counts before and after each version in between whose content changed. Their updates are read.
-            If `steps` is None, or if value counts were rebuilt on the way, `first` and `last` are read in full.
-        columns: The requested columns by field id, with the class of their values.
+        steps: For each version after the first one whose content changed, the value counts before and after that
+            version. Their stored updates are read. If `steps` is None, or if a version rebuilt its value counts,
+            `first` and `last` are read in full.
+        columns: The requested columns: by field id, the name of the type class of the column's values.
 
     Returns:
         By field id, a table of `change`, `value`, `before` and `after`, by increasing value. `change` is one of
-        `CHANGES`. `before` and `after` are frequencies, null where the value does not occur.
+            `CHANGES`. `before` and `after` are frequencies, null where the value does not occur.
     """
     changes_by_column: dict[str, pa.Table] = {}
     for type_class in sorted(set(columns.values())):
@@ -58,7 +62,10 @@ def changes_between(
 def _updates(
     store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
 ) -> pl.DataFrame | None:
-    """Return `column`, `value`, `before`, `after` of all updated values, or None if value counts were rebuilt."""
+    """Return all updated values with their frequencies before and after the steps; None after a rebuild.
+
+    The columns are `column`, `value`, `before` and `after`. A frequency is null where the value does not occur.
+    """
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
     frames = [empty.with_columns(_before_frequency="frequency")]
@@ -83,7 +90,7 @@ def _updates(
 
 
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Return both frequencies of each value.
+    """Return one row per value with its frequencies `before` and `after`, null where the value does not occur.
 
     Rows are grouped, not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
     """
@@ -122,7 +129,7 @@ def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class ValueCountChanges:
-    """The number of distinct values that a version added, removed or counted differently, over all columns."""
+    """Numbers of distinct values that a version added, removed or gave another frequency, over all columns."""
 
     added: int = 0
     removed: int = 0

@@ -1,4 +1,7 @@
-"""Comparison of the stages derived from value counts: order by frequency, counts by frequency, and fingerprints."""
+"""Comparison of stored and recomputed value counts: the first row that differs in each derived stage.
+
+Stages derived from values are the order by frequency, the counts by frequency, and the fingerprints (hashes of values).
+"""
 
 from __future__ import annotations
 
@@ -88,9 +91,10 @@ def _text(row: tuple[str, ...]) -> str:
 def aligned(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield slices of equal length from both streams, then the remaining rows of the longer one beside empty tables.
+    """Yield pairs of tables with the next rows of both streams, equally many.
 
-    Holds one batch of each stream.
+    If one stream is longer, the last pair has more of its rows beside an empty table, and the rest is not read. Holds
+    one batch of each stream.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

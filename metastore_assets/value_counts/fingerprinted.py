@@ -1,4 +1,4 @@
-"""The dataflow of fingerprinted columns, whose stored values are those that may occur twice.
+"""The dataflow of fingerprinted columns: it counts a fingerprint (a hash) of every value, and stores repeated values.
 
     fingerprints of the fragments that were added (+) and removed (−)
       → fingerprints  sum, by (column, fingerprint): frequency         of every value; values may share a fingerprint
@@ -8,7 +8,8 @@
 Keys start with the fingerprint, because removed values are identified by their fingerprint alone.
 
 `values` has exactly the values whose fingerprint occurs at least twice in the table: every repeated value, and
-occasionally a value that shares its fingerprint with another. All others occur once; their number is the remainder.
+occasionally a value that shares its fingerprint with another. All other values occur once. Their number is the number
+of all non-null values minus the frequencies in `values`.
 """
 
 from __future__ import annotations
@@ -47,30 +48,30 @@ class FingerprintedValueCounts:
     """Width of the fingerprints in bits."""
 
     def is_same(self, other: FingerprintedValueCounts) -> bool:
-        """Return whether both have the same files and columns."""
+        """Return whether both have the same files, columns and width of fingerprints."""
         return (self.columns, self.bits) == (other.columns, other.bits) and self.flow.paths() == other.flow.paths()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stored JSON fields."""
+        """Return the value counts as a JSON object."""
         counts = dict(self.value_counts)
         return {"columns": dict(self.columns), "value_counts": counts, "flow": self.flow.to_json(), "bits": self.bits}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FingerprintedValueCounts:
-        """Parse the stored JSON fields."""
+        """Parse the JSON object of `to_json`."""
         return cls(
             dict(fields["columns"]), dict(fields["value_counts"]), FlowState.from_json(fields["flow"]), fields["bits"]
         )
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """Return the delta rows of fingerprinted values: `column`, `fingerprint`, `value`, and `frequency`."""
+    """Return the schema of rows that add or remove values: `column`, `fingerprint`, `value`, and `frequency`."""
     rows = rows_of(type_class)
     return Rows(pa.schema([*FINGERPRINT_ROWS.key, rows.key.field("value")]), rows.value)
 
 
 def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
-    """Return the values of a column with fingerprints and frequencies as a table of rows, in key order.
+    """Return a table with the fingerprint and the frequency of each value of a column, sorted by fingerprint and value.
 
     Args:
         column: The field id of the column.
@@ -85,7 +86,7 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
 
 def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
-    """Return the dataflow of fingerprinted columns. Its files are in the folder of those of enumerated columns.
+    """Return the dataflow of fingerprinted columns. Its files share a folder with those of enumerated columns.
 
     Args:
         store: The folder of the table.
@@ -107,11 +108,15 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
 
 
 def with_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
-    """Return (frequency, number of distinct values with it) of a fingerprinted column, with values that occur once.
+    """Return the frequency counts of a fingerprinted column, completed by the values that occur once.
 
     Args:
-        counts: The pairs of the enumerated values; those of frequency 1 are replaced.
+        counts: Pairs (frequency, number of stored distinct values with this frequency). Those of frequency 1 are
+            replaced.
         values: The number of non-null values of the column, repeated ones included.
+
+    Returns:
+        Such pairs for all distinct values of the column, stored or not.
     """
     repeated = [(frequency, number) for frequency, number in counts if frequency > 1]
     singletons = values - sum(frequency * number for frequency, number in repeated)

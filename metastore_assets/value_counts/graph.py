@@ -1,9 +1,12 @@
 """The dataflow of a table's value counts: one set of stages per type class of enumerated columns.
 
+An enumerated column stores each distinct value with its frequency. A type class is a group of column types whose values
+are stored as one type.
+
     value counts of the fragments that were added (+) and removed (−)
       → values        sum, by (column, value): frequency            the primary order, which ranks are read from
           → frequencies   by (column, frequency ↓, value)           the order that most queries need
-                          of values that occur at least twice: the others follow, in the order of `values`
+                          of values that occur at least twice; readers append the others from `values`
           → frequency_counts  sum, by (column, frequency): values   distinct, duplicates and entropy derive from it
 
     the same value counts with their partition, for columns with `by_partition: on`
@@ -51,7 +54,10 @@ def delta_name(type_class: str, *, by_partition: bool = False) -> str:
 
 
 def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
-    """Return the columns of delta rows: `column`, `value` of a class, `partition` if requested, and `frequency`."""
+    """Return the schema of rows that add or remove values: `column`, `value`, and `frequency`.
+
+    `value` has the type of the class. With `by_partition`, there is also a key column `partition`.
+    """
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
         key = key.append(pa.field("partition", pa.string(), metadata=FEW_VALUES))
@@ -80,11 +86,12 @@ def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[s
 
 
 def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
-    """Return the stages of one type class.
+    """Return the root and the stages of one type class.
 
     Args:
         type_class: The name of the class.
-        rows: The delta rows if they are not those of `rows_of`. The stage `values` has their key.
+        rows: Schema of the added and removed rows; by default that of `rows_of`. Its key is the key of the stage
+            `values`.
     """
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
     rows = rows_of(type_class) if rows is None else rows

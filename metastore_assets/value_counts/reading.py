@@ -37,14 +37,17 @@ from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
 _MAX_SCANNED_VALUES = 1_000_000
-"""Up to this many values, percentiles are picked from all values of a class or column; above, they are read by rank."""
+"""Up to this many stored values, percentiles are computed from all of them. Above, only the values at their ranks are
+read."""
 _MAX_FREQUENCY = np.iinfo(np.int64).max
 
 
 class ValueCountReader:
     """Answers queries on the value counts of one version, and reads only the blocks that an answer needs.
 
-    Columns are named by field id. `type_class` is the name of the class of their values.
+    An enumerated column stores all distinct values. A fingerprinted column stores only repeated values, and counts a
+    fingerprint (a hash) of every value. Columns are named by field id. `type_class` is the name of the class of their
+    values.
     """
 
     def __init__(self, store: ObjectStore, value_counts: TableValueCounts) -> None:
@@ -88,12 +91,12 @@ class ValueCountReader:
         return sum(rows["frequency"].to_pylist())
 
     def top(self, column: str, type_class: str, limit: int, least: int = 1) -> pa.Table:
-        """Return the n most frequent values as a table of `value` and `frequency`.
+        """Return the most frequent values as a table of `value` and `frequency`, by decreasing frequency.
 
         Args:
             column: The field id of the column.
             type_class: The class of its values.
-            n: The maximum number of values.
+            limit: The maximum number of values.
             least: The minimum frequency, inclusive.
         """
         schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
@@ -133,7 +136,7 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values with their frequencies in parts of bounded size; a fingerprinted column at once."""
+        """Yield the stored values with their frequencies in parts of bounded size; a fingerprinted column in one part."""
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -141,7 +144,7 @@ class ValueCountReader:
             yield Frequencies(batch.column("value"), batch.column("frequency"))
 
     def batches(self, column: str, type_class: str) -> Iterator[pa.RecordBatch]:
-        """Yield batches of `column`, `value`, `frequency`, by value; by fingerprint for a fingerprinted column."""
+        """Yield batches of `column`, `value`, `frequency`, sorted by value; by fingerprint in a fingerprinted column."""
         for table in self._values(column, type_class):
             yield from table.select(rows_of(type_class).schema.names).to_batches()
 
@@ -150,7 +153,7 @@ class ValueCountReader:
         return self._values(column, type_class)
 
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values of a fingerprinted column that have one of some ascending fingerprints."""
+        """Return the stored values of a fingerprinted column whose fingerprint is in `fingerprints`, which ascend."""
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "fingerprint": fingerprints})
         return _frequencies_of_rows(
             self._fingerprint_view.rows_with_prefixes(stage_name(VALUES, type_class), keys), type_class
@@ -172,14 +175,17 @@ class ValueCountReader:
         return partitions
 
     def table_by_partition(self, column: str) -> pa.Table:
-        """Return all rows of a column in `by_partition`: `column`, `value`, `partition`, `frequency`, in key order."""
+        """Return the frequencies of a column's values in each partition, in key order.
+
+        The columns are `column`, `value`, `partition` and `frequency`. The column must be in `by_partition`.
+        """
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
         tables = self._by_partition(column, pa.table(first, names=rows.key.names))
         return pa.concat_tables([rows.schema.empty_table(), *tables])
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
-        """Return (frequency, number of distinct values with this frequency), by increasing frequency."""
+        """Return pairs (frequency, number of distinct values with this frequency), by increasing frequency."""
         pairs = self._stored_counts(column, type_class)
         return (
             with_singletons(pairs, self._fingerprinted.value_counts[column])
@@ -210,7 +216,8 @@ class ValueCountReader:
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
         """Return the frequency summaries of columns of one class.
 
-        Few values are read in full for all columns of the class at once; of many values only some blocks are read.
+        If the class has few values, all of its columns are read at once. Otherwise only the blocks that a summary needs
+        are read.
         """
         fingerprinted = {
             column: self._summarize_fingerprinted(column, type_class)
@@ -304,7 +311,7 @@ class ValueCountReader:
             yield column, [table for _, table in group]
 
     def _column_rows(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of a column from the key `start` on."""
+        """Yield the rows of a column in the stage of a kind, from the key `start` on."""
         view = self._view_of(column, type_class)
         if view is None:
             return
@@ -318,7 +325,7 @@ class ValueCountReader:
 
 
 def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
-    """Return the frequencies in rows of one class: rows may have any order, and values may occur in several rows."""
+    """Return the frequency of each value in rows of one class, in any order. A value may occur in several rows."""
     if not rows.num_rows:
         return EMPTY
     cls = class_named(type_class)

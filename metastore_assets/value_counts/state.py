@@ -1,4 +1,4 @@
-"""The value counts of one version, and the JSON file that stores which files they consist of."""
+"""The value counts of one version, and the JSON file that names their files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ORDER = (
     FINGERPRINTS,
     FINGERPRINT_DELTAS,
 )
-"""Files that users query most come first."""
+"""Order of a version's files by the kind of their stage: the kinds that users query most come first."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """How the value counts of a column were built from all profiles, and the numbers that decided it."""
+    """How the value counts of a column were built from scratch, and the numbers that decided it."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: partial counts that are summed in one task; `ranges`: one task for each range of values."""
@@ -65,7 +65,7 @@ class Built:
     distinct: int | None
     """The estimated number of distinct values; None if it was not estimated."""
     profiles: int
-    """The number of profiles that were summed."""
+    """The number of profiles (statistics of sets of rows) whose frequencies were summed."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class TableValueCounts:
     by_partition: Mapping[str, str] = field(default_factory=dict)
     """The entries of `columns` that are also counted by partition."""
     fingerprinted: FingerprintedValueCounts = field(default_factory=FingerprintedValueCounts)
-    """The fingerprinted columns, whose values are stored if their fingerprint occurs at least twice."""
+    """The value counts of fingerprinted columns. A value is stored if its fingerprint (a hash) occurs at least twice.
+    """
     built: Mapping[str, Built] = field(default_factory=dict, compare=False)
     """How value counts were built from scratch, by field id; columns that an update added are not included."""
 
@@ -158,7 +159,7 @@ def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> Va
 
 
 def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Write value counts to new files in which no removed value is left: not in deltas, bounds or updates.
+    """Rewrite value counts to new files, in which no removed value is left: not in deltas, bounds or updates.
 
     Args:
         store: The folder of the table.
