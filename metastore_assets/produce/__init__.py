@@ -1,4 +1,7 @@
-"""Incremental MapReduce over sorted Parquet: keyed, sorted and versioned. It knows nothing of statistics."""
+"""Incremental MapReduce on sorted, versioned Parquet files: only changed keys pass through the stages.
+
+This package knows nothing of statistics.
+"""
 
 from metastore_assets.produce.dataflow import Dataflow
 from metastore_assets.produce.environment import Settings

@@ -1,4 +1,9 @@
-"""Applying sorted instructions to one key range of a dataset, which gives its new content and its update."""
+"""Applying sorted instructions to one key range of a dataset, which gives its new content and its update.
+
+An instruction is a row that replaces older rows, deletes them (a tombstone), or adds to a total. An update lists the
+changed keys for readers. A task either rewrites its key range (in bulk), or writes a run, a sorted file, with the
+changes only.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +25,15 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 @dataclass(frozen=True)
 class Applied:
-    """What a task has written for its key range."""
+    """The result of a task: the rows and files that it has written for its key range."""
 
     update: list[Part]
     content: list[Part]
     """Rows of the new run; empty if the whole range was rewritten."""
     pieces: Pieces
-    """The new runs of the range with their greatest keys, if the whole range was rewritten."""
+    """If the whole range was rewritten, its new runs, each with its greatest key; otherwise empty."""
     novel: int
-    """Number of new target keys, each of which was assigned a number."""
+    """Number of new target keys. Each was assigned a number for the Preserve hook."""
     previous: pl.DataFrame | None
     """All rows that the updated target keys had before; None if they were not read, or are too many."""
 
@@ -93,7 +98,7 @@ def _reads_previous(task: ApplyTask) -> bool:
 
 
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
-    """Yield the steps of a task. Before that, write each step's update and add its totals."""
+    """Yield the steps of a task, after writing the update of each step and adding its totals."""
     for step in _steps(task):
         tally.add(step)
         if task.rows is not None and task.is_followed:

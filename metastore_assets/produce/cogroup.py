@@ -1,4 +1,8 @@
-"""Joining the instructions for a range of target keys with the current rows of these keys, piece by piece."""
+"""Joining the instructions for a range of target keys with the current rows of these keys, piece by piece.
+
+An instruction is a row that replaces older rows, deletes them, or adds to a total. A hot key is a target key with more
+rows than are read at a time. It is joined a few source keys at a time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,8 @@ class ApplyTask:
 
     stage: str
     rows: Rows | None
-    """Types of the update's keys and values. None if no update is written, because the dataset holds key-mappings."""
+    """Types of the update's keys and values. None for a dataset of key-mappings (pairs of source and target key), which
+    has no update."""
     dataset: Dataset
     parts: tuple[Part, ...]
     key_range: KeyRange
@@ -118,13 +123,13 @@ def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup
 
 
 def _cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the instructions and rows of one hot key, a few source keys at a time."""
-    for instructions, previous in cogroup_hot_key(task, key):
+    """Yield the pairs of `align_hot_key` as cogroups that name the hot key."""
+    for instructions, previous in align_hot_key(task, key):
         yield Cogroup(instructions, previous, key)
 
 
-def cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
-    """Yield [instructions, current rows] of one target key, a few source keys at a time."""
+def align_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
+    """Yield pairs [instructions, current rows] of one target key, each for the next few source keys."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     alone = KeyRange(key, key, closed=True)
     instructions = merge_parts(dataset.storage, run_schema, task.parts, alone)

@@ -1,9 +1,9 @@
 """Merging of runs, so that readers merge few runs and each row is rewritten few times.
 
-`fan_in` runs of one level are merged into one run of the next level. A shard is merged completely if the rows added
-since its last full merge are a large share of it (size-tiered compaction with bounded garbage; O'Neil et al., The
-log-structured merge-tree, 1996). Shards that have grown are split, small neighbours are joined. The content of the
-dataset does not change.
+A run is a sorted file of a dataset, and a shard is the runs of one key range. `fan_in` runs of one level are merged
+into one run of the next level. A shard is merged completely if the rows added since its last full merge are a large
+share of it (size-tiered compaction with bounded garbage; O'Neil et al., The log-structured merge-tree, 1996). Shards
+that have grown are split, small neighbours are joined. The content of the dataset does not change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 
 
 def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> DatasetState:
-    """Return the state after all due merges that its credit of rows can pay; `unlimited` ignores the credit."""
+    """Run all due merges that the dataset's credit allows, and return the new state.
+
+    The credit is the number of rows that merges may write; updates add to it. With `unlimited`, the credit is ignored.
+    """
     state = dataset.state
     while True:
         job = _next_merge(state, work.spool.settings, unlimited=unlimited)
@@ -77,7 +80,7 @@ def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange
 
 
 def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterable[pl.DataFrame]) -> Pieces:
-    """Write frames as runs of about the target size.
+    """Write frames as runs of about the target size, and return them with their greatest keys.
 
     No key is split between two runs, however many rows it has.
 

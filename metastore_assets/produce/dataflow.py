@@ -1,4 +1,8 @@
-"""Dataflows: graphs of stages that step from state to state, optionally with versions in their own storage."""
+"""Dataflows: graphs of stages that turn updates of their roots into new states.
+
+A state names the files of all stages. The caller publishes states itself, or lets the dataflow publish them as
+versions.
+"""
 
 from __future__ import annotations
 
@@ -114,9 +118,10 @@ class Dataflow:
     ) -> FlowState:
         """Return the state in which some roots and sum stages hold the given content.
 
-        Content is rows (key and value columns) in key order, one per key of a sum; or runs that `loader` wrote, in key
-        order. Stages that are fed by loaded nodes and are not loaded themselves are rebuilt. All of these stages are
-        reset (`View.is_reset`). The caller must ensure that loaded stages agree with their feeders.
+        The content of a node is either rows in key order (key and value columns; a sum stage has one row per key), or
+        runs that `loader` wrote, in key order. Stages that are fed by loaded nodes and are not loaded themselves are
+        rebuilt. All of these stages are reset (`View.is_reset`). The caller must ensure that loaded stages agree with
+        their feeders.
 
         Raises:
             UpdateError, GraphError, StageChangedError
@@ -138,8 +143,9 @@ class Dataflow:
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
     def rebuild_state(self, state: FlowState, *names: str) -> FlowState:
-        """Return the state in which some stages, and all stages that they feed, are rebuilt. Roots become empty. See
-        `rebuild`.
+        """Return the state in which some stages, and all stages that they feed, are rebuilt (see `rebuild`).
+
+        Roots among them become empty.
         """
         env = self._environment()
         try:
@@ -176,8 +182,8 @@ class Dataflow:
     ) -> int:
         """Step from the newest version, publish the next one, and return its number.
 
-        The arguments are those of `step`. If nothing remains to be applied, no version is published. After an error the
-        last version stands.
+        The arguments are those of `step`. If nothing remains to be applied, no version is published, and the number of
+        the newest version is returned. An error publishes nothing.
         """
         env = self._environment()
         try:

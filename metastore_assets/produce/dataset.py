@@ -1,4 +1,8 @@
-"""A dataset of one version: runs that are read as if they were one sorted file."""
+"""A dataset of one version: sorted files (runs) that are read as if they were one.
+
+A shard is a key range with its runs. Runs of level 0 are newer, and span all shards. A unit is a group of rows that are
+replaced together; a tombstone is a row that deletes a unit.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,7 @@ class Dataset:
         Args:
             keys: The keys, sorted and distinct.
             key_range: Keys outside this range are ignored.
-            columns: Columns to return, including those of the unit. By default all.
+            columns: Columns to return, including those that identify a unit. By default all.
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns
@@ -138,7 +142,7 @@ class Dataset:
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
         """Return the keys that may have more than `limit` rows, sorted.
 
-        These are the keys that fill row groups with more than half of that number of rows.
+        A key is returned if the row groups that contain no other key have more than half of that number of rows.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
@@ -234,8 +238,9 @@ def _last_of(name: str) -> str:
 
 
 def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
-    """Return the intersection of two key ranges; None if it is certainly empty. The first range does not include
-    `after`.
+    """Return the intersection of two key ranges; None if it is certainly empty.
+
+    The first range must not be closed: it does not include its bound `after`.
     """
     group = run_schema.group
     after, closed = shard_keys.after, False

@@ -1,4 +1,7 @@
-"""One dataset of a node in one step: from its previous state to its new state and its update."""
+"""One dataset of a node in one step: from its previous state to its new state and its update.
+
+A dataset consists of runs (sorted files). Instructions are rows that replace or delete its rows, or add to its totals.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class DatasetStep:
     is_followed: bool = True
 
     def run(self, parts: list[Part]) -> DatasetResult:
-        """Apply instructions to the dataset, then run the merges that the credit pays for."""
+        """Apply instructions to the dataset, then run the merges that its credit of rows allows."""
         rows = part_rows(parts)
         if not rows:
             return DatasetResult(self.dataset.state)
@@ -69,7 +72,10 @@ class DatasetStep:
         return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Apply instructions to a small sum dataset in a few operations. A merge piece by piece takes hundreds."""
+        """Apply instructions to a small sum dataset in a few operations.
+
+        Merging it piece by piece would take hundreds of operations.
+        """
         run_schema = self.dataset.run_schema
         names = run_schema.schema.names
         changes = frames[0][names]
@@ -86,7 +92,10 @@ class DatasetStep:
         return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
-        """Return one task per key range. Each counter is the last number that the tasks before it assign."""
+        """Return one task per key range.
+
+        The counter of a task is the last number that the tasks before it will assign to a new key.
+        """
         tasks = [
             ApplyTask(
                 stage=self.stage,
@@ -121,8 +130,9 @@ class DatasetStep:
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
     def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
-        """Return the state after the merges that the credit pays for. Files that the new state does not reference
-        become scratch.
+        """Return the state after the merges that the credit of rows allows.
+
+        Files of this step that the new state does not reference become scratch, and are deleted later.
         """
         work = Work(runner, self.spool)
         compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)
@@ -159,8 +169,9 @@ class DatasetStep:
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
-        """Write the rows of all tasks as one run of level 0, whose row groups end at shard boundaries. No rows give no
-        run.
+        """Write the rows of all tasks as one run of level 0, whose row groups end at shard boundaries.
+
+        Without rows, no run is written.
         """
         run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):

@@ -25,11 +25,11 @@ class Settings:
     row_group_rows: int = 100_000
     """Rows per row group of a run, which are read together."""
     batch_rows: int = 100_000
-    """Input rows per call of a batch Produce function. Groups are not split, so a call has at least one."""
+    """Approximate input rows per call of a batch Produce function. A call has complete source keys, at least one."""
     buffer_rows: int = 2_000_000
-    """Instructions that a task sorts in memory; more are spilled to sorted files and merged."""
+    """Rows to apply (instructions) that a task sorts in memory; more are spilled to sorted files and merged."""
     task_rows: int = 500_000
-    """Update rows per task."""
+    """Number of the feeders' update rows per task."""
     small_rows: int = 200_000
     """Up to this number of update rows, a stage runs in the calling process, whatever the runner."""
     bulk_share: float = 0.2
@@ -78,8 +78,9 @@ class Spool:
 
 @dataclass(frozen=True)
 class Environment:
-    """What every part of one dataflow step needs: storage, runner and settings, and the data that nodes pass on in
-    memory.
+    """What every part of one dataflow step needs.
+
+    Besides storage, runner and settings, this is the data that nodes pass on in memory.
     """
 
     storage: ObjectStore

@@ -1,4 +1,7 @@
-"""Stepping a dataflow from one state to the next: each node once, in graph order. Nothing is published."""
+"""Stepping a dataflow from one state to the next: each node once, in graph order. Nothing is published.
+
+A node is a root or a stage. The feeders of a stage are the nodes whose output it reads.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class StepInput:
     """What one step adds to a dataflow from outside."""
 
     updates: Mapping[str, Part] = field(default_factory=dict)
-    """Validated updates of roots, as instructions."""
+    """Validated updates of roots."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
     """Added and removed rows of delta roots."""
     sources: Mapping[str, int] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class StepInput:
 def step_flow(
     env: Environment, graph: Mapping[str, Typed], base: FlowState, step_input: StepInput, rebuilt: AbstractSet[str]
 ) -> FlowState:
-    """Return the state after one step from `base`. After an error, the finished files become scratch.
+    """Return the state after one step from `base`. After an error, finished files are added to `env.scratch`.
 
     Args:
         env: The environment of the step.
@@ -111,7 +114,10 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 
 
 def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
-    """Return the update of a root as validated instructions: a frame, or a temporary file if there are many rows."""
+    """Validate the update of a root. Return it as a frame, or as a temporary file if there are many rows.
+
+    Each row has the tombstone column, which is true for a deleted key.
+    """
     frames = (
         frame.with_columns((pl.col(CHANGE) == DELETE).alias(TOMBSTONE))[:, typed.content.file_schema.names]
         for frame in validate_update(typed.name, typed.rows, update, sort=sort)

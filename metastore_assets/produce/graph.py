@@ -1,4 +1,7 @@
-"""The graph of a dataflow: validated nodes with derived types, in execution order."""
+"""The graph of a dataflow: validated nodes with derived types, in execution order.
+
+A node is a root or a stage. A port is one input of a stage; its feeders are the nodes whose output it reads.
+"""
 
 from __future__ import annotations
 
@@ -135,14 +138,14 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Return the names and types of columns as text, without metadata, which differ between two reads of one table."""
+    """Return the names and types of columns as text. Metadata is left out, because it may differ between two reads."""
     return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 
 def _hook(hook: Preserve | None) -> Any:
-    """Return the parts of a Preserve hook for the fingerprint: its name, or the name of its type, and its plain values.
+    """Return what the fingerprint contains of a Preserve hook: its name or type name, and its plain arguments.
 
-    Code is left out: as for a Produce function, `revision` records changes of code.
+    Without a hook, this is False. Code is left out: as for a Produce function, `revision` records changes of code.
     """
     if hook is None:
         return False

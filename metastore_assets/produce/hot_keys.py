@@ -1,4 +1,7 @@
-"""Hot keys: target keys with more rows than fit in memory, which are processed a few source keys at a time."""
+"""Hot keys: target keys with more rows than fit in memory, which are processed a few source keys at a time.
+
+An instruction is a row that replaces or deletes the rows that a source key contributes to a target key.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from metastore_assets.produce.cogroup import ApplyTask, cogroup_hot_key
+from metastore_assets.produce.cogroup import ApplyTask, align_hot_key
 from metastore_assets.produce.parts import merge_parts
 from metastore_assets.produce.preserve import apply_preserve
 from metastore_assets.produce.rows import CHANGE, with_nulls
@@ -61,7 +64,10 @@ class HotKey:
     def _next(
         self, instructions: pl.DataFrame, previous: pl.DataFrame, example: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
-        """Return the rows of the run, the content, the example row for later steps, and the count of new numbers."""
+        """Return the rows for a new run, the new content, an example row, and the count of assigned numbers.
+
+        The example is a row of the key for later calls: the Preserve hook receives it as the previous row.
+        """
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))
         novel = 0
@@ -74,7 +80,7 @@ class HotKey:
         """Return whether the key will have rows, and whether its update is suppressed because nothing differs."""
         same = _Comparison(self._task) if self._task.suppress else None
         will_be, example = False, self._example
-        for instructions, previous in cogroup_hot_key(self._task, self.key):
+        for instructions, previous in align_hot_key(self._task, self.key):
             _, content, example, _ = self._next(instructions, previous, example)
             will_be = will_be or content.height > 0
             if same is not None:
@@ -117,13 +123,16 @@ def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def apply_to_units(
     task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, previous: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows that a run records for some units, and the new content of these units.
+    """Apply instructions to some units, which are groups of rows that are replaced together.
 
     Args:
         task: The task, with the schema of the dataset.
         instructions: All instructions for the units.
         written: The new rows in their final form.
         previous: The rows of the units so far.
+
+    Returns:
+        The rows to record in a new run, and the new content of the units.
     """
     run_schema = task.dataset.run_schema
     tombstones = instructions.filter(pl.col(TOMBSTONE))

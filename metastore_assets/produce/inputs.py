@@ -1,4 +1,7 @@
-"""The input of a stage: the changed keys of its feeders, and the current values of these keys."""
+"""The input of a stage: the changed keys of its feeders, and the current values of these keys.
+
+The feeders of a stage are the nodes whose output it reads.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,12 @@ class Feeder:
         return update_schema(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
-        """Yield frames with the updated keys in a range of an order. A key may occur twice."""
+        """Yield frames with the updated keys in a key range. A key may occur twice.
+
+        Args:
+            key_range: The range.
+            order: The order of keys in which the range is defined.
+        """
         names = self.rows.key.names
         if self.is_full:
             frames: Iterator[pl.DataFrame] = iter(self.content.scan(self._range_in_order(key_range, order)).frames)
@@ -96,7 +104,7 @@ class Feeder:
         return part_bounds(self.content.storage, self.content.run_schema, parts)
 
     def _range_in_order(self, key_range: KeyRange, order: Order) -> KeyRange:
-        """Return the range if it is one of the feeder's order, else the range of all keys."""
+        """Return the range if the feeder's files have this order. Otherwise return the range of all keys."""
         return key_range if order == self.rows.order else EVERYTHING
 
 

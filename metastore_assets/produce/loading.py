@@ -1,4 +1,4 @@
-"""Loading complete content: sorted rows are written as runs directly, without instructions.
+"""Loading complete content: sorted rows become the runs (sorted files) of a dataset without an update.
 
 Each process may write the runs of one key range. The process that loads them combines all runs into one dataset.
 """
@@ -36,8 +36,9 @@ class Loader:
 
     @classmethod
     def of(cls, typed: Typed, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
-        """Return the loader of a node. Raises GraphError for a stage with a Produce function: its key-mappings are
-        unknown.
+        """Return the loader of a root or a sum stage. Raises GraphError for other nodes.
+
+        A stage with a Produce function cannot be loaded, because its key-mappings are unknown.
         """
         if not isinstance(typed.node, Root | SumStage):
             raise GraphError(
@@ -46,10 +47,10 @@ class Loader:
         return cls(typed.name, storage, folder, typed.content, settings)
 
     def write(self, rows: External) -> list[Run]:
-        """Write rows (key and value columns) in key order as runs of about the target size.
+        """Write rows (key and value columns) in key order as runs of about the target size. No rows give no runs.
 
-        A sum has one row per key, with amounts that are not null and not all zero. Raises UpdateError otherwise. No
-        rows give no runs.
+        Rows of a sum stage have distinct keys, and totals that are not null and not all zero. Raises UpdateError for
+        rows that break these rules.
         """
         runs: list[Run] = []
         frames = self._checked(rows)
@@ -65,7 +66,7 @@ class Loader:
         return runs
 
     def adopt(self, path: str) -> Run:
-        """Return a file that `write` wrote as a run. Only its footer is read.
+        """Return the run of a file that `write` has written, perhaps in another process. Only the footer is read.
 
         Raises CorruptionError if the file has another schema, or unsorted row groups.
         """

@@ -1,4 +1,4 @@
-"""Looking up keys in a run: few row groups are read ahead and searched."""
+"""Looking up keys in a run, a sorted Parquet file. Only row groups that may contain a key are read."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from metastore_assets.store.objects import ObjectStore
 _MAX_ROWS_TOGETHER = 1 << 16
 """Most rows in small row groups that are read at once. More would only need more memory."""
 _ROWS_PER_KEY = 4
-"""With less than one key per this many rows, the keys are searched in the rows; otherwise each row in the keys."""
+"""With less than one key per this many rows, each key is searched in the rows; otherwise each row in the keys."""
 
 
 def find_in_run(
     storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, columns: Iterable[str]
 ) -> Stream:
-    """Return a stream of a run's rows with one of some sorted keys.
+    """Return a stream of the rows of a run whose key is in `keys`.
 
     Args:
         storage: The storage of the run.
@@ -95,14 +95,17 @@ class _Search:
         return matches if lead is None else self._add_lead(matches, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows whose key is one of the keys."""
+        """Return the candidates whose key is one of the searched keys."""
         return candidates if self._is_exact else self._order.semi(candidates, self._keys)
 
     def _add_lead(self, table: pa.Table, lead: str) -> pa.Table:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the first key column after `lead` of the keys as numbers, or None if that column cannot be numbers."""
+        """Return the first key column that tables contain as numbers, for the searched keys that begin with `lead`.
+
+        With `lead` None, this is the first key column of all keys. None if the column cannot be converted to numbers.
+        """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
             self._numbers[lead] = _numbers(self._rest, lead_keys)
@@ -141,7 +144,7 @@ class _Batch:
     names: Sequence[str]
     """The columns to read."""
     lead: str | None
-    """The common value of the first key column, which is not read in this case."""
+    """The value that all rows have in the first key column, which then is not read; None if the values may differ."""
 
 
 def _candidates(

@@ -1,4 +1,8 @@
-"""Step one node of the graph from one version to the next."""
+"""Stepping one node of a dataflow graph from one version to the next.
+
+A node is a root or a stage; its feeders are the nodes whose output it reads. Instructions are rows that replace or
+delete rows of a node's content, or add to its totals.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from metastore_assets.produce.state import StageState
 from metastore_assets.produce.sums import (
     DeltaTask,
     SumTask,
-    all_amounts,
+    all_totals,
     changed_amounts,
     delta_amounts,
     updated_amounts,
@@ -46,7 +50,7 @@ class StepStates:
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
-    """Return a root's state after an update, which is validated and consists of instructions."""
+    """Return a root's state after a validated update."""
     step = _NodeStep(env, root, before, env.spool(part_rows([incoming])))
     return step.apply(Instructions([incoming], []))
 
@@ -67,7 +71,7 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
         rows += states.new[name].content.rows if is_full else part_rows(states.new[name].update)
     if not rows:
         return replace(before, update=(), reset=is_full)
-    if (amounts := _few_amounts(env, stage)) is not None:
+    if (amounts := _small_stage_totals(env, stage)) is not None:
         emptied = replace(before, content=DatasetState(stage.content.empty_keys))
         step = _NodeStep(env, stage, emptied, env.spool(amounts.height))
         return replace(step.apply(Instructions([amounts], [])), reset=is_full)
@@ -76,16 +80,16 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
     return replace(step.apply(instructions), reset=is_full)
 
 
-def _few_amounts(env: Environment, stage: Typed) -> pl.DataFrame | None:
-    """Return all totals of a stage that sums few rows in memory and whose updates are not needed; otherwise None.
+def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
+    """Return all totals of a small sum stage whose updates are not needed, computed in memory; None for other stages.
 
-    Such a stage is rewritten anyway, so it need not be read first.
+    Such a stage is rewritten anyway, so its previous content need not be read.
     """
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None
     contents = [env.contents[name] for name in stage.feeders if name in env.contents]
     is_small = sum(content.height for content in contents) <= env.settings.single_run_rows
-    return all_amounts(stage, contents) if is_small and len(contents) == len(stage.feeders) else None
+    return all_totals(stage, contents) if is_small and len(contents) == len(stage.feeders) else None
 
 
 @dataclass(frozen=True)

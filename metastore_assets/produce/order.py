@@ -97,9 +97,7 @@ class Order:
         return self._join(frame, keys[:, list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of `frame` with the other columns of the rows of `other` that have the same key (a left
-        join).
-        """
+        """Left join: return `frame` with the other columns of `other`, which are null where `other` lacks the key."""
         return self._join(frame, other, "left")
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
@@ -123,7 +121,10 @@ class Order:
         return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
-        """Return a column as integers in the order of its values; None for a descending one, nulls or other types."""
+        """Return the values of the order's first column as integers that sort alike; None if that is not possible.
+
+        It is possible for ascending columns of integers or times without nulls.
+        """
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None
         return (column if column.dtype.is_integer() else column.to_physical()).to_numpy()

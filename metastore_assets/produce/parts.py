@@ -1,4 +1,4 @@
-"""Parts: buffers of sorted instructions, from the tasks that produce them to those that apply them."""
+"""Parts: sorted rows that one task hands to the next, in memory or in a temporary file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Part = pl.DataFrame | Run
 
 
 _PART_SHARE = 8
-"""The divisor of the row group size in temporary files: hundreds are merged at once."""
+"""Row groups of temporary files are smaller by this factor, because hundreds of files are merged at once."""
 _PART_ROWS = 12_500
 """Least number of rows in a row group of a large temporary file. Smaller row groups are slow to merge."""
 
@@ -79,7 +79,7 @@ class Sorter:
         self._parts: list[Part] = []
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Add rows in any order. One call must have all rows of a unit."""
+        """Add rows in any order. Rows of one unit, which are replaced together, must be added in one call."""
         if not frame.height:
             return
         self._waiting.append(frame[:, self._run_schema.file_schema.names])
@@ -121,7 +121,7 @@ def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Par
 def merge_parts(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of all parts in a key range, merged and sorted. No unit is split between two frames."""
+    """Yield the rows of all parts in a key range, merged and sorted. No two frames have rows of the same unit."""
     streams = [scan_part(storage, run_schema, part, key_range) for part in parts]
     for frames in align_streams(streams, run_schema.unit):
         present = [frame for frame in frames if frame.height]

@@ -19,7 +19,7 @@ _PIECE = 1024
 
 
 class Port(Sequence[Any]):
-    """The values of one port for one key, feeder by feeder in declaration order.
+    """The values of one port (one input of a stage) for one source key, feeder by feeder in declaration order.
 
     A sequence that can be read repeatedly; `next` removes its first value. Values become Python objects a piece at a
     time, when they are read.
@@ -145,8 +145,9 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return a type with microseconds in place of nanoseconds, at every depth. Arrow converts nanoseconds to pandas
-    values.
+    """Return a type with microseconds in place of nanoseconds, at every depth.
+
+    Arrow would convert nanoseconds to pandas values.
     """
     if pa.types.is_time64(type_):
         return pa.time64("us")

@@ -1,4 +1,4 @@
-"""The Preserve hook of a stage: it is called with previous rows of the same target keys, and numbers for new keys."""
+"""Calling a stage's Preserve hook, which takes values such as ids over from previous rows of a target key."""
 
 from __future__ import annotations
 

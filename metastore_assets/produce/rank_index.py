@@ -1,4 +1,4 @@
-"""An index for the sum of all rows before a key, over several runs of sums.
+"""An index for the sum of an amount over all rows before a key, in several sorted files (runs) of totals.
 
 The sum consists of the sums of complete row groups, plus some rows of the row groups that contain the key. The first
 and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
@@ -48,7 +48,7 @@ class Blocks:
 
 
 class RankIndex:
-    """An index over the row groups of several runs of sums."""
+    """An index over the row groups of several runs."""
 
     def __init__(self, blocks: Blocks, runs: Sequence[Run], amount: str) -> None:
         self._blocks = blocks
@@ -70,7 +70,7 @@ class RankIndex:
         ended = np.zeros(self.edges.height + 1, np.int64)
         np.add.at(ended, self._last + 1, sums)
         self._cumulative: npt.NDArray[np.int64] = np.cumsum(ended)
-        """By a number n of edges, the sum of the row groups that end within the first n edges."""
+        """At index n, the sum of all row groups that end within the first n edges."""
 
     def about(self, edges: slice) -> npt.NDArray[np.int64]:
         """Return an estimate of the sum before each of some edges: the sum of the row groups that end before it."""

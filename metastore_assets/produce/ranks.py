@@ -1,7 +1,7 @@
 """Ranks in a sum stage: the sum of the amounts before a key, and the key at a rank.
 
-The sum before a key is the sum over all runs. In each run it consists of complete row groups, whose sums are in the
-file's footer, and of one row group that must be read.
+The totals of a stage are in several sorted files (runs), and the sum before a key is added up over all of them. In each
+run it consists of complete row groups, whose sums are in the file's footer, and of one row group that must be read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calling a stage's Produce function on changed source keys, and turning its output into instructions.
 
 The function is called for every source key in an update of a feeder, with all current values of the key. Its output
-replaces the rows that the source key contributed before.
+replaces the rows that the source key contributed before. Instructions are the rows that carry out this replacement.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class ProduceTask:
 
 @dataclass(frozen=True)
 class Instructions:
-    """Sorted instructions for a stage. Content gets, for a target key and a source key, the new rows or a tombstone.
-    Key-mappings get, for a source key, its new set of target keys.
+    """Sorted rows to apply to the content and to the key-mappings of a stage.
+
+    In content, a pair of target key and source key gets new rows, or a tombstone that deletes its rows. In
+    key-mappings, a source key gets its new set of target keys, or a tombstone.
     """
 
     content: list[Part]
@@ -53,7 +55,7 @@ class Instructions:
 
 
 def produce(task: ProduceTask) -> Instructions:
-    """Call the Produce function on the changed source keys of a range. Return the instructions that follow."""
+    """Call the Produce function on the changed source keys of a range, and return the resulting instructions."""
     assert isinstance(task.stage.node, Stage)
     assert task.stage.mappings is not None
     content = Sorter(task.spool, task.stage.content)
@@ -83,8 +85,9 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return all output of the Produce function: source key, target key and values, per source key in the order of
-    emission.
+    """Return all output of the Produce function: source key, target key and values.
+
+    The rows of a source key are in the order of emission.
     """
     used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
     # Produce is not called for a source key without a value on any port, because such a key has no output.
@@ -115,7 +118,7 @@ def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, por
 
 
 def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl.DataFrame]:
-    """Return the values of the source keys from `start` to `stop` (exclusive), numbered from 0."""
+    """Return the values of the source keys from `start` to `stop` (exclusive) on each port, numbered from 0."""
     return [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
     ]
@@ -193,7 +196,7 @@ def _previous(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFrame) -> pl.DataFrame:
-    """Return replacing rows, and tombstones for pairs that no longer exist."""
+    """Return the instructions for content: all output rows, and tombstones for pairs that no longer exist."""
     names = task.stage.content.file_schema.names
     written = outputs.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
     tombstones = removed_pairs.with_columns(pl.lit(True).alias(TOMBSTONE))
@@ -203,7 +206,10 @@ def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFra
 def _mappings(
     task: ProduceTask, new: pl.DataFrame, removed_pairs: pl.DataFrame, added_pairs: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the sets of target keys that changed."""
+    """Return the instructions for key-mappings, for each source key whose set of target keys changed.
+
+    They are its new set, or a tombstone if the set is empty.
+    """
     assert task.stage.mappings is not None
     sources = task.stage.mappings.unit
     changed = pl.concat([removed_pairs, added_pairs]).select(sources.columns).unique()

@@ -1,4 +1,8 @@
-"""Runs: sorted, immutable Parquet files with an index of the keys of their row groups, which allows partial reads."""
+"""Runs: sorted, immutable Parquet files with an index of the keys of their row groups, which allows partial reads.
+
+Runs of a sum stage have amounts: columns whose values are added up over all runs. The sums of int64 amounts
+(`RunSchema.counted`) are stored per row group.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,9 @@ from metastore_assets.store.objects import ObjectStore
 _KEYS = "metastore.keys"
 """File metadata: the first key of each row group, followed by the last key of each."""
 _SUMS = "metastore.sums"
-"""File metadata: per row group, the sum of each int64 amount, modulo 2**64."""
+"""File metadata: per row group, the sums of the int64 amounts (`RunSchema.counted`), modulo 2**64."""
 _READ_ROWS = 50_000
-"""Number of rows up to which small row groups are read at once."""
+"""Small row groups are read together until they have this many rows."""
 _FOOTERS = 256
 """Size of the process-wide cache of footers, which take up to about 50 kB each."""
 
@@ -45,7 +49,7 @@ class Run:
     """0 for a run that a step wrote. A merged run has a level above all of its inputs."""
     rows: int
     tombstones: int
-    """Number of tombstone rows."""
+    """Number of tombstone rows, which delete rows of older runs."""
     sums: tuple[int, ...] = ()
     """For a run of sums: the sum of each int64 amount over all rows, modulo 2**64."""
     changes: tuple[int, ...] = ()
@@ -232,7 +236,7 @@ class Footer:
 
     @cached_property
     def sums(self) -> list[list[int]]:
-        """The sum of each int64 amount per row group, modulo 2**64."""
+        """Per row group, the sums of the int64 amounts in the order of `RunSchema.counted`, modulo 2**64."""
         sums: list[list[int]] = parse_json(self._text(_SUMS))
         return sums
 
@@ -256,9 +260,7 @@ def wrap_int64(number: int) -> int:
 
 
 def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> list[tuple[int, bool]]:
-    """Return the numbers of the row groups that may overlap a range, each with whether all of its rows lie in the
-    range.
-    """
+    """Return the row groups that may overlap a range: pairs (number, whether all rows lie in the range)."""
     group = run_schema.group
     ends = footer.ends
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))

@@ -45,11 +45,9 @@ class Preserve(Protocol):
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: A table aligned with `rows`. Where `has_previous` is true, it has another row of the same target
-                key: a
-                row of the last version, even if it is being deleted. For the later rows of a new target key it is the
-                    key's
-                first row, as this hook returned it.
+            previous: A table aligned with `rows`. Where `has_previous` is true, its row is another row of the same
+                target key: one of the last version, even if it is being deleted. For the later rows of a new target
+                key, it is the key's first row, as this hook returned it.
             has_previous: Boolean array: whether `previous` has a row.
             novel: Int64 array: an unused number for the first row of each new target key.
         """

@@ -20,7 +20,7 @@ class Stream:
 
 
 def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
-    """Read sorted streams together. Each step yields one frame per stream, with all of its rows in a range of keys.
+    """Read sorted streams together. Yield one frame per stream with all rows that the stream has in a range of keys.
 
     The ranges are consecutive, and a key is never split between two steps. One frame of each stream is in memory, or
     all rows of one key if that is more.
@@ -55,7 +55,7 @@ class Piece:
 
 
 def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
-    """Regroup the steps of `align_streams` so that they end at key boundaries of a shorter order.
+    """Regroup the steps of `align_streams` so that they end at key boundaries of an order with fewer columns.
 
     Args:
         steps: One frame per stream in each step.

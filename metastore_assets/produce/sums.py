@@ -1,8 +1,8 @@
 """Sum stages: the amounts that changed rows add or remove, and the totals that result.
 
-The previous contribution of a source key is subtracted from a total, and its current contribution is added. Nothing
-else is read. A key whose totals are all zero does not exist. The negation of every amount and total must fit its type,
-so that everything that was added can be removed.
+An amount is a number to add to a total. The previous contribution of a source key is subtracted from a total, and its
+current contribution is added. Nothing else is read. A key whose totals are all zero does not exist. The negation of
+every amount and total must fit its type, so that everything that was added can be removed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MAX_UNSCALED = 10**38 - 1
 
 @dataclass(frozen=True)
 class Step:
-    """What instructions change about some target keys."""
+    """The effect of instructions (new rows, tombstones or amounts) on some target keys."""
 
     previous: pl.DataFrame
     """The previous rows of the keys in `content`."""
     run: pl.DataFrame
-    """The rows of the keys that a run records: the instructions that have an effect."""
+    """The rows to record in a new run: the instructions that have an effect."""
     content: pl.DataFrame
     """All current rows of these keys; in bulk, also those of the keys between them."""
     update: pl.DataFrame
@@ -86,8 +86,8 @@ def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[p
     return sum_changes(stage.name, pl.concat(frames), stage.content)
 
 
-def all_amounts(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the totals of a sum stage for all rows of its feeders, which are given as one frame each."""
+def all_totals(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the totals of a sum stage, computed from all rows of its feeders, which are given as one frame each."""
     assert isinstance(stage.node, SumStage)
     assert stage.input is not None
     frames = [_amounts(stage, values, 1) for values in contents]
@@ -183,7 +183,7 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 def add_amounts(
     stage: str, run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame, *, is_followed: bool = True
 ) -> Step:
-    """Return the totals of some keys after changes, with their update if `is_followed`.
+    """Add changes to the totals of some keys. Return the new content, with an update if `is_followed`.
 
     Args:
         stage: Name of the stage, for messages.

@@ -59,13 +59,15 @@ def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> I
 
 
 def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
-    """Yield tables with the columns and types of a schema. Raises UpdateError if a column is missing or has other
-    values.
+    """Yield tables with the columns and types of a schema.
 
     Args:
         root: Name of the root, for messages.
         schema: The columns to return.
         update: The rows that the source provides.
+
+    Raises:
+        UpdateError: A column is missing, occurs twice, or has values of another type.
     """
     if isinstance(update, pa.RecordBatch):
         update = pa.Table.from_batches([update])

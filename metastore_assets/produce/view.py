@@ -41,10 +41,10 @@ class RunInfo(NamedTuple):
 
 
 class View:
-    """A readable state or version of a dataflow. It stays readable until it expires, even if other versions are
-    published.
+    """A readable state or version of a dataflow.
 
-    Reading an expired version raises VersionNotFoundError.
+    It stays readable until it expires, even if other versions are published. Reading an expired version raises
+    VersionNotFoundError.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class View:
         return _concat(self.update_batches(stage), schema)
 
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
-        """Yield the update in batches."""
+        """Yield the rows of `update` in batches."""
         run_schema = self._update_schema(stage)
         self._check_followed(stage)
         state = self._state.stages.get(stage)
@@ -136,7 +136,7 @@ class View:
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
-        """Return key and value columns of a stage, sorted by target key: for all keys, or for some."""
+        """Return key and value columns of a stage, sorted by target key: for all target keys, or only for `keys`."""
         typed = self._typed(stage)
         if keys is None:
             return self.content(stage).select(typed.rows.schema.names)
@@ -150,7 +150,7 @@ class View:
         return table_of(rows, typed.rows.schema)
 
     def rows_with_prefixes(self, stage: str, prefixes: pa.Table) -> pa.Table:
-        """Return key and value columns of a sum stage's keys whose first columns equal a row of `prefixes`.
+        """Return the rows of a sum stage (key and value columns) whose first key columns equal a row of `prefixes`.
 
         Args:
             stage: Name of a sum stage; GraphError for another.

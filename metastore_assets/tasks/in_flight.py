@@ -31,7 +31,10 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return what each running task reads, by task number from 0: a text of `record_in_flight`, or "" if unknown."""
+        """Return what each running task reads, by task number from 0.
+
+        What it reads is the text of its `record_in_flight` block, or "" outside of such a block.
+        """
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
             number, length = _HEADER.unpack_from(self._memory, start)

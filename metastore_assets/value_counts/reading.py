@@ -136,7 +136,7 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values with their frequencies in parts of bounded size; a fingerprinted column in one part."""
+        """Yield the stored values with their frequencies in parts of bounded size; fingerprinted ones in one part."""
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -144,7 +144,7 @@ class ValueCountReader:
             yield Frequencies(batch.column("value"), batch.column("frequency"))
 
     def batches(self, column: str, type_class: str) -> Iterator[pa.RecordBatch]:
-        """Yield batches of `column`, `value`, `frequency`, sorted by value; by fingerprint in a fingerprinted column."""
+        """Yield batches of `column`, `value`, `frequency`, by value; by fingerprint in a fingerprinted column."""
         for table in self._values(column, type_class):
             yield from table.select(rows_of(type_class).schema.names).to_batches()
 
