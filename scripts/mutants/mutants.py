@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "sums do not take away what was",
         "sums",
-        "return [(now, 1), (feeder.outdated(news), -1)]",
+        "return [(now, 1), (feeder.previous_rows(changed_rows), -1)]",
         "return [(now, 1)]",
     ),
     Mutant(
@@ -140,8 +140,8 @@ MUTANTS = (
     Mutant(
         "a row that is being replaced is no example for its key",
         "apply_instructions",
-        "task.rows, written, previous, task.counter)",
-        "task.rows, written, layout.unit.anti(previous, instructions), task.counter)",
+        "apply_preserve(task, written, previous)",
+        "apply_preserve(task, written, task.dataset.run_schema.unit.anti(previous, instructions))",
     ),
     Mutant(
         "the version forgets which numbers were given",
@@ -182,8 +182,8 @@ MUTANTS = (
     Mutant(
         "of two feeders, all totals are made of the one that has changed",
         "node_step",
-        "if few and len(held) == len(stage.feeders) else None",
-        "if few and held else None",
+        "if is_small and len(contents) == len(stage.feeders) else None",
+        "if is_small and contents else None",
     ),
     Mutant(
         "keys that lack one of the feeder's are taken for distinct",
@@ -198,27 +198,27 @@ MUTANTS = (
         "if False:",
     ),
     Mutant(
-        "crowded: every piece of a key that was there begins with Add",
+        "hot key: every piece of a key that was there begins with Add",
         "hot_keys",
-        "pl.lit(not self._was and not self._rows_reported)",
+        "pl.lit(not self._existed and not self._rows_reported)",
         "pl.lit(not self._rows_reported)",
     ),
     Mutant(
-        "crowded: unchanged keys are compared by their values alone",
+        "hot key: unchanged keys are compared by their values alone",
         "hot_keys",
         "same is not None and not same.differ and same.is_even",
         "same is not None and not same.differ",
     ),
     Mutant(
-        "crowded: the example is that of the last piece",
+        "hot key: the example is that of the last piece",
         "hot_keys",
         "example = example if example.height else written[:1]",
         "example = written[:0]",
     ),
     Mutant(
-        "crowded: a shard ends within a key",
+        "hot key: a shard ends within a key",
         "compaction",
-        " or goes_on(last, frame, run_schema)):",
-        "):",
+        " or continues_key(last, frame, run_schema)",
+        "",
     ),
 )

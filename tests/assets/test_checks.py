@@ -98,7 +98,7 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
     assert changes["rows"] == {"what": "rows", "before": "600", "now": "620", "change": "+20"}
     assert changes["files"]["change"] == "+1"
     assert (changes["partitions"]["now"], changes["partitions"]["change"]) == ("4", "1 added")
-    assert "new" in str(changes["listed values"]["change"])
+    assert "added" in str(changes["value counts"]["change"])
     assert changes["version"]["before"] == str(first_version.number)
     assert told["rows_changed"].value == 20
     # The version is there and has been told: there is no use in another run.

@@ -50,7 +50,7 @@ def test_all_of_a_database(lake: Lake) -> None:
     assert "the table no longer exists" in shown.stderr
     failed = run("refresh", "sales_people", config=config)
     assert failed.exit_code == 1
-    assert "stays readable, but is of a table that is gone" in failed.stderr
+    assert "version 1 of table 'sales_people'" in failed.stderr
     near = run("show", "sales_order", config=config)
     assert near.exit_code == 1
     assert "did you mean 'sales_orders'" in near.stderr
@@ -67,7 +67,7 @@ def test_while_a_catalog_does_not_answer(lake: Lake) -> None:
         ("sales_orders", None),
         ("sales_people", None),
     ]
-    assert "lake.sales has the tables that it had when it was listed last" in tables.stderr
+    assert tables.stderr.startswith("note: lake.sales ")
     shown = run("show", "sales_orders", "--json", config=config)
     assert (shown.exit_code, json.loads(shown.stdout)["current"]) == (0, None)
     assert run("refresh", "--all", config=config).exit_code == 1

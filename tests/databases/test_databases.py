@@ -1,8 +1,7 @@
 """Whole databases in a configuration: their tables come and go, and nothing of them is taken for another's."""
 
-from __future__ import annotations
-
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -73,7 +72,7 @@ def test_two_tables_of_one_name_are_none() -> None:
         "prod.sales.own",
         "prod.shop.orders",
     ]
-    assert "'orders' here, as would catalog://prod/shop.orders" in skipped["prod.sales.orders"]
+    assert re.search("'orders'.*catalog://prod/shop.orders", skipped["prod.sales.orders"])
     assert "give the database another `name`, such as '{database}_{table}'" in skipped["prod.sales.own"]
 
 
@@ -167,7 +166,8 @@ def test_tables_come_and_go(lake: Lake) -> None:
     assert dict(member.tables) == {"more": "iceberg"}
     assert list(member.dropped) == ["orders"]
     by_name = {table.name: table.dropped_reason for table in expand_databases(config, [member])[0].tables}
-    assert by_name == {"sales_more": None, "sales_orders": "catalog 'lake' has no table 'sales.orders' any more"}
+    assert by_name["sales_more"] is None
+    assert re.search("'lake'.*'sales.orders'", by_name["sales_orders"] or "")
     lake.add("orders")
     assert (list(list_databases(config)[0].tables), list_databases(config)[0].dropped) == (["more", "orders"], {})
 
