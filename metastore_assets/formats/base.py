@@ -1,4 +1,7 @@
-"""The interface of table formats: snapshots, fragments, and the readers of fragments."""
+"""The interface that every table format implements: tables, their snapshots, and the fragments of a snapshot.
+
+A fragment is the smallest unit of rows that a format adds or removes: a data file with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,23 @@ import pyarrow as pa
 from metastore_assets.errors import SnapshotNotFoundError
 
 FIELD_ID = b"metastore.field_id"
-"""Metadata key of an Arrow field, at every depth, whose value is the field's identity, which survives renames.
+"""Metadata key of an Arrow field, at every depth. Its value is the field's identity, which survives renames.
 
 The identity is the physical name or field id where the format has one. A field without the key is identified by its
 name.
 """
 
 INITIAL_DEFAULT = b"metastore.initial_default"
-"""Metadata key of an Arrow field, at every depth, whose value is the field's default in files that lack the field.
+"""Metadata key of an Arrow field, at every depth. Its value is the field's default in files that lack the field.
 
-Without the key the default is null. See `schema_casting.set_default`.
+Without the key the default is null. `schema_casting.set_default` encodes the value.
 """
 
 
 class FragmentReader(Protocol):
-    """An opened fragment, which reads live rows column by column: deleted rows are left out.
+    """A reader of one opened fragment. It reads one column at a time, without the deleted rows.
 
-    One process uses it, as a context manager.
+    It is a context manager, and stays in one process.
     """
 
     @property
@@ -44,16 +47,15 @@ class FragmentReader(Protocol):
         """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
-        """Return the live rows of one top-level column in chunks of bounded size, whose lengths sum to `row_count`.
+        """Return the live rows of one top-level column, as chunks of bounded size.
 
         Args:
-            field: a field of the table's schema. If the fragment lacks it, the values are its default, or null.
-            encoded: whether a chunk of texts or bytes may be a dictionary array, where the file stores a dictionary.
-                The
-                dictionary has less than half as many entries as rows. Entries may be repeated or unused.
+            field: a field of the table's schema. If the fragment lacks it, all values are the field's default, or null.
+            encoded: whether chunks of text or bytes may be dictionary arrays. A chunk is one only if the file stores a
+                dictionary with less than half as many entries as the chunk has rows. Entries may be repeated or unused.
 
         Returns:
-            Arrays of `field.type`.
+            Arrays of `field.type`. Their lengths sum to `row_count`.
 
         Raises:
             FragmentError: the file cannot be read.
@@ -65,7 +67,7 @@ class FragmentReader(Protocol):
 
 
 class FragmentSource(Protocol):
-    """A value from which any process can open a fragment. It is small and can be pickled."""
+    """A small value that can be pickled, and from which any process can open a fragment."""
 
     def open(self) -> FragmentReader:
         """Open the fragment. Raises FragmentError, with `missing=True` if a file of the fragment was removed."""
@@ -73,7 +75,7 @@ class FragmentSource(Protocol):
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """The source of a fragment whose size in bytes comes from the table's metadata, and so may be wrong."""
+    """The source of a fragment whose `Fragment.bytes` comes from the table's metadata, and so may be wrong."""
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
@@ -97,7 +99,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class SnapshotReference:
-    """What identifies a snapshot: `Snapshot.id` and `Snapshot.committed_at`.
+    """The id and the commit time of a snapshot, which together identify it: see `Snapshot`.
 
     The id alone is ambiguous: a Delta table that is dropped and recreated starts again with version 0.
     """
@@ -111,8 +113,7 @@ class SnapshotDiff:
     """The difference between two snapshots of one table, in fragments and partitions.
 
     A fragment is immutable. If its rows, deletes or partition change, it is removed under its old id and added under
-    its new one. The newer snapshot has the fragments of the older one, without `removed_fragments` and with
-    `added_fragments`. Both snapshots have the same schema and partition columns, and the same partitions are selected.
+    its new one. Both snapshots have the same schema, the same partition columns, and the same selection of partitions.
     """
 
     since: SnapshotReference
@@ -122,15 +123,15 @@ class SnapshotDiff:
     added_fragments: tuple[Fragment, ...]
     """Fragments that only the newer snapshot has, sorted by (partition_key, id)."""
     removed_fragments: Mapping[str, str]
-    """Partition keys, by id, of the fragments that only the older snapshot has."""
+    """Fragments that only the older snapshot has, as a mapping from fragment id to partition key."""
     added_partitions: frozenset[str]
-    """Keys of partitions that have fragments only in the newer snapshot."""
+    """Keys of the partitions that only the newer snapshot has."""
     removed_partitions: frozenset[str]
-    """Keys of partitions that have fragments only in the older snapshot."""
+    """Keys of the partitions that only the older snapshot has."""
 
 
 HistoryChange = Literal["recreated", "rolled back", "metadata changed"] | None
-"""How a table got from one snapshot to another; None for a series of commits.
+"""How a table got from one snapshot to another. None means by ordinary commits.
 
 `recreated`: the table was dropped and created again. `rolled back`: it returned to an earlier snapshot or moved to
 another branch of its history. `metadata changed`: the rows are the same, but properties, the schema or the list of
@@ -141,7 +142,7 @@ snapshots changed.
 def history_change_by_time(previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
     """Return "rolled back" if the current snapshot was committed before the previous one, else None.
 
-    Without both commit times the result is None.
+    Unless both commit times are recorded, the result is None.
     """
     if previous.committed_at is None or current.committed_at is None:
         return None
@@ -161,14 +162,15 @@ class TypeReason:
 
 @dataclass(frozen=True)
 class DerivedColumn:
-    """A column or a partition field that is computed from other columns. It reveals their values, even if these are
-    hidden.
+    """A column or a partition field that is computed from other columns.
+
+    It reveals the values of these columns, even if the configuration hides them.
     """
 
     name: str
     sources: tuple[tuple[str, str], ...]
-    """Field id and dotted path of each column that the value is computed from. Empty if the table does not record them.
-    """
+    """Field id and dotted path of each column that the value is computed from. Empty if the table does not record these
+    columns."""
     transform: str
     """How the value is computed, for messages: `truncate[4]`, `identity`, `the record key`."""
     is_partition_field: bool
@@ -191,7 +193,7 @@ class Snapshot:
     fragments: tuple[Fragment, ...]
     """Sorted by (partition_key, id). Ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
-    """For columns of plain files whose type is decided by their values: why the type is not a narrower one.
+    """Why columns of plain files do not have narrower types, where values decide the type.
 
     There is at most one reason for a column and a type.
     """
@@ -203,11 +205,12 @@ class Snapshot:
     derived: tuple[DerivedColumn, ...] = ()
     """Columns and partition fields that are computed from other columns."""
     bytes_read: int = field(default=0, compare=False)
-    """Bytes of data files that were read completely to build this snapshot: those of new CSV and JSON files."""
+    """Bytes of data files that were read completely to build this snapshot. Only new CSV and JSON files are read so."""
 
     def partition_type(self, column: str) -> pa.DataType:
-        """Return the type of a partition column's values; text if neither `partition_types` nor the schema has the
-        column.
+        """Return the type of a partition column's values.
+
+        It is text if neither `partition_types` nor the schema has the column.
         """
         types = dict(self.partition_types)
         index = self.schema.get_field_index(column)
@@ -220,15 +223,16 @@ class Snapshot:
 
 
 class TableFormat(Protocol):
-    """A table of one format, in the state that the configuration's `at` names; without `at`, in the newest state.
+    """A table of one format. The configuration's `at` selects the state that it shows; without `at`, the newest state.
 
-    Formats inherit from this class, so that they have its defaults.
+    Formats inherit from this class and its default methods.
     """
 
     @abstractmethod
     def snapshot_id(self) -> str:
-        """Return the id of the snapshot that `snapshot()` would return now. It reads little, because sensors call it
-        often.
+        """Return the id of the snapshot that `snapshot()` would return now.
+
+        It reads little, because sensors call it often.
         """
 
     @abstractmethod
@@ -237,7 +241,7 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return how the table got from one snapshot to another; None after further commits, or if the way is unknown.
+        """Return how the table got from one snapshot to another. None means by ordinary commits, or that it is unknown.
 
         Args:
             previous: a snapshot that was current before.
@@ -255,11 +259,10 @@ class TableFormat(Protocol):
         """
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
-        """Return the difference between an earlier snapshot and the current one; None if the format cannot tell it
-        cheaply.
+        """Return what changed since an earlier snapshot; None if the caller has to compare two snapshots instead.
 
         A format returns a difference only if that reads less than a snapshot, and if the metadata show every commit in
-        between. The default is None; the caller then compares two snapshots.
+        between. By default the result is None.
 
         Args:
             since: a snapshot that was current before.
@@ -272,16 +275,15 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the names of the partition columns of `snapshot()`, without reading data files. Raises its errors."""
+        """Return the names of the partition columns, without reading data files. Raises the errors of `snapshot`."""
 
     @abstractmethod
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the null count, minimum and maximum of a leaf column in each fragment, as the format's metadata record
-        them.
+        """Return the null count, minimum and maximum of a leaf column in each fragment, from the format's metadata.
 
         Args:
             snapshot: a snapshot of this table.
-            column: dotted path of a leaf column.
+            column: dotted path of a leaf column, which is a column without children.
 
         Returns:
             One row per fragment of the snapshot, in its order; see `bounds.bounds_table`.
@@ -292,7 +294,7 @@ class TableFormat(Protocol):
 
 
 def parse_state_time(at: str) -> datetime | None:
-    """Return the time that an `at` of the configuration names; None if it names a version, snapshot or branch instead.
+    """Parse an `at` of the configuration as a time. Return None if it names a version, snapshot or branch instead.
 
     A time is an ISO 8601 date or time with dashes, in UTC unless it has an offset. Digits alone are never a time.
     """

@@ -17,8 +17,9 @@ _UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 
 @dataclass(frozen=True)
 class FragmentBounds:
-    """The null count, minimum and maximum of a leaf column in a fragment, each with its guarantee. By default all are
-    absent.
+    """The null count, minimum and maximum of a leaf column in a fragment, each as (value, guarantee).
+
+    By default all are absent.
     """
 
     null_count: tuple[int | None, Guarantee] = _UNKNOWN
@@ -32,7 +33,8 @@ def column_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...]:
 
     Args:
         schema: the schema of the table.
-        column: dotted path of the leaf. Below a list it continues with `element`, below a map with `key` or `value`.
+        column: dotted path of the leaf, which is a column without children. Below a list the path continues with
+            `element`, below a map with `key` or `value`.
 
     Raises:
         KeyError: the schema has no such leaf.
@@ -64,7 +66,9 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 
 
 def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
-    """Return the exact bounds of a column that has the same value in all rows of a file.
+    """Return the bounds of a column that has the same value in all rows of a file.
+
+    The bounds are exact, but a null has no minimum and maximum, and neither has NaN.
 
     Args:
         value: the value of the column.
@@ -87,9 +91,12 @@ def bounds_table(snapshot: Snapshot, column: str, bounds: Iterable[FragmentBound
         bounds: the column's bounds in each fragment, in the order of the snapshot.
 
     Returns:
-        Columns `fragment_id`, `null_count`, `minimum` and `maximum`. The last three have companions
-            `null_count_guarantee`,
-        `minimum_guarantee` and `maximum_guarantee`: `exact`, `bound`, or `absent` (then the value is null).
+        The columns `fragment_id`, `null_count`, `minimum` and `maximum`, and a text column with the guarantee of each
+            of the last three: `null_count_guarantee`, `minimum_guarantee`, `maximum_guarantee`. A guarantee is `exact`,
+            `bound` or `absent`. An absent value is null.
+
+    Raises:
+        KeyError: the snapshot has no such leaf column.
     """
     type_ = column_path(snapshot.schema, column)[-1].type
     rows = list(bounds)

@@ -30,7 +30,7 @@ _GROUP = 5
 
 @dataclass(frozen=True)
 class DeletionVector:
-    """A deletion vector as a Delta log describes it: where it is stored, and how many rows it deletes."""
+    """A deletion vector as a Delta log records it: where the vector is stored, and how many rows it deletes."""
 
     storage: str
     """`u`: a file of the table named by a UUID; `p`: an absolute path; `i`: inline."""
@@ -46,12 +46,12 @@ class DeletionVector:
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:
-        """Return the location of the vector's file and its path below the location; None if the log itself contains the
+        """Return where the vector's file is, as a location and a path below it; None if the log itself contains the
         vector.
 
         Raises:
             TableFormatError: the location policy forbids the file.
-            ValueError: the name of the file is invalid.
+            ValueError: the storage type or the name of the file is invalid.
         """
         if self.storage == "i":
             return None
@@ -66,13 +66,14 @@ class DeletionVector:
         raise ValueError(f"its storage type is {self.storage!r}, not 'u', 'p' or 'i'")
 
     def positions(self, location_policy: LocationPolicy, row_count: int) -> Positions:
-        """Return the ascending positions of the deleted rows.
+        """Read the vector, and return the ascending positions of the deleted rows.
 
         Args:
             location_policy: decides which files the table may refer to.
             row_count: the number of rows of the data file.
 
         Raises:
+            OSError: the vector's file cannot be read.
             TableFormatError: the location policy forbids the vector's file.
             ValueError: the vector is corrupt, or contradicts the log or the row count.
         """
@@ -96,7 +97,7 @@ class DeletionVector:
 
 
 def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
-    """Return `size` bytes of a file from an offset on. Raises ValueError if the file is shorter."""
+    """Return `size` bytes of a file from an offset on. Raises ValueError if the file does not have this range."""
     with location.open(path) as source:
         length = source.size()
         if offset < 0 or size < 0 or offset + size > length:
@@ -106,7 +107,9 @@ def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """Return the data without its last four bytes, which are a checksum. Raises ValueError if the checksum is wrong."""
+    """Check the checksum in the last four bytes, and return the data before it. Raises ValueError if the checksum is
+    wrong.
+    """
     content, checksum = data[:-4], int.from_bytes(data[-4:], "big")
     if zlib.crc32(content) != checksum:
         raise ValueError("its checksum is wrong")
@@ -127,8 +130,8 @@ def _check_last(position: int, row_count: int) -> None:
 def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) -> Positions:
     """Return the ascending positions that a serialized vector contains.
 
-    A run of positions takes four bytes, whatever its length. The cardinality is therefore limited before the vector is
-    decompressed.
+    A long run of positions takes few bytes, so the cardinality is checked against a limit before the positions are
+    expanded.
 
     Args:
         data: the serialized vector.
@@ -137,7 +140,7 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
         row_count: the number of rows of the data file.
 
     Raises:
-        ValueError: the vector is corrupt, or contradicts the cardinality or the row count.
+        ValueError: the vector is corrupt, contradicts the cardinality or the row count, or deletes too many rows.
     """
     check_limit(DELETED_ROWS, cardinality, "deleted rows of one data file")
     bitmap = decode_bitmap_array(data)
@@ -149,7 +152,7 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
 
 
 def decode_bitmap_array(data: bytes) -> BitMap64:
-    """Parse a Roaring bitmap array in its portable form. Raises ValueError if it is invalid."""
+    """Parse a Roaring bitmap array in the portable format. Raises ValueError if it is invalid."""
     magic = int.from_bytes(data[: len(_MAGIC)], "little")
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"it begins with {magic} instead of the magic number {int.from_bytes(_MAGIC, 'little')}")

@@ -1,8 +1,8 @@
-"""A cache of what planning read from immutable files, so that the next plan does not read these files again.
+"""A cache of what planning read from immutable files of a table, so that later plans do not read these files again.
 
 A key is a digest of everything that the cached value depends on: where the file is, its size and version (ETag, or
 modification time in nanoseconds), and how it is read. A value is bytes. If a value cannot be decoded, the file is read
-again. A plan with the cache therefore equals the plan without it.
+again. A plan that uses the cache therefore equals one that does not.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS
 T = TypeVar("T")
 
 _EDITION = f"1 {pa.__version__}"
-"""Part of every key. Raise the number when the cached value of the same file changes. Arrow's readers decide on types,
-so Arrow's version is included."""
+"""Part of every key. Raise the number when this package's code changes what it caches for the same file. Arrow's
+version is included, because Arrow's readers decide on types."""
 _MAX_PROCESS_BYTES = 256 << 20
 _MAX_VALUE_BYTES = 16 << 20
 """Larger values are not cached: reading them would take as long as reading the file."""
@@ -37,16 +37,17 @@ def cache_key(kind: str, *identity: object) -> bytes:
 
 
 class MetadataCache:
-    """The cached values of one table: those that its last version stores, those of this process, and new ones."""
+    """The cached values of one table. They come from the table's last version in the Metastore, from this process, or
+    are new.
+    """
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:
         """Create a cache.
 
         Args:
-            load: returns the values that the table's last version stores. It is called once, for the first key that is
-                not
-                cached elsewhere.
-            ignore_process: do not use or fill the values that this process shares between tables.
+            load: returns the values that the table's last version stores. It is called at most once, for the first key
+                that is not cached in this process.
+            ignore_process: whether to ignore the values that the tables of this process share.
         """
         self._load = load
         self._loaded: Mapping[bytes, bytes] | None = None
@@ -71,8 +72,9 @@ class MetadataCache:
         return decoded
 
     def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
-        """Cache a value under a key; with `shared`, other caches of this process have it too. Values over 16 MiB are
-        ignored.
+        """Cache a value under a key. Values over 16 MiB are ignored.
+
+        With `shared`, the caches of other tables in this process can use the value too.
         """
         if len(value) > _MAX_VALUE_BYTES:
             return
@@ -81,20 +83,21 @@ class MetadataCache:
             _share(key, value)
 
     def discard(self, keys: Iterable[bytes]) -> None:
-        """Remove keys from `entries`, so that the next version does not store their values."""
+        """Remove keys from `entries`, so that the table's next version does not store their values."""
         for key in keys:
             self._entries.pop(key, None)
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
-        """The values that were read or set, which the next version stores. Unused values belong to files no longer in
-        use.
+        """The values that `get` returned or `put` cached. The table's next version stores only these.
+
+        Other values are dropped, because their files are no longer used.
         """
         return self._entries
 
 
 _PROCESS: dict[bytes, bytes] = {}
-"""Values of complete files that this process has read, shared between tables. Keys contain the file's location."""
+"""Values from files that this process has read completely. The caches of all tables share them."""
 _process_bytes = 0
 
 

@@ -1,4 +1,4 @@
-"""Parsing of JSON in the metadata of tables: checks of sizes, of types, and of repeated keys."""
+"""Parsing of JSON in the metadata of tables, with checks of sizes, of types, and of repeated keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse a JSON document. Raises ValueError, or RecursionError if it is nested too deeply."""
+    """Parse a JSON document. Raises ValueError if it is invalid or too large, or RecursionError if it is nested too
+    deeply.
+    """
     check_limit(DOCUMENT_VALUES, max_value_count(data), "values")
     return _DECODER.decode(data if isinstance(data, str) else data.decode("utf-8-sig"))
 
@@ -43,7 +45,10 @@ def parse_json_file(data: bytes) -> Any:
 
 
 def parse_json_line(line: bytes) -> Any:
-    """Parse one line of a JSON lines file. Raises ValueError, or RecursionError if it is nested too deeply."""
+    """Parse one line of a JSON lines file.
+
+    Raises ValueError if it is invalid or too large, or RecursionError if it is nested too deeply.
+    """
     check_limit(LINE_BYTES, len(line), "bytes in a line")
     check_limit(RECORD_VALUES, max_value_count(line), "values in a line")
     return _DECODER.decode(line.decode("utf-8-sig"))
@@ -95,7 +100,7 @@ def as_list(value: Any, what: str) -> list[Any]:
 
 
 def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bool = False) -> int:
-    """Return the value if it is a 64-bit integer.
+    """Return the value if it is a 64-bit integer of at least `minimum`.
 
     Args:
         value: the parsed JSON value.
@@ -104,7 +109,7 @@ def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bo
         unsigned: whether the maximum is 2**64 - 1 instead of 2**63 - 1.
 
     Raises:
-        ValueError: the value is another number, or not an integer.
+        ValueError: the value is not an integer, or is out of this range.
     """
     maximum = _MAX_INT64 * 2 + 1 if unsigned else _MAX_INT64
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:

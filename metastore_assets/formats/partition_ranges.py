@@ -1,8 +1,8 @@
-"""Ranges of partitions, ordered by their values instead of their texts.
+"""Ranges of partitions, such as `--from 9 --to 10`. Partitions are ordered by their values, not by their texts.
 
-`hour=10` is later than `hour=9`, although its text is less. The values of a column have its type in the table's schema.
-Columns without a type (folders of plain files, some transforms of Iceberg) are compared as integers if all values are
-integers, else as texts. The order of texts is also correct for dates and periods.
+`hour=10` is later than `hour=9`, although its text sorts before. The values of a column have the type that the table's
+schema gives it. Columns without a type (folders of plain files, some transforms of Iceberg) are compared as integers if
+all values are integers, else as texts. The order of texts is also right for dates and periods.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BOOLEANS = {"false": 0, "true": 1}
 
 @dataclass(frozen=True)
 class _Order:
-    """The order of the values of one partition column."""
+    """How the values of one partition column are parsed and ordered."""
 
     kind: str
     """What the values are, for messages: "a date"."""
@@ -57,8 +57,8 @@ class PartitionRanges:
     def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
         """Return the keys between two bounds, both inclusive, in ascending order.
 
-        A bound is a value of the first partition column, or has the form `column=value`, or several of these joined by
-        `/`. Several columns are compared in that order. No range contains null.
+        A bound is a value if the table has one partition column. It may also name columns: `column=value`, or several
+        of these joined by `/`, which are compared in that order. No range contains null.
 
         Args:
             first: the lower bound; None for no lower bound.
@@ -66,7 +66,7 @@ class PartitionRanges:
 
         Raises:
             LiteralError: a bound is not a value of its column, or `first` is after `last`.
-            PartitionNotFoundError: no partition is in the range.
+            PartitionNotFoundError: the table is not partitioned, or no partition is in the range.
         """
         lower, upper = self._bound(first, "--from"), self._bound(last, "--to")
         if first is not None and last is not None and lower.keys() == upper.keys() and _after(lower, upper):
@@ -142,9 +142,7 @@ class PartitionRanges:
 
 
 def value_order(type_: pa.DataType) -> _Order:
-    """Return how values of a type are parsed from partition keys and compared. The texts are those of
-    `values.value_text`.
-    """
+    """Return how values of a type are parsed from the texts of `values.value_text` and compared."""
     if t.is_integer(type_):
         return _Order("a whole number", _integer)
     if t.is_date(type_):
@@ -174,7 +172,7 @@ def _can_parse(order: _Order, texts: Iterable[str | None]) -> bool:
 
 
 def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
-    """Return True if the lower bound is above the upper bound. The first column in which they differ decides."""
+    """Return True if the lower bound is above the upper bound. The first column whose values differ decides."""
     pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
     return next((bool(first > last) for first, last in pairs if first != last), False)
 

@@ -1,4 +1,5 @@
-"""Wrappers of tables with hidden columns and of their fragments: their errors quote no values."""
+"""Wrappers for tables with hidden columns, and for their fragments. The errors that they raise quote no values of rows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ _NOTE = "; values of a column are hidden, so that no more is reported"
 
 
 class RedactedFormat(TableFormat):
-    """A table of any format whose errors quote no values, in every process that reads its fragments."""
+    """A table of any format whose errors quote no values of rows. This includes errors in other processes that read its
+    fragments.
+    """
 
     def __init__(self, table_format: TableFormat, uri: str) -> None:
         self._table_format = table_format
@@ -64,7 +67,7 @@ class RedactedFormat(TableFormat):
 
 @dataclass(frozen=True)
 class RedactedSource:
-    """The source of a fragment that opens a reader whose errors quote no values."""
+    """The source of a fragment. The reader that it opens raises errors that quote no values of rows."""
 
     source: FragmentSource
     path: str
@@ -76,7 +79,7 @@ class RedactedSource:
 
 
 class RedactedReader:
-    """The reader of a fragment whose errors quote no values. It delegates to the format's reader."""
+    """The reader of a fragment, which delegates to the format's reader. Its errors quote no values of rows."""
 
     def __init__(self, reader: FragmentReader, path: str) -> None:
         self._reader = reader
@@ -107,10 +110,13 @@ class RedactedReader:
 
 @contextmanager
 def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
-    """Replace errors inside the context that may quote values: by errors of the same kind, without values and cause.
+    """Replace each error that the context raises by one that quotes no values of rows and has no cause.
+
+    An error of this package keeps its class. Any other error becomes a FragmentError, or a TableFormatError without
+    `path`.
 
     Args:
-        target: the table or file that is read, for errors of other packages.
+        target: the table or file that is read, for the messages of replaced errors of other packages.
         path: the data file, if one is read.
     """
     try:
@@ -127,7 +133,10 @@ def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
 
 
 def redacted_error(error: MetastoreError) -> MetastoreError:
-    """Return the error with the variant of its message that quotes no values, and without causes."""
+    """Return an error whose message quotes no values of rows, and which has no cause.
+
+    It is the given error if its message quotes none, else a new one of the same class.
+    """
     if error.without_values is None:
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)

@@ -30,9 +30,10 @@ class FormatDetector:
     metadata_folder: str
     """Name of the folder with a table's metadata, directly below the table's folder."""
     is_table: Callable[[Location], bool]
-    """Return True if a folder is a table of the format. It sends few requests. Raises OSError."""
+    """Return True if a folder is a table of the format. It confirms what `metadata_folder` suggests, by few requests.
+    Raises OSError."""
     is_metadata_file: Callable[[str], bool] | None = None
-    """Return True if a file name is that of a metadata file. None if every file in a metadata folder counts as one."""
+    """Return True for the name of a metadata file. None if every file in a metadata folder is one."""
     partition_file_prefix: str | None = None
     """Prefix of the name of a marker file that is in each folder with data; None if the format has no such file."""
     is_plain: bool = False
@@ -55,7 +56,7 @@ class OpenContext:
 
 @dataclass(frozen=True)
 class FormatRegistration:
-    """One table format: the value of an entry point in the group `metastore_assets.formats`.
+    """One table format, as an installed package registers it: an entry point in the group `metastore_assets.formats`.
 
     The configuration's `format` is the name of the entry point.
     """
@@ -65,20 +66,25 @@ class FormatRegistration:
     title: str
     """The name of the format in messages."""
     open: Callable[[TableConfig, OpenContext], TableFormat]
-    """Open a table without reading it. It alone validates the table's `options`, and raises ConfigError."""
+    """Open a table without reading it. It also validates the table's `options`, which nothing else does, and raises
+    ConfigError."""
     detect: Callable[[Location], bool] | None = None
-    """Return True if the folder that a user names is a table of the format, by one or two requests. Raises OSError.
-    None if tables are never detected as this format."""
+    """Return True if a folder that the user configured without `format` has the metadata of this format. It sends one
+    or two requests. Raises OSError. None if this format is never detected."""
     detector: FormatDetector | None = None
-    """Recognises tables of the format among other files. None: their files may be read as plain files by mistake."""
+    """Recognises tables of the format in listings of other folders. Without one, their files may be read as plain files
+    by mistake."""
     extra: str | None = None
     """The extra of `metastore-assets` that installs the packages which the format needs."""
     has_schema: bool = True
-    """Whether the tables record their schema. The configuration may then declare none."""
+    """Whether the tables record their schema. If they do, the configuration must not declare one."""
 
 
 def load_format(name: str) -> FormatRegistration:
-    """Return the registration of a format. Raises ConfigError for a name that no installed package registers."""
+    """Return the registration of a format.
+
+    Raises ConfigError if no installed package registers the name, or if it registers something else under the name.
+    """
     if name not in TABLE_FORMATS:
         raise ConfigError(f"no installed package has the table format {name!r}; there are: {format_list()}")
     registration = TABLE_FORMATS.load(name)
@@ -96,9 +102,7 @@ def format_list() -> str:
 
 
 def detect_format(location: Location) -> str:
-    """Return the name of the format whose metadata a folder has; `files` if it has metadata of no format. Raises
-    OSError.
-    """
+    """Return the name of the format whose metadata a folder has; `files` if it has no metadata. Raises OSError."""
     for name in _DETECTION_ORDER:
         if _detects(name, location):
             return name
@@ -111,7 +115,7 @@ def _detects(name: str, location: Location) -> bool:
 
 
 def format_detectors() -> dict[str, FormatDetector]:
-    """Return the detectors of all formats that have one, by the format's title."""
+    """Return the detectors of all formats that have one. The keys are the formats' titles."""
     names = (*_DETECTION_ORDER, *TABLE_FORMATS.installed_names())
     registrations = map(load_format, names)
     return {

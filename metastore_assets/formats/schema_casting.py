@@ -1,4 +1,8 @@
-"""Casts of data file columns to the table's schema: fields are matched by identity, and no value may be lost."""
+"""Casts of columns in data files to the types of the table's schema.
+
+Nested fields are matched by name or by field id. A value that does not fit into its new type is an error, except that
+timestamps are truncated from nanoseconds to microseconds.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
-"""The stored form of a variant: two binary fields, which have a meaning only together."""
+"""The stored form of a variant: two binary fields, which only together have a meaning."""
 _SHREDDED = "typed_value"
 """The field in which a shredded variant stores the values of one type."""
 _WITHHELD = b"withheld"
@@ -24,13 +28,16 @@ _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def identity(field: pa.Field) -> str:
-    """Return the identity of a field of a table's schema, which survives renames: its FIELD_ID, else its name."""
+    """Return the identity of a field of the table's schema, which survives renames: its FIELD_ID, else its name.
+
+    For fields of data files see `FieldMatcher.identity`.
+    """
     value = (field.metadata or {}).get(FIELD_ID)
     return field.name if value is None else value.decode()
 
 
 def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
-    """Return the field with a default, which is its value in files that lack the field.
+    """Return the field with a default. The default is the field's value in files that lack the field.
 
     Args:
         field: a field of the table's schema.
@@ -41,7 +48,10 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:
-    """Return the field with a marker in place of its default and of the defaults of nested fields."""
+    """Return the field with a marker in place of its default, and of the defaults of nested fields.
+
+    A stored schema with markers reveals no default of a column whose values are hidden.
+    """
     metadata = field.metadata or {}
     if INITIAL_DEFAULT in metadata:
         field = field.with_metadata({**metadata, INITIAL_DEFAULT: _WITHHELD})
@@ -57,9 +67,10 @@ def withhold_default_values(field: pa.Field) -> pa.Field:
 
 
 def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Return a field with the defaults of the table's schema in place of the markers of `withhold_default_values`.
+    """Return a field with its defaults again in place of the markers that `withhold_default_values` set.
 
-    A field that the schema lacks, or has with another type, is returned unchanged.
+    The defaults come from the table's schema. A field that this schema lacks, or has with another type, is returned
+    unchanged.
     """
     for candidate in schema:
         if identity(candidate) == identity(field) and candidate.type == field.type:
@@ -70,7 +81,7 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 def field_default(field: pa.Field) -> Constant:
     """Return the value that a field has in files without it: its default, else null.
 
-    Raises ArrowInvalid if the default was replaced by `withhold_default_values`.
+    Raises ArrowInvalid if a marker of `withhold_default_values` replaces the default.
     """
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
@@ -85,7 +96,8 @@ def field_default(field: pa.Field) -> Constant:
 
 
 class FieldMatcher:
-    """The rules that match the fields of data files with those of the table."""
+    """The rules by which the fields of data files are matched with the fields of the table, and leaf values are cast.
+    """
 
     def __init__(
         self,
@@ -100,7 +112,8 @@ class FieldMatcher:
         Args:
             by_id: match fields by Parquet field id instead of name.
             ignore_case: if no name is equal, match the only name that differs in case alone.
-            longs_are_times: integers in files are times of day, as microseconds since midnight.
+            longs_are_times: 64-bit integers in files are times of day if the table's type is a time. They are
+                microseconds since midnight.
             convert: casts arrays of leaf types; by default `cast_leaf`.
         """
         self.convert = convert or cast_leaf
@@ -109,9 +122,9 @@ class FieldMatcher:
         self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
-        """Return the identity of a field in a data file: its name, or with `by_id` its field id.
+        """Return what identifies a field of a data file: its name, or with `by_id` its Parquet field id.
 
-        Without a field id the result is None.
+        Without a field id the result is None. For fields of the table see the function `identity`.
         """
         if not self._by_id:
             return stored.name
@@ -119,10 +132,10 @@ class FieldMatcher:
         return None if value is None else value.decode()
 
     def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        """Return a function that finds a field of the table among the fields of a data file.
+        """Return a function that finds the field of a data file that matches a field of the table.
 
-        The function returns the index of the matching stored field, or None. It raises ArrowInvalid if several fields
-        match.
+        The function takes the table's field, and returns an index into `stored`, or None if no field matches. It raises
+        ArrowInvalid if several fields match.
         """
         by_name = _indices(field.name for field in stored)
         by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
@@ -160,6 +173,7 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
 
     Raises:
         ArrowInvalid: a value does not fit, or the types are incompatible.
+        UnsupportedError: the array is a shredded variant. This class is a subclass of ArrowInvalid.
     """
     if array.type == target and not pa.types.is_nested(target):
         return array
@@ -238,7 +252,11 @@ def _time_of_day(microseconds: pa.Array) -> pa.Array:
 
 
 def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast an array of a leaf type to another leaf type. Raises ArrowInvalid if a value does not fit."""
+    """Cast an array of a leaf type to another leaf type.
+
+    Raises ArrowInvalid if a value does not fit or the types are incompatible. Nanoseconds are truncated to
+    microseconds.
+    """
     stored = array.type
     if not any(is_source(stored) for is_source in _SOURCES[type_kind(target)]):
         raise _type_error(stored, target)
@@ -297,7 +315,8 @@ _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "bytes": (_is_bytes,),
     "other": (),
 }
-"""Types of files that may be cast, by the kind of the target type. Arrow alone would also parse numbers in texts."""
+"""Tests of the types in files that may be cast to a target type, by the kind of the target type. Arrow alone would also
+parse numbers in texts."""
 
 
 def type_kind(type_: pa.DataType) -> str:

@@ -1,7 +1,8 @@
-"""Constants, which are values that all rows of a data file share, and their texts in partition keys and fragment ids.
+"""Constants, and the texts of their values in partition keys and fragment ids.
 
-A constant is an Arrow array of length one. A scalar is pickled as a Python value, which loses nanoseconds and years
-after 9999.
+A constant is a value that all rows of a data file share, such as a partition value. It is stored as an Arrow array of
+length one, because pickling an Arrow scalar converts it to a Python value, which loses nanoseconds and years after
+9999.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ Constant: TypeAlias = pa.Array
 
 _DECIMAL_PLACES = (6, 9)
 _MAX_EXPONENT = 400
-"""Maximum decimal exponent. No decimal of Arrow has a larger one, and Arrow writes out the digits of larger ones:
-millions of digits end the process."""
+"""Maximum decimal exponent. No decimal of Arrow has a larger one. Arrow would write out such a number, and millions of
+digits end the process."""
 _LARGE_EXPONENT = r"[eE][+-]?0*[1-9][0-9]{3,}\s*$"
 
 
 def constant(value: Any, type_: pa.DataType | None = None) -> Constant:
-    """Return a Python value as a constant. Raises the errors of `pa.array` if the value is not of the type."""
+    """Return a Python value as a constant.
+
+    Raises the errors of `pa.array` if the value is not of the type, and ArrowInvalid for a decimal with a huge
+    exponent.
+    """
     if isinstance(value, Decimal) and abs(value.adjusted()) > _MAX_EXPONENT:
         raise pa.ArrowInvalid(f"{value} is no value of type {type_}")
     return pa.array([value], type_)
@@ -40,8 +45,9 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def unscaled_decimal(unscaled: int, type_: pa.DataType) -> Constant:
-    """Return the decimal with an unscaled integer, in the scale of a type. Raises ArrowInvalid if it has too many
-    digits.
+    """Return the constant `unscaled * 10**-scale` of a decimal type, which has the scale.
+
+    Raises ArrowInvalid if the number has too many digits.
     """
     return constant(Decimal(f"{unscaled}e{-type_.scale}"), type_)
 
@@ -59,8 +65,8 @@ def is_nan(value: Constant) -> bool:
 def value_text(value: Constant) -> str | None:
     """Return the text of a constant in a partition key; None for null. Distinct values of one type have distinct texts.
 
-    Dates and times are ISO 8601 (timestamps with a `Z` if they are instants), decimals have no exponent, and binary
-    values are hexadecimal.
+    Dates and times are ISO 8601, with a `Z` for timestamps of a type with a time zone. Decimals have no exponent, and
+    binary values are hexadecimal.
     """
     if value.null_count:
         return None
@@ -80,7 +86,10 @@ def value_text(value: Constant) -> str | None:
 
 
 def dates_as_text(array: pa.Array) -> pa.Array:
-    """Return an array whose dates and timestamps are texts, also inside structs. Python has no years after 9999."""
+    """Convert the dates and timestamps of an array to texts, also in fields of structs.
+
+    The caller needs Python values, and Python has no dates after the year 9999.
+    """
     if pa.types.is_struct(array.type):
         children = [dates_as_text(array.field(index)) for index in range(array.type.num_fields)]
         names = [field.name for field in array.type]

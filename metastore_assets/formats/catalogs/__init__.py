@@ -1,5 +1,5 @@
-"""Catalogs: the format and location of each table of a database.
+"""Catalogs, which record the format and location of each table of a database.
 
-SQL and REST catalogs contain Iceberg tables; Glue and Hive metastores contain tables of any format. The package reads
-catalogs only, no tables.
+SQL and REST catalogs contain Iceberg tables; Glue and Hive metastores contain tables of any format. This package
+queries catalogs only. The tables are opened by their formats.
 """

@@ -1,4 +1,4 @@
-"""What a catalog returns: entries of tables and listings of databases, and the interface of catalog clients."""
+"""What a catalog returns (entries of tables, and listings of databases), and the interface of catalog clients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TABLE_OPTIONS = {
     "adls.account-key": "azure_storage_account_key",
     "adls.sas-token": "azure_storage_sas_key",
 }
-"""Storage options of tables by pyiceberg's names of the properties that concern files."""
+"""From pyiceberg's properties for files to storage options of tables."""
 _SHARED_OPTIONS = {
     "client.access-key-id": "aws_access_key_id",
     "client.secret-access-key": "aws_secret_access_key",
     "client.session-token": "aws_session_token",
     "client.region": "aws_region",
 }
-"""Storage options of tables by the names of properties that apply to both the catalog and its tables."""
+"""From pyiceberg's properties that apply to both the catalog and its files to storage options of tables."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,15 @@ class CatalogEntry:
     location: str
     """The recorded location: the newest metadata file of an Iceberg table, otherwise the table's folder."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Storage options to read the table with. Those of the table's configuration take precedence. Some are secret, so
-    the representation omits them."""
+    """Storage options to read the table with. The options in the table's configuration take precedence. Some are
+    secret, so the representation omits them."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the format `files`, translated from the table's declaration in the catalog."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Declared Hive types by column, for files that store no types."""
     folders: RegisteredFolders | None = None
-    """Registered folders of plain files; None if folder names (`column=value`) contain the partition values."""
+    """The partition folders that the catalog registers for plain files. None if folder names (`column=value`) contain
+    the partition values instead."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,12 @@ class ListedTable:
 
 
 class Catalog(Protocol):
-    """A client of one catalog. It raises the errors of its client library, which `client` converts."""
+    """A client of one catalog. It may raise errors of its client library, which the module `client` converts."""
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
-        """Return all tables and views of a database, in any order. Raises TableNotFoundError if the database does not
-        exist.
+        """Return all tables and views of a database, in any order.
+
+        Raises TableNotFoundError if the database does not exist.
         """
 
     def load_entry(self, database: str, name: str) -> CatalogEntry:
@@ -90,8 +92,9 @@ class Catalog(Protocol):
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the storage options that a catalog's properties imply. Properties for files take precedence over shared
-    ones.
+    """Return the storage options of tables that a catalog's properties imply.
+
+    Properties for files take precedence over properties that also apply to the catalog.
     """
     options = {
         option: str(properties[name])

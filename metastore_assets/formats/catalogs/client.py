@@ -1,4 +1,4 @@
-"""Queries of the configured catalogs. Errors name the catalog, the table and the reason, and never a secret."""
+"""Queries to the catalogs of the configuration. Errors name the catalog, the table and the reason, but no secret."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metastore_assets.messages import remember_secret, remove_secrets
 _SQLITE = "sqlite:///"
 _SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
-"""Matches a URI with a password, which is its group."""
+"""Matches a URI with a password. Its group is the password."""
 _MAX_MESSAGE = 500
 _MISSING_CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "ProfileNotFound")
 _REFUSED_CREDENTIALS = (
@@ -36,6 +36,7 @@ def load_catalog_entry(table: TableConfig) -> CatalogEntry:
 
     Raises:
         ConfigError: the configuration has no such catalog, or the table's name is invalid.
+        MissingPackageError: the client library of the catalog is not installed.
         TableNotFoundError: the catalog does not have the table.
         TableFormatError: the catalog cannot be queried, or the table cannot be read.
     """
@@ -60,6 +61,7 @@ def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:
         database: name of the database; in Iceberg catalogs a namespace, such as `lake.sales`.
 
     Raises:
+        MissingPackageError: the client library of the catalog is not installed.
         TableNotFoundError: the catalog does not have the database.
         TableFormatError: the catalog cannot be queried.
     """
@@ -87,7 +89,7 @@ def _checked_client(config: CatalogConfig, what: str) -> Catalog:
 
 @lru_cache(maxsize=32)
 def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
-    """Return the client of a catalog, which is cached in the process because creating it takes longer than a query."""
+    """Return the client of a catalog. It is cached in the process, because creating it takes longer than a query."""
     settings = dict(properties)
     if kind == "glue":
         from metastore_assets.formats.catalogs.glue import GlueCatalogClient
@@ -120,7 +122,8 @@ def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
 
 
 def _remember_secrets(config: CatalogConfig) -> None:
-    """Register the secrets in a catalog's properties for redaction, because clients quote their settings in errors."""
+    """Register the secrets in a catalog's properties, so that they are removed from errors, which may quote properties.
+    """
     for key, value in config.properties.items():
         source = f"(catalogs.{config.name}.{key})"
         if _SECRET_KEY.search(key):

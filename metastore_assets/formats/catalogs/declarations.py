@@ -1,4 +1,4 @@
-"""Translation of table declarations in Glue and Hive metastores to formats, locations and reader options.
+"""Translation of table declarations in Glue and Hive metastores to catalog entries: format, location, reader options.
 
 Every setting in a declaration that affects the rows or their values is either translated or refused.
 """
@@ -41,11 +41,15 @@ class DeclaredTable:
 
     @property
     def provider(self) -> str:
-        """Name of Spark's data source in lower case; empty for tables of other engines and in Hive's own format."""
+        """Name of Spark's data source in lower case; empty if Spark did not create the table, or uses Hive's own
+        format.
+        """
         return self.parameters.get("spark.sql.sources.provider", "").lower()
 
     def is_true(self, key: str) -> bool:
-        """Return True if a parameter of the table or of its serde has the value `true`."""
+        """Return True if a parameter of the table has the value `true`. If it is not set, a parameter of the serde
+        counts.
+        """
         return (self.parameters.get(key) or self.serde_parameters.get(key) or "").lower() == "true"
 
 
@@ -64,7 +68,10 @@ LoadPartitions = Callable[[], Iterable[DeclaredPartition]]
 
 
 def resolve_listed_table(table: DeclaredTable) -> ListedTable:
-    """Return how a declared table appears in the listing of its database. Its partitions are not requested."""
+    """Return the item for a declared table in the listing of its database: its format, or why it cannot be read.
+
+    Its partitions are not requested, so they are not checked.
+    """
     try:
         entry = resolve_entry(table, lambda: ())
     except TableFormatError as error:
@@ -77,7 +84,7 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
     Args:
         table: the declaration.
-        load_partitions: requests the declared partitions. It is called for plain files with registered partitions only.
+        load_partitions: requests the declared partitions. It is called only for plain files in registered partitions.
     """
     if "view" in table.kind.lower():
         raise TableFormatError(f"{table.name!r} is a view: name the tables that it reads")
@@ -128,8 +135,9 @@ def _plain_files_entry(table: DeclaredTable, recorded_location: str, load_partit
 
 
 def _reader_settings(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the options and the column types to read plain files with. Raises TableFormatError for an unsupported
-    kind.
+    """Return the options and the column types to read plain files with.
+
+    Raises TableFormatError for files that have no reader, or for an unsupported setting.
     """
     kind = table.provider.removeprefix(_SPARK_PACKAGE).split(".")[0] if table.provider else ""
     serde = table.serde.rpartition(".")[2]
@@ -189,14 +197,17 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if a Spark table has the registered partitions only; False if it has all partitions in its folder."""
+    """Return True if only the registered partitions of a Spark table count, or it has none. False: its folders count.
+    """
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
 
 
 def _spark_columns(table: DeclaredTable) -> Columns:
-    """Return the columns of a Spark table without its partition columns, from the schema that Spark stores in
-    parameters.
+    """Return the columns of a Spark table, without partition columns, as (name, type).
+
+    They come from the schema that Spark stores in parameters, else from the declaration. Nested types are empty texts.
+    Raises ValueError if the schema is invalid.
     """
     parts = int(table.parameters.get("spark.sql.sources.schema.numParts", "0") or 0)
     texts = [table.parameters.get(f"spark.sql.sources.schema.part.{part}", "") for part in range(parts)]

@@ -1,4 +1,4 @@
-"""AWS Glue's Data Catalog, queried with boto3. It contains tables of any format."""
+"""A client of AWS Glue's Data Catalog, which uses boto3. The catalog contains tables of any format."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class GlueCatalogClient:
 
 
 def _link_reason(table: Mapping[str, Any]) -> str:
-    """Return why a table cannot be read if it is a resource link; empty for a table."""
+    """Return why a resource link cannot be read as a table; empty for a table."""
     target = table.get("TargetTable")
     if not target:
         return ""

@@ -1,4 +1,4 @@
-"""A Hive metastore, queried with pyiceberg's Thrift client. It contains tables of any format."""
+"""A client of a Hive metastore, which uses pyiceberg's Thrift client. The metastore contains tables of any format."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class HiveCatalogClient:
         return replace(entry, storage_options=storage_options(self._properties))
 
     def _client(self) -> AbstractContextManager[Any]:
-        """Open a connection. Each query has its own, because a connection is not safe for use by several threads."""
+        """Return a new connection, as a context manager.
+
+        Each query has its own connection, because threads must not share one.
+        """
         return HiveCatalog(self._name, **self._properties)._client
 
 

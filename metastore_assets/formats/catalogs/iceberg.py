@@ -1,4 +1,4 @@
-"""SQL and REST catalogs of Iceberg tables, queried with pyiceberg."""
+"""A client of SQL and REST catalogs of Iceberg tables, which uses pyiceberg."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MISSING = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 
 
 class _Located(Exception):
-    """Raised by LocatingFileIO with the location of the file that pyiceberg wanted to open."""
+    """Raised by LocatingFileIO instead of opening a file. It has the location of the file."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -27,9 +27,10 @@ class _Located(Exception):
 
 
 class LocatingFileIO(FileIO):
-    """A FileIO that opens no file: it stops pyiceberg when the location of the metadata file is known.
+    """A FileIO that opens no file: it interrupts pyiceberg as soon as it wants to open a table's metadata file.
 
-    The format `iceberg` then reads the metadata file itself, so that path mappings and access rules apply.
+    Only the location of that file is needed. The format `iceberg` reads the file itself, so that path mappings and
+    access rules apply.
     """
 
     def __init__(self, properties: Properties) -> None:
@@ -92,9 +93,9 @@ class IcebergCatalogClient:
 
 
 def _check_working_folder(catalog: str) -> None:
-    """Raise ConfigError if a file in the working folder would change a catalog's properties in pyiceberg.
+    """Raise ConfigError if pyiceberg would apply a configuration file in the working folder.
 
-    The working folder may contain foreign files, and a property decides where pyiceberg sends the catalog's
+    The working folder may contain files of others, and such a file decides where pyiceberg sends the catalog's
     credentials.
     """
     folders = [os.environ.get(PYICEBERG_HOME) or None, os.path.expanduser("~")]

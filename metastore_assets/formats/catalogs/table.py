@@ -1,4 +1,4 @@
-"""A table that the configuration names by catalog. Every operation first requests its current entry."""
+"""A table that the configuration names by catalog. Every operation first requests its catalog entry."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from metastore_assets.formats.catalogs.client import load_catalog_entry
 from metastore_assets.storage.location_policy import catalog_location
 
 OpenLocated = Callable[[TableConfig, RegisteredFolders | None], TableFormat]
-"""A function that opens a table at its configured location, with the registered folders if it has plain files."""
+"""A function that opens a table at a known location. For plain files it also takes the registered folders."""
 
 
 class CatalogTable(TableFormat):
-    """A table of any format that a catalog locates. It is reopened whenever its catalog entry changes."""
+    """A table of any format whose location a catalog records. It is reopened whenever its catalog entry changes."""
 
     def __init__(self, table: TableConfig, open_located: OpenLocated) -> None:
         """Create the table without sending a request.
@@ -62,8 +62,9 @@ class CatalogTable(TableFormat):
 
     @contextmanager
     def _located(self) -> Iterator[TableFormat]:
-        """Yield the table at its current location. Errors inside the context also name the table as the configuration
-        does.
+        """Yield the table, opened at the location in its current catalog entry.
+
+        Errors that the context raises get the table's name in the configuration in front.
         """
         entry = load_catalog_entry(self._table)
         uri = self._table.uri
@@ -79,7 +80,7 @@ class CatalogTable(TableFormat):
 def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
     """Return the configuration of the table with the location, format and options of its catalog entry.
 
-    Settings of the configuration take precedence over those of the catalog.
+    Settings of the configuration take precedence over settings of the catalog.
 
     Raises:
         ConfigError: the configuration names another format than the catalog.

@@ -1,6 +1,6 @@
-"""Translation of declared text files in Glue and Hive metastores to options of the format `files`.
+"""Translation of text files that Glue and Hive metastores declare to options of the format `files`.
 
-An unknown setting is refused, because it may decide where a value ends, or which values are null.
+An unknown setting is refused if it may decide where a value ends, or which values are null.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ ReaderSettings = tuple[dict[str, Any], dict[str, str]]
 """Options of the format `files`, and Hive types by column."""
 
 _DETECTED_TYPES = ("timestamp", "timestamp_ltz", "timestamp with local time zone")
-"""Types whose values depend on the reader's time zone. Columns of these types get the type that their values have."""
+"""Types whose values depend on the reader's time zone. The type of such a column is detected from its values instead.
+"""
 _COMPLEX = re.compile(r"(array|map|struct|uniontype)<.*|binary|void|interval.*", re.IGNORECASE | re.DOTALL)
 _CONTROL_A = "\x01"
 _IGNORED_OPTIONS = {
@@ -77,7 +78,7 @@ def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Hive's OpenCSVSerde, which has quotes and escapes inside quotes.
+    """Return the settings to read files of Hive's OpenCSVSerde, whose values may be quoted and have escapes in quotes.
 
     Raises ValueError for an unsupported setting.
     """
@@ -92,7 +93,7 @@ def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def hive_text(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Hive's LazySimpleSerDe, which has no quotes.
+    """Return the settings to read files of Hive's LazySimpleSerDe, whose values are never quoted.
 
     Raises ValueError for an unsupported setting.
     """
@@ -114,8 +115,9 @@ def hive_text(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
-    """Return the options that all text files of Hive have: empty texts are not null, and columns are matched by
-    position.
+    """Return the options that apply to all text files of Hive. Raises ValueError for an unsupported setting.
+
+    Empty texts are not null, and columns are matched by position.
     """
     for key in _UNSUPPORTED_HIVE_KEYS:
         if settings.get(key, "0") not in ("", "0", "false"):
@@ -156,7 +158,10 @@ def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) ->
 
 
 def _single_character(character: str, key: str) -> str:
-    r"""Return a setting as at most one character. Hive writes some characters as codes, such as `\u0001`."""
+    r"""Return a character setting as one character, or empty for none. Raises ValueError for anything longer.
+
+    Hive writes some characters as codes, such as `\u0001`. The NUL character means none.
+    """
     if character.startswith("\\u") and len(character) == 6:
         character = chr(int(character[2:], 16))
     character = {r"\t": "\t", r"\u0000": ""}.get(character, character)

@@ -1,4 +1,4 @@
-"""Replay of a Delta log: its actions give the protocol, the metadata and the live files of a version."""
+"""Replay of a Delta log. The log's actions give the protocol, the metadata and the live files of a version."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from metastore_assets.tasks.isolation import stream_isolated
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
 _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
-"""Each kind of action in a checkpoint, with a field that is null in rows with other actions."""
+"""A field of each kind of action that is null in the rows of a checkpoint that hold another kind."""
 _LEADING_ROW_COUNT = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 _BATCH = 8192
 
 _Action = tuple[str, Mapping[str, Any]]
 """Kind and JSON content of an action."""
 FileKey = tuple[str, str | None]
-"""Identity of a logical file, which is a data file with its deletion vector: its path, and the id of the vector."""
+"""Identity of a logical file, which is a data file with its deletion vector: (path, id of the vector or None)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class AddedFile:
     """Number of rows of the file, including deleted ones; None if the log does not record it."""
     vector: DeletionVector | None
     statistics: str | Mapping[str, Any] | None
-    """Column statistics, if they were requested: JSON text, or the struct of a checkpoint."""
+    """Column statistics: JSON text, which may still be invalid, or the struct of a checkpoint. None unless they were
+    requested."""
 
     @property
     def key(self) -> FileKey:
@@ -77,15 +78,18 @@ class TableState:
 
 @dataclass(frozen=True)
 class LogChanges:
-    """The net effect of consecutive commits: for each logical file only its newest action counts."""
+    """The net effect of consecutive commits. For each logical file only the newest of their actions counts."""
 
     adds: list[AddedFile]
     removed: list[FileKey]
-    """Identities of logical files that are removed if older commits added them."""
+    """Identities of the logical files that these commits remove. Not all of them are in the older state."""
 
 
 class Replay:
-    """A replay of commits from the newest one backwards. For each logical file the newest action wins."""
+    """A replay of commits from the newest one backwards. For each logical file the newest action wins.
+
+    `read`, or `read_commit` and then `add_cached`, add actions. After that, `state` or `changes` return the result.
+    """
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:
         self._location = location
@@ -95,7 +99,10 @@ class Replay:
         self._live: dict[str, AddedFile] = {}
 
     def read(self, log: Log, version: int) -> None:
-        """Read all files that the log needs for a version. Raises TableFormatError if the log has gaps."""
+        """Read the commits and the checkpoint that make up a version.
+
+        Raises TableFormatError if the log has gaps or violates the protocol.
+        """
         names, checkpoint = log.files(self._location.uri, version)
         for name in names:
             self.read_commit(name)
@@ -103,11 +110,11 @@ class Replay:
             self._add(name, _checkpoint_actions(self._location, name, self._with_statistics))
 
     def read_commit(self, name: str) -> None:
-        """Read the file of one commit, or a compacted file. Raises TableFormatError."""
+        """Read the file of one commit, or a compacted file. Raises TableFormatError if it violates the protocol."""
         self._add(name, _json_actions(self._location, f"{LOG}/{name}"))
 
     def add_cached(self, protocol: dict[str, Any], metadata: dict[str, Any], pieces: Iterable[LogChanges]) -> None:
-        """Add the cached result of all older commits, instead of reading them.
+        """Add the cached result of all older commits, which are then not read.
 
         Args:
             protocol: the protocol, unless a newer commit changed it.
@@ -258,10 +265,14 @@ def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
 
 
 def _statistics_text(stats: Any) -> str | None:
-    """Return the statistics if they are a JSON object, else None. They are optional, and some writers store `null`."""
+    """Return the statistics if they seem to be a JSON object; None for another JSON value or invalid JSON.
+
+    A text that begins with the row count is returned unparsed, and so may be invalid. Raises LimitError if any other
+    text has too many values.
+    """
     if not isinstance(stats, str) or not stats:
         return None
-    # Statistics of wide tables are long. Nearly all writers put the row count first, so that no text is parsed.
+    # Statistics of wide tables are long. Nearly all writers put the row count first, so that few texts are parsed.
     if _LEADING_ROW_COUNT.match(stats):
         return stats
     try:

@@ -1,8 +1,8 @@
-"""The replay of a Delta log up to a version, stored in the metadata cache, so that planning reads later commits only.
+"""The cached replay of a Delta log: a stored version of the table, from which planning reads later commits only.
 
-The cache stores the files at a base version, split into pieces, and the changes of later commits as further pieces. A
-commit therefore adds little to the cache. The commit file of the cached version identifies the log: a table that was
-recreated at the same location has another one.
+The cache stores the live files at a base version, in pieces, and the changes of later commits as further pieces. A
+commit therefore adds little to the cache. The cache also stores the identity of the commit file of its version. If the
+table is recreated at the same location, this commit file differs, and the cached replay is not used.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from metastore_assets.storage.location import Location
 _MAX_FILES = 50_000
 """Maximum number of files in one piece of a base version."""
 _MAX_CHANGES = 32
-"""Maximum number of pieces with changes. If there are more, they are merged into one."""
+"""Maximum number of pieces with changes. More are merged into one."""
 
 
 _DEFAULTS = frozenset(["CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.invariants"])
-"""Column metadata that contain values. They are not cached, because the column may be hidden and readers do not need
-them."""
+"""Keys of column metadata that contain values. They are not cached, because the column may be hidden and readers do not
+need them."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A reference to cached changes: the digest of their bytes, and their size in bytes."""
+    """A reference to cached changes (`LogChanges`): the digest of their bytes, and their size in bytes."""
 
     digest: str
     size: int
@@ -41,7 +41,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Head:
-    """The entry point of a cached replay: a version with its protocol and metadata, and references to the pieces."""
+    """The entry point of a cached replay: its version with protocol and metadata, and references to the pieces."""
 
     version: int
     identity: Sequence[str]
@@ -49,13 +49,15 @@ class _Head:
     protocol: dict[str, Any]
     metadata: dict[str, Any]
     changes: list[_Piece]
-    """References to the changes since the base version, newest first."""
+    """References to the changes from the base version to `version`, newest first."""
     state: list[_Piece]
-    """References to the files of the base version. These pieces remove nothing, and no file is in two of them."""
+    """References to the live files at the base version. These pieces remove nothing, and no file is in two of them."""
 
 
 class CachedLog:
-    """Replays a table's log from the cache and later commits, or else completely, and caches the result."""
+    """Replays a table's log from the cache and the later commits, and caches the result. Without a usable cache it
+    reads the complete log.
+    """
 
     def __init__(self, location: Location, cache: MetadataCache, at: str | None) -> None:
         """Create a cached log.
@@ -70,12 +72,16 @@ class CachedLog:
         self._uri = location.uri
         self._key = cache_key("delta log", self._uri, at)
         self._verified_log: Log | None = None
-        """The listed log, if it contains the cached version and all later commits."""
+        """The log that `log` listed last, if it has the cached version and all later commits."""
         self._used_keys: set[bytes] = set()
         """Cache keys of all pieces that were read or stored."""
 
     def log(self) -> Log | None:
-        """List the log from the cached version on. None if nothing is cached, or the log does not continue it."""
+        """List the log from the cached version on.
+
+        Return None if nothing is cached, or the log does not continue the cached replay. The log is then to be listed
+        otherwise.
+        """
         head = self._head()
         if head is None:
             return None
@@ -88,7 +94,7 @@ class CachedLog:
         """Return the protocol, metadata and live files of a version, from the cache where possible.
 
         Args:
-            log: the log from the cached version on (see `log`), or the complete log.
+            log: the listed log: from the cached version on (see `log`), or as `read_log` returns it.
             version: the version to replay.
 
         Raises:
@@ -132,8 +138,9 @@ class CachedLog:
         return self._cache.get(self._key, _decode_head)
 
     def _is_continued_by(self, head: _Head, log: Log, version: int) -> bool:
-        """Return True if a log continues the cached replay: it is of the same table and has all commits up to
-        `version`.
+        """Return True if a log continues the cached replay.
+
+        It must be of the same table, and have all commits from the cached version to `version`.
         """
         if head.version > version or not log.commits.issuperset(range(head.version, version + 1)):
             return False
@@ -156,7 +163,7 @@ class CachedLog:
         self._cache.discard(self._used_keys - {self._piece_key(piece.digest) for piece in (*changes, *base)})
 
     def _store_files(self, state: TableState) -> list[_Piece]:
-        """Store the files of a state in pieces. Equal files give equal pieces."""
+        """Store the live files of a state in pieces, and return references to them. Equal states give equal pieces."""
         adds = sorted(state.adds, key=lambda add: add.path)
         return [
             self._store_piece(LogChanges(adds[start : start + _MAX_FILES], []))
@@ -220,7 +227,10 @@ def _vector(vector: DeletionVector | None) -> list[Any] | None:
 
 
 def _redacted_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata without column defaults and constraints, which may contain values of rows."""
+    """Return the metadata without column defaults and constraints, which may contain values of rows.
+
+    Metadata with an invalid schema are returned unchanged: the table is then refused.
+    """
     settings = metadata.get("configuration") or {}
     settings = {key: value for key, value in settings.items() if not key.startswith("delta.constraints.")}
     try:

@@ -20,12 +20,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class CommitTime(NamedTuple):
-    """The commit time of a version, in UTC."""
+    """The commit time of a version, in UTC: the time that the commit file records, else the time of the file itself."""
 
     recorded: datetime | None
-    """The time that the commit file records; None if it records none."""
+    """The time in the commit file; None if the file records none."""
     is_certain: bool
-    """Whether the recorded time is an in-commit timestamp, which increases from commit to commit."""
+    """Whether `recorded` is an in-commit timestamp. These always increase from commit to commit."""
     modified: datetime | None
     """Modification time of the commit file; None if the file records a time."""
 
@@ -45,7 +45,7 @@ class CommitTimes:
 
         Args:
             version: the version.
-            is_newest: whether it is the newest version, so that it is cached for `newest()`.
+            is_newest: whether it is the newest version. If so, the time is cached for `newest`.
         """
         if version in self._times:
             return self._times[version].recorded
@@ -61,9 +61,10 @@ class CommitTimes:
         return recorded
 
     def newest(self) -> tuple[int, datetime | None] | None:
-        """Return the cached newest version and its commit time; None if nothing is cached, or a newer version exists.
+        """Return the cached newest version and the time in its commit file, or None.
 
-        Only if a version is cached, the end of the log is listed.
+        If a version is cached, the log is listed from it on. The result is None if nothing is cached, if the log has a
+        newer version, or if the table was recreated.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:
@@ -78,8 +79,8 @@ class CommitTimes:
         """Return the newest version that was committed up to a moment, inclusive; None if all versions are later.
 
         The time of a commit is its in-commit timestamp, else the time in its provenance information, else the
-        modification time of its file. Writers' clocks differ. As in Delta, a time that is not later than that of the
-        previous commit counts as one millisecond after it. In-commit timestamps are never changed.
+        modification time of its file. Because writers' clocks differ, Delta's rule applies: a time that is not later
+        than that of the previous commit counts as one millisecond after it. This does not change in-commit timestamps.
         """
         versions = [version for version in log.versions if version in log.commits]
         self._read(versions)
@@ -98,7 +99,7 @@ class CommitTimes:
     def _read(self, versions: list[int]) -> None:
         """Read the commit times of the versions that are not cached.
 
-        The newest cached commit file shows whether the cached times are of this log.
+        The cached times are used only if the newest commit file among them is unchanged, so that they are of this log.
         """
         cached = self._cache.get(self._key, _decode)
         times: dict[int, CommitTime] = {}
@@ -123,9 +124,9 @@ class CommitTimes:
 
 
 def _recorded_time(location: Location, version: int) -> tuple[datetime | None, bool]:
-    """Return the time in a commit file, and whether it is an in-commit timestamp.
+    """Return the time in a commit file, and whether it is an in-commit timestamp; (None, False) without a time.
 
-    Writers record it in the first or the last line. Only both ends of a long file are read.
+    Writers record it in the first or the last line. Of a long file, only the beginning and the end are read.
     """
     with location.open(f"{LOG}/{version:020}.json") as file:
         size = file.size()

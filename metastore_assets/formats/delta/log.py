@@ -1,4 +1,4 @@
-"""File names in a Delta log: commits, checkpoints and compacted files, and the files that make up a version."""
+"""The files of a Delta log: commits, checkpoints and compacted files, and which of them make up a version."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
 NUMBERED = ("0", ":")
-"""Names of log entries start with digits. They sort between these two texts."""
+"""Two texts between which the names of log files sort, because these names start with digits."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """The files in a log folder, by what they are for."""
+    """The files in a log folder: commits, compacted files (several commits in one file) and checkpoints.
+
+    A log that was listed from a version on lacks the files of earlier versions.
+    """
 
     commits: frozenset[int]
     compactions: tuple[tuple[int, int], ...]
-    """First and last version, both inclusive, of the commits in each compacted file."""
+    """First and last version, both inclusive, of each compacted file."""
     checkpoints: dict[int, tuple[str, ...]]
-    """File names of one complete checkpoint, by version."""
+    """File names of one complete checkpoint per version, by version."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Log:
-        """Return the log that consists of files with these names. A checkpoint with missing parts is ignored."""
+        """Return the log that has files with these names. A checkpoint with missing parts is ignored."""
         commits, compactions = set(), []
         parts: dict[tuple[int, int, str], list[str]] = {}
         for name in names:
@@ -57,7 +60,7 @@ class Log:
 
     @cached_property
     def versions(self) -> tuple[int, ...]:
-        """Versions that the files of the log suffice to replay, ascending."""
+        """The versions that can be replayed from the files of this log, in ascending order."""
         complete: set[int] = set()
         starts = {end: [first for first, last in self.compactions if last == end] for _, end in self.compactions}
         for version in sorted({*self.commits, *self.checkpoints, *starts}):
@@ -69,14 +72,17 @@ class Log:
         return tuple(sorted(complete))
 
     def files(self, table: str, version: int) -> tuple[list[str], tuple[str, ...]]:
-        """Return the names of the files that make up a version: JSON files, newest first, and the parts of a
-        checkpoint.
+        """Return the names of the files that make up a version.
 
         A compacted file is used only where commits are missing.
 
         Args:
             table: URI of the table, for messages.
             version: the version to replay.
+
+        Returns:
+            The commits and compacted files to read, newest first, and then the parts of the checkpoint that they
+                continue. There are no parts if the log begins with version 0.
 
         Raises:
             TableFormatError: commits are missing, and no checkpoint or compacted file replaces them.
@@ -109,7 +115,10 @@ def commit_path(version: int) -> str:
 
 
 def read_log(location: Location, complete: bool = False) -> Log:
-    """List the files of the log from the checkpoint on that `_last_checkpoint` names; with `complete`, all files."""
+    """List the log from the newest checkpoint on that `_last_checkpoint` names; with `complete`, list all of it.
+
+    All of it is also listed if this checkpoint is not in the log.
+    """
     first, end = NUMBERED
     hint = "" if complete else _checkpoint_hint(location)
     log = Log.of(location.names(LOG, hint or first, end))
@@ -120,18 +129,19 @@ def read_log(location: Location, complete: bool = False) -> Log:
 
 
 def log_since(location: Location, version: int) -> Log:
-    """List the log files of a version and of all later versions."""
+    """List the log from a version on."""
     return Log.of(location.names(LOG, f"{version:020}", NUMBERED[1]))
 
 
 def is_delta_table(location: Location) -> bool:
-    """Return True if a folder has a log with at least one entry. Raises OSError."""
+    """Return True if a folder has a Delta log with a commit, a compacted file or a checkpoint. Raises OSError."""
     entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
     return any(entry.fullmatch(name) for name in location.names(LOG, *NUMBERED) for entry in entries)
 
 
 def _checkpoint_hint(location: Location) -> str:
-    """Return the digits of the version that `_last_checkpoint` names; empty without a valid hint."""
+    """Return the version that `_last_checkpoint` names, as the digits in file names. Empty if there is no valid hint.
+    """
     try:
         hint = as_object(parse_json(location.read(f"{LOG}/_last_checkpoint")), "the hint")
         return f"{as_integer(hint.get('version'), 'version', minimum=0):020}"

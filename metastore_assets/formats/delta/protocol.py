@@ -24,11 +24,11 @@ _FEATURES = {
 }
 """Reader features that are supported."""
 _FEATURES_VERSION = 3
-"""First reader version in which the protocol lists the features that readers need."""
+"""First reader version whose protocol action lists the features that a reader needs."""
 
 
 def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `protocol` action after checking its types. Raises ValueError."""
+    """Check the types in a `protocol` action, and return it as a dict. Raises ValueError."""
     as_integer(action.get("minReaderVersion"), "minReaderVersion", minimum=1)
     for feature in as_list(action.get("readerFeatures") or [], "readerFeatures"):
         as_text(feature, "a reader feature")
@@ -36,7 +36,10 @@ def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_metadata(action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `metaData` action after checking its types. Raises ValueError."""
+    """Check the types in a `metaData` action, and return it as a dict.
+
+    Raises ValueError for a wrong type, or for a partition column that is listed twice.
+    """
     as_text(action.get("schemaString"), "schemaString")
     columns = as_list(action.get("partitionColumns") or [], "partitionColumns")
     check_distinct((as_text(name, "a partition column") for name in columns), "the partition column")
@@ -70,12 +73,14 @@ def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[st
 
 
 def mapping_mode(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> MappingMode:
-    """Return how columns of data files are matched with the schema: by plain name, physical `name`, or `id`.
+    """Return how the columns of data files are matched with the schema.
+
+    `none` means by logical name, `name` by physical name, and `id` by column mapping id.
 
     Args:
         table: URI of the table, for messages.
-        protocol: a valid `protocol` action. Without its feature `columnMapping` the mode is `none`.
-        metadata: a valid `metaData` action, whose setting names the mode.
+        protocol: a valid `protocol` action. The mode is `none` unless it allows column mapping.
+        metadata: a valid `metaData` action, whose configuration names the mode.
 
     Raises:
         TableFormatError: the mode is not supported.

@@ -1,4 +1,4 @@
-"""The schema of a Delta table in Arrow, and the values of its partition columns, which the log stores as texts."""
+"""The schema of a Delta table in Arrow, and its partition values, which the log stores as texts."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
 def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Schema:
-    """Convert a schema from Delta's JSON to Arrow. Every field is nullable, because files may violate what writers
-    declare.
+    """Convert a schema from Delta's JSON to Arrow.
+
+    Every field becomes nullable, because files may violate what writers declare.
 
     Args:
         table: URI of the table, for messages.
@@ -55,7 +56,7 @@ def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Sc
         mode: how fields are identified: by physical name (`name`), by column mapping id (`id`), or by their name.
 
     Raises:
-        TableFormatError: a type has no counterpart in Arrow.
+        TableFormatError: a type is not supported, or a field lacks the physical name or id that the mode needs.
     """
     return pa.schema([_field(table, field, mode) for field in schema["fields"]])
 
@@ -63,9 +64,9 @@ def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Sc
 def derived_columns(
     fields: Sequence[Mapping[str, Any]], schema: pa.Schema
 ) -> Iterator[tuple[pa.Field, list[pa.Field]]]:
-    """Yield each generated column, with the top-level columns that its expression may refer to.
+    """Yield each generated column with the top-level columns that its expression may refer to.
 
-    These are all columns whose names occur in the text of the expression, so none is missed, but some may not be used.
+    These are all columns whose names occur in the text of the expression. None is missed, but some may not be used.
 
     Args:
         fields: the top-level fields of the schema in Delta's JSON.
@@ -89,14 +90,15 @@ def derived_columns(
 
 
 def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, Any]:
-    """Return a schema in Delta's JSON after checking it.
+    """Check a schema in Delta's JSON, and return it as a dict.
 
     Args:
         schema: the parsed JSON.
         partition_columns: names of columns that the schema must have.
 
     Raises:
-        ValueError: fields have the same name, a partition column is missing, or limits are exceeded.
+        ValueError: a part has a wrong type, fields have the same name, a partition column is missing, or limits are
+            exceeded.
     """
     field_count = [0]
     _check_fields(as_object(schema, "the schema").get("fields"), field_count, 1)
@@ -169,10 +171,10 @@ def _primitive(table: str, column: str, name: str) -> pa.DataType:
 
 
 def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
-    """Return the value that the log stores as a text. None and the empty text are null.
+    """Parse a partition value of the log. None and the empty text are null.
 
-    A timestamp without a zone is in UTC if the type has a zone. Raises ValueError if the text is not a value of the
-    type.
+    If the type has a time zone, a timestamp without a zone is in UTC. Raises ValueError if the text is not a value of
+    the type.
     """
     if text is None or text == "":
         return pa.nulls(1, type_)

@@ -1,4 +1,4 @@
-"""Bounds of a column in one data file, from the file's statistics in a Delta log."""
+"""Bounds of a column in one data file, from the statistics of the file in a Delta log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from metastore_assets.statistics.declaration import Guarantee
 
 _FOUR_DIGITS = re.compile(r"(?!0000)\d{4}-")
 _YEAR_10000 = 253_402_300_800
-"""Seconds from 1970 to the year 10000. Writers differ in how they write and truncate years of more than four digits."""
+"""Seconds from 1970 to the year 10000. Writers differ in how they write and truncate later years, so bounds in them are
+not used."""
 _DOUBLE_DIGITS = 15
-"""Number of decimal digits that a double holds exactly: some writers convert decimals to doubles."""
+"""Number of decimal digits that a double holds exactly. Some writers convert decimals to doubles."""
 _DOUBLE_ERROR = Decimal(2) ** -52
 _ENDS_OF_INT64 = (-(2**63), 2**63 - 1)
 """deltalake writes these in place of decimals of scale 0 that do not fit into 64 bits."""
@@ -33,18 +34,19 @@ _UNKNOWN: _Bound = (None, "absent")
 
 @dataclass(frozen=True)
 class StatisticsColumn:
-    """A leaf column as the statistics of the log name it."""
+    """A leaf column, by the names that the log's statistics use."""
 
     path: tuple[str, ...]
     """Physical names from the top-level column down."""
     type: pa.DataType
     is_widened: bool
-    """Whether the column's type was widened, so that older files have a narrower type."""
+    """Whether the column's type was widened. Older files then have a narrower type."""
 
 
 def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) -> StatisticsColumn | None:
-    """Return how statistics name a leaf column; None for columns that have no statistics, such as those below lists and
-    maps.
+    """Return the names that statistics use for a leaf column; None if it can have no statistics.
+
+    Variants, and columns below lists and maps, have none.
 
     Args:
         fields: the fields of the schema in Delta's JSON.
@@ -72,7 +74,8 @@ def physical_name(field: Mapping[str, Any]) -> str:
 
 
 def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
-    """Return the null count, minimum and maximum of a column in a data file; absent without valid statistics."""
+    """Return the null count, minimum and maximum of a column in a data file. Without valid statistics they are absent.
+    """
     statistics = add.statistics
     if isinstance(statistics, str):
         try:
@@ -118,9 +121,10 @@ def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: boo
 
 
 def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
-    """Return a bound as a Python value, and whether it is a value of a row.
+    """Return a recorded minimum or maximum as a Python value, and whether a row has exactly this value.
 
-    The bound is None where writers are known to record wrong bounds.
+    The value is None if it is unusable: of a wrong or unsupported type, or where writers are known to record wrong
+    bounds.
     """
     type_ = column.type
     if pa.types.is_boolean(type_):

@@ -1,4 +1,4 @@
-"""Delta tables: snapshots come from the log, and fragments are Parquet files with deletion vectors."""
+"""Delta tables. Snapshots come from the log; fragments are Parquet files with deletion vectors."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ class DeltaFormat(TableFormat):
             return str(self._version()[1])
 
     def current(self) -> SnapshotReference:
-        """Return the newest or requested version with the time in its commit file. If both are cached, one listing
-        confirms them.
+        """Return the newest or requested version with the time in its commit file.
+
+        If the newest version is cached, one listing of the log confirms it.
         """
         with _delta_errors(self._location):
             if self._at is None and (newest := self._times.newest()) is not None:
@@ -80,10 +81,11 @@ class DeltaFormat(TableFormat):
             return SnapshotReference(str(version), self._times.recorded_time(version, is_newest=self._at is None))
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return the history change that the version numbers show: they only increase, and start at 0 in a recreated
-        table.
+        """Return "recreated" or "rolled back" if the version number did not increase, else None.
 
-        Commit times only distinguish a recreated table from a rollback, because writers' clocks differ.
+        Version numbers only increase, and start again at 0 in a recreated table. Commit times only decide between the
+        two results: after a rollback the commit time is not later. Without both times, a lower version counts as a
+        rollback.
         """
         if not previous.id.isdecimal() or int(current.id) > int(previous.id):
             return None
@@ -92,7 +94,7 @@ class DeltaFormat(TableFormat):
         return "recreated" if current.committed_at > previous.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the version, from the cached replay and the commits since."""
+        """Return the snapshot of the version, from the cached replay and later commits."""
         with _delta_errors(self._location):
             log, version = self._version()
             table = _Table(self._location_policy, self._cached_log.replay(log, version), self._filter)
@@ -113,10 +115,11 @@ class DeltaFormat(TableFormat):
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the bounds of a leaf column from the log's statistics. Lists, maps, binary and variants have none.
+        """Return the bounds of a leaf column from the statistics in the log.
 
-        Partition values are exact. So are integers, dates, booleans and decimals of up to 15 digits in files that have
-        tight statistics and no deletion vector. Raises TableFormatError if the log no longer has the version.
+        Columns below lists and maps and variants have no bounds; binary columns have null counts only. Partition values
+        are exact. Integers, dates, booleans, and decimals of up to 15 digits are exact in files that have tight
+        statistics and no deletion vector. Raises TableFormatError if the log no longer has the version.
         """
         path = column_path(snapshot.schema, column)
         with _delta_errors(self._location):
@@ -132,7 +135,7 @@ class DeltaFormat(TableFormat):
         return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
     def _version(self) -> tuple[Log, int]:
-        """Return the part of the log that is needed, and the version that the configuration selects."""
+        """Return the version that the configuration selects, and a listing of the log that suffices to replay it."""
         log = self._cached_log.log() if self._at is None else None
         log = log or read_log(self._location, complete=self._at is not None)
         uri = self._location.uri
@@ -160,8 +163,9 @@ class DeltaFormat(TableFormat):
         return []
 
     def _state(self, version: str) -> TableState:
-        """Return the replayed state of a version, with statistics. The last state is cached: bounds are requested per
-        column.
+        """Return the replayed state of a version, with statistics.
+
+        The last state is cached, because bounds are requested column by column.
         """
         if self._state_with_statistics is None or self._state_with_statistics[0] != version:
             log = read_log(self._location, complete=True)
@@ -170,10 +174,12 @@ class DeltaFormat(TableFormat):
 
 
 class _Table:
-    """A replayed state with its schema and partitioning, which lists fragments."""
+    """The replayed state of one version, with its schema and partition columns. It lists the fragments."""
 
     def __init__(self, location_policy: LocationPolicy, state: TableState, partitions: PartitionFilter) -> None:
-        """Validate the metadata. Raises TableFormatError for an unsupported feature, or a filter by another column."""
+        """Check the metadata. Raises TableFormatError for an unsupported feature, or a filter that names no partition
+        column.
+        """
         location = location_policy.table_root
         check_readable(location.uri, state.protocol, state.metadata)
         self._location = location
@@ -195,8 +201,9 @@ class _Table:
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
-        """The generated columns. A generated partition column is also its own source: partition keys contain its
-        values.
+        """The generated columns.
+
+        A generated partition column counts as a source of itself, because partition keys contain its values.
         """
         result = []
         for generated, sources in derived_columns(self.fields, self.schema):
@@ -207,7 +214,9 @@ class _Table:
         return tuple(result)
 
     def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Yield each live file in the selected partitions with its fragment and partition values, by identity."""
+        """Yield each live file in the selected partitions, with its fragment and its partition values by column
+        identity.
+        """
         partitions: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
         for add in self._state.adds:
@@ -238,7 +247,9 @@ class _Table:
             ) from None
 
     def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
-        """Return a partition's values by field identity, and its key, which is None if it is not selected."""
+        """Return the values of a partition by column identity, and its partition key. The key is None if it is not
+        selected.
+        """
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
@@ -265,7 +276,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class DeltaFragmentSource:
-    """The source of a fragment, which is a Parquet file with its deletion vector."""
+    """The source of a fragment: a Parquet file and its deletion vector, if it has one."""
 
     location: Location
     path: str
