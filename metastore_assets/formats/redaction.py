@@ -1,5 +1,4 @@
-"""Wrappers for tables with hidden columns, and for their fragments. The errors that they raise quote no values of rows.
-"""
+"""Wrappers for tables with hidden columns, and for their fragments. The errors that they raise quote no values of rows."""
 
 from __future__ import annotations
 

@@ -96,8 +96,7 @@ def field_default(field: pa.Field) -> Constant:
 
 
 class FieldMatcher:
-    """The rules by which the fields of data files are matched with the fields of the table, and leaf values are cast.
-    """
+    """The rules by which the fields of data files are matched with the fields of the table, and leaf values are cast."""
 
     def __init__(
         self,

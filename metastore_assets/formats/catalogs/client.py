@@ -122,8 +122,7 @@ def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
 
 
 def _remember_secrets(config: CatalogConfig) -> None:
-    """Register the secrets in a catalog's properties, so that they are removed from errors, which may quote properties.
-    """
+    """Register the secrets in a catalog's properties, so that they are removed from errors, which may quote properties."""
     for key, value in config.properties.items():
         source = f"(catalogs.{config.name}.{key})"
         if _SECRET_KEY.search(key):

@@ -197,8 +197,7 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if only the registered partitions of a Spark table count, or it has none. False: its folders count.
-    """
+    """Return True if only the registered partitions of a Spark table count, or it has none. False: its folders count."""
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
 

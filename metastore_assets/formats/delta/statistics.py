@@ -74,8 +74,7 @@ def physical_name(field: Mapping[str, Any]) -> str:
 
 
 def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
-    """Return the null count, minimum and maximum of a column in a data file. Without valid statistics they are absent.
-    """
+    """Return the null count, minimum and maximum of a column in a data file. Without valid statistics they are absent."""
     statistics = add.statistics
     if isinstance(statistics, str):
         try:
