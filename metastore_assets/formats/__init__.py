@@ -1,4 +1,7 @@
-"""Table formats: each opens a table, lists its fragments and reads their rows. Each format is one package."""
+"""Table formats: each opens a table, lists its fragments and reads their rows.
+
+Each format is one package.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface that every table format implements: tables, their snapshots, and the fragments of a snapshot.
+"""The interface that every table format implements: tables, snapshots, and fragments.
 
 A fragment is the smallest unit of rows that a format adds or removes: a data file with the deletes that apply to it.
 """
@@ -75,7 +75,7 @@ class FragmentSource(Protocol):
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """The source of a fragment whose `Fragment.bytes` comes from the table's metadata, and so may be wrong."""
+    """The source of a fragment whose size in bytes may be wrong, because it comes from the table's metadata."""
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
@@ -83,7 +83,7 @@ class ClaimedSource(FragmentSource, Protocol):
 
 @dataclass(frozen=True)
 class Fragment:
-    """The smallest unit of rows that a format adds or removes: a data file with the deletes that apply to it."""
+    """The smallest unit of rows that a format adds or removes: a data file and the deletes on it."""
 
     id: str
     """Hex digest of everything that determines the rows. Equal ids mean equal rows."""
@@ -151,7 +151,7 @@ def history_change_by_time(previous: SnapshotReference, current: SnapshotReferen
 
 @dataclass(frozen=True)
 class TypeReason:
-    """Why a column of plain files does not have a certain type: one value or file that contradicts the type."""
+    """Why a column of plain files does not have a certain type: a value or file that contradicts it."""
 
     column: str
     type: pa.DataType
@@ -223,9 +223,10 @@ class Snapshot:
 
 
 class TableFormat(Protocol):
-    """A table of one format. The configuration's `at` selects the state that it shows; without `at`, the newest state.
+    """A table of one format.
 
-    Formats inherit from this class and its default methods.
+    The configuration's `at` selects the state that it shows; without `at`, the newest state. Formats inherit from this
+    class and its default methods.
     """
 
     @abstractmethod
@@ -241,7 +242,9 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return how the table got from one snapshot to another. None means by ordinary commits, or that it is unknown.
+        """Return how the table got from one snapshot to another.
+
+        None means by ordinary commits, or that it is unknown.
 
         Args:
             previous: a snapshot that was current before.
@@ -250,7 +253,9 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """Return the table's snapshot, with the partitions that the configuration selects. Only metadata are read.
+        """Return the table's snapshot, with the partitions that the configuration selects.
+
+        Only metadata are read.
 
         Raises:
             TableNotFoundError: there is no table.
@@ -259,7 +264,7 @@ class TableFormat(Protocol):
         """
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
-        """Return what changed since an earlier snapshot; None if the caller has to compare two snapshots instead.
+        """Return what changed since an earlier snapshot; None if the caller has to compare the snapshots.
 
         A format returns a difference only if that reads less than a snapshot, and if the metadata show every commit in
         between. By default the result is None.
@@ -275,11 +280,16 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the names of the partition columns, without reading data files. Raises the errors of `snapshot`."""
+        """Return the names of the partition columns, without reading data files.
+
+        Raises the errors of `snapshot`.
+        """
 
     @abstractmethod
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the null count, minimum and maximum of a leaf column in each fragment, from the format's metadata.
+        """Return the null count, minimum and maximum of a leaf column in each fragment.
+
+        They come from the format's metadata; data files are not read.
 
         Args:
             snapshot: a snapshot of this table.
@@ -294,9 +304,10 @@ class TableFormat(Protocol):
 
 
 def parse_state_time(at: str) -> datetime | None:
-    """Parse an `at` of the configuration as a time. Return None if it names a version, snapshot or branch instead.
+    """Parse an `at` of the configuration as a time.
 
-    A time is an ISO 8601 date or time with dashes, in UTC unless it has an offset. Digits alone are never a time.
+    Return None if it names a version, snapshot or branch instead. A time is an ISO 8601 date or time with dashes, in
+    UTC unless it has an offset. Digits alone are never a time.
     """
     if "-" not in at[1:]:
         return None

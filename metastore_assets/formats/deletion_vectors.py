@@ -1,4 +1,7 @@
-"""Deletion vectors of Delta and Iceberg tables: bitmaps with the positions of the deleted rows of one data file."""
+"""Deletion vectors of Delta and Iceberg tables.
+
+A deletion vector is a bitmap with the positions of the deleted rows of one data file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _GROUP = 5
 
 @dataclass(frozen=True)
 class DeletionVector:
-    """A deletion vector as a Delta log records it: where the vector is stored, and how many rows it deletes."""
+    """A deletion vector as a Delta log records it: where it is stored, and how many rows it deletes."""
 
     storage: str
     """`u`: a file of the table named by a UUID; `p`: an absolute path; `i`: inline."""
@@ -46,8 +49,9 @@ class DeletionVector:
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:
-        """Return where the vector's file is, as a location and a path below it; None if the log itself contains the
-        vector.
+        """Return the file of the vector, as a location and a path below it.
+
+        The result is None if the log itself contains the vector.
 
         Raises:
             TableFormatError: the location policy forbids the file.
@@ -97,7 +101,10 @@ class DeletionVector:
 
 
 def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
-    """Return `size` bytes of a file from an offset on. Raises ValueError if the file does not have this range."""
+    """Return `size` bytes of a file from an offset on.
+
+    Raises ValueError if the file does not have this range.
+    """
     with location.open(path) as source:
         length = source.size()
         if offset < 0 or size < 0 or offset + size > length:
@@ -107,8 +114,9 @@ def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """Check the checksum in the last four bytes, and return the data before it. Raises ValueError if the checksum is
-    wrong.
+    """Check the checksum in the last four bytes, and return the data before it.
+
+    Raises ValueError if the checksum is wrong.
     """
     content, checksum = data[:-4], int.from_bytes(data[-4:], "big")
     if zlib.crc32(content) != checksum:

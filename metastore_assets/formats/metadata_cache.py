@@ -1,8 +1,8 @@
-"""A cache of what planning read from immutable files of a table, so that later plans do not read these files again.
+"""A cache of what planning read from immutable files of a table.
 
-A key is a digest of everything that the cached value depends on: where the file is, its size and version (ETag, or
-modification time in nanoseconds), and how it is read. A value is bytes. If a value cannot be decoded, the file is read
-again. A plan that uses the cache therefore equals one that does not.
+Later plans then do not read these files again. A key is a digest of everything that the cached value depends on: where
+the file is, its size and version (ETag, or modification time in nanoseconds), and how it is read. A value is bytes. If
+a value cannot be decoded, the file is read again. A plan that uses the cache therefore equals one that does not.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def cache_key(kind: str, *identity: object) -> bytes:
 
 
 class MetadataCache:
-    """The cached values of one table. They come from the table's last version in the Metastore, from this process, or
-    are new.
+    """The cached values of one table.
+
+    They come from the table's last version in the Metastore, from this process, or are new.
     """
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:

@@ -24,8 +24,9 @@ _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse a JSON document. Raises ValueError if it is invalid or too large, or RecursionError if it is nested too
-    deeply.
+    """Parse a JSON document.
+
+    Raises ValueError if it is invalid or too large, or RecursionError if it is nested too deeply.
     """
     check_limit(DOCUMENT_VALUES, max_value_count(data), "values")
     return _DECODER.decode(data if isinstance(data, str) else data.decode("utf-8-sig"))
@@ -88,7 +89,10 @@ def as_object(value: Any, what: str) -> Mapping[str, Any]:
 
 
 def as_objects(value: Any, what: str) -> list[Mapping[str, Any]]:
-    """Return the value if it is a list of JSON objects. Raises ValueError, in which `what` names the value."""
+    """Return the value if it is a list of JSON objects.
+
+    Raises ValueError, in which `what` names the value.
+    """
     return [as_object(item, what) for item in as_list(value, what)]
 
 

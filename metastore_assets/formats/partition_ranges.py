@@ -1,8 +1,9 @@
-"""Ranges of partitions, such as `--from 9 --to 10`. Partitions are ordered by their values, not by their texts.
+"""Ranges of partitions, such as `--from 9 --to 10`.
 
-`hour=10` is later than `hour=9`, although its text sorts before. The values of a column have the type that the table's
-schema gives it. Columns without a type (folders of plain files, some transforms of Iceberg) are compared as integers if
-all values are integers, else as texts. The order of texts is also right for dates and periods.
+Partitions are ordered by their values, not by their texts. `hour=10` is later than `hour=9`, although its text sorts
+before. The values of a column have the type that the table's schema gives it. Columns without a type (folders of plain
+files, some transforms of Iceberg) are compared as integers if all values are integers, else as texts. The order of
+texts is also right for dates and periods.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _TEXT = _Order("text", lambda text: text.encode("utf-8", "surrogatepass"))
 
 
 class PartitionRanges:
-    """The partition keys of a snapshot, sorted by the value of the first partition column, then of the next."""
+    """The partition keys of a snapshot, sorted by the values of the first partition column, then the next."""
 
     def __init__(self, table: str, snapshot: Snapshot) -> None:
         self._table = table
@@ -172,7 +173,10 @@ def _can_parse(order: _Order, texts: Iterable[str | None]) -> bool:
 
 
 def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
-    """Return True if the lower bound is above the upper bound. The first column whose values differ decides."""
+    """Return True if the lower bound is above the upper bound.
+
+    The first column whose values differ decides.
+    """
     pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
     return next((bool(first > last) for first, last in pairs if first != last), False)
 

@@ -1,4 +1,7 @@
-"""Wrappers for tables with hidden columns, and for their fragments. The errors that they raise quote no values of rows."""
+"""Wrappers for tables with hidden columns, and for their fragments.
+
+The errors that they raise quote no values of rows.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,9 @@ _NOTE = "; values of a column are hidden, so that no more is reported"
 
 
 class RedactedFormat(TableFormat):
-    """A table of any format whose errors quote no values of rows. This includes errors in other processes that read its
-    fragments.
+    """A table of any format whose errors quote no values of rows.
+
+    This includes errors in other processes that read its fragments.
     """
 
     def __init__(self, table_format: TableFormat, uri: str) -> None:
@@ -78,7 +82,10 @@ class RedactedSource:
 
 
 class RedactedReader:
-    """The reader of a fragment, which delegates to the format's reader. Its errors quote no values of rows."""
+    """The reader of a fragment, which delegates to the format's reader.
+
+    Its errors quote no values of rows.
+    """
 
     def __init__(self, reader: FragmentReader, path: str) -> None:
         self._reader = reader

@@ -56,7 +56,7 @@ class OpenContext:
 
 @dataclass(frozen=True)
 class FormatRegistration:
-    """One table format, as an installed package registers it: an entry point in the group `metastore_assets.formats`.
+    """One table format, registered as an entry point in the group `metastore_assets.formats`.
 
     The configuration's `format` is the name of the entry point.
     """
@@ -102,7 +102,10 @@ def format_list() -> str:
 
 
 def detect_format(location: Location) -> str:
-    """Return the name of the format whose metadata a folder has; `files` if it has no metadata. Raises OSError."""
+    """Return the name of the format whose metadata a folder has; `files` if it has no metadata.
+
+    Raises OSError.
+    """
     for name in _DETECTION_ORDER:
         if _detects(name, location):
             return name

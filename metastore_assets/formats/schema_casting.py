@@ -28,9 +28,9 @@ _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def identity(field: pa.Field) -> str:
-    """Return the identity of a field of the table's schema, which survives renames: its FIELD_ID, else its name.
+    """Return the identity of a field of the table's schema: its FIELD_ID, else its name.
 
-    For fields of data files see `FieldMatcher.identity`.
+    It survives renames. For fields of data files see `FieldMatcher.identity`.
     """
     value = (field.metadata or {}).get(FIELD_ID)
     return field.name if value is None else value.decode()
@@ -96,7 +96,7 @@ def field_default(field: pa.Field) -> Constant:
 
 
 class FieldMatcher:
-    """The rules by which the fields of data files are matched with the fields of the table, and leaf values are cast."""
+    """Rules that match the fields of data files with the fields of the table, and cast leaf values."""
 
     def __init__(
         self,
@@ -319,7 +319,10 @@ parse numbers in texts."""
 
 
 def type_kind(type_: pa.DataType) -> str:
-    """Return the kind of a type: `number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`."""
+    """Return the kind of a type.
+
+    It is `number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`.
+    """
     if _is_number(type_):
         return "number"
     if pa.types.is_string(type_):

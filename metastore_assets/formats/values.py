@@ -63,10 +63,10 @@ def is_nan(value: Constant) -> bool:
 
 
 def value_text(value: Constant) -> str | None:
-    """Return the text of a constant in a partition key; None for null. Distinct values of one type have distinct texts.
+    """Return the text of a constant in a partition key; None for null.
 
-    Dates and times are ISO 8601, with a `Z` for timestamps of a type with a time zone. Decimals have no exponent, and
-    binary values are hexadecimal.
+    Distinct values of one type have distinct texts. Dates and times are ISO 8601, with a `Z` for timestamps of a type
+    with a time zone. Decimals have no exponent, and binary values are hexadecimal.
     """
     if value.null_count:
         return None

@@ -1,4 +1,4 @@
-"""What a catalog returns (entries of tables, and listings of databases), and the interface of catalog clients."""
+"""The interface of catalog clients, and what they return: entries of tables, and listings of databases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class PartitionFolder:
 
 @dataclass(frozen=True)
 class RegisteredFolders:
-    """The folders that a catalog registers for a table of plain files. Only these folders contain rows of the table."""
+    """The folders that a catalog registers for a table of plain files.
+
+    Only these folders contain rows of the table.
+    """
 
     columns: tuple[tuple[str, str], ...]
     """Name and Hive type of each partition column; empty for an unpartitioned table."""
@@ -79,7 +82,10 @@ class ListedTable:
 
 
 class Catalog(Protocol):
-    """A client of one catalog. It may raise errors of its client library, which the module `client` converts."""
+    """A client of one catalog.
+
+    It may raise errors of its client library, which the module `client` converts.
+    """
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
         """Return all tables and views of a database, in any order.
@@ -88,7 +94,10 @@ class Catalog(Protocol):
         """
 
     def load_entry(self, database: str, name: str) -> CatalogEntry:
-        """Return the entry of a table. Raises TableNotFoundError, or TableFormatError if the table cannot be read."""
+        """Return the entry of a table.
+
+        Raises TableNotFoundError, or TableFormatError if the table cannot be read.
+        """
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Queries to the catalogs of the configuration. Errors name the catalog, the table and the reason, but no secret."""
+"""Queries to the catalogs of the configuration.
+
+Errors name the catalog, the table and the reason, but no secret.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,10 @@ def _checked_client(config: CatalogConfig, what: str) -> Catalog:
 
 @lru_cache(maxsize=32)
 def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
-    """Return the client of a catalog. It is cached in the process, because creating it takes longer than a query."""
+    """Return the client of a catalog.
+
+    It is cached in the process, because creating it takes longer than a query.
+    """
     settings = dict(properties)
     if kind == "glue":
         from metastore_assets.formats.catalogs.glue import GlueCatalogClient
@@ -122,7 +128,10 @@ def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
 
 
 def _remember_secrets(config: CatalogConfig) -> None:
-    """Register the secrets in a catalog's properties, so that they are removed from errors, which may quote properties."""
+    """Register the secrets in a catalog's properties, so that they are removed from messages.
+
+    Client libraries quote properties in their errors.
+    """
     for key, value in config.properties.items():
         source = f"(catalogs.{config.name}.{key})"
         if _SECRET_KEY.search(key):

@@ -1,4 +1,4 @@
-"""Translation of table declarations in Glue and Hive metastores to catalog entries: format, location, reader options.
+"""Translation of table declarations in Glue and Hive metastores to catalog entries.
 
 Every setting in a declaration that affects the rows or their values is either translated or refused.
 """
@@ -41,14 +41,16 @@ class DeclaredTable:
 
     @property
     def provider(self) -> str:
-        """Name of Spark's data source in lower case; empty if Spark did not create the table, or uses Hive's own
-        format.
+        """Name of Spark's data source in lower case.
+
+        It is empty if Spark did not create the table, or uses Hive's own format.
         """
         return self.parameters.get("spark.sql.sources.provider", "").lower()
 
     def is_true(self, key: str) -> bool:
-        """Return True if a parameter of the table has the value `true`. If it is not set, a parameter of the serde
-        counts.
+        """Return True if a parameter of the table has the value `true`.
+
+        If it is not set, a parameter of the serde counts.
         """
         return (self.parameters.get(key) or self.serde_parameters.get(key) or "").lower() == "true"
 
@@ -68,7 +70,7 @@ LoadPartitions = Callable[[], Iterable[DeclaredPartition]]
 
 
 def resolve_listed_table(table: DeclaredTable) -> ListedTable:
-    """Return the item for a declared table in the listing of its database: its format, or why it cannot be read.
+    """Return what a listing of the database shows for a declared table: its format, or why it has none.
 
     Its partitions are not requested, so they are not checked.
     """
@@ -197,7 +199,10 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if only the registered partitions of a Spark table count, or it has none. False: its folders count."""
+    """Return True if only the registered partitions of a Spark table count, or it has none.
+
+    False: its folders count.
+    """
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
 

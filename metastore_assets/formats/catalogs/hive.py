@@ -1,4 +1,7 @@
-"""A client of a Hive metastore, which uses pyiceberg's Thrift client. The metastore contains tables of any format."""
+"""A client of a Hive metastore, which uses pyiceberg's Thrift client.
+
+The metastore contains tables of any format.
+"""
 
 from __future__ import annotations
 

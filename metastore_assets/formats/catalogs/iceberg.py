@@ -27,7 +27,7 @@ class _Located(Exception):
 
 
 class LocatingFileIO(FileIO):
-    """A FileIO that opens no file: it interrupts pyiceberg as soon as it wants to open a table's metadata file.
+    """A FileIO that opens no file: it stops pyiceberg when it wants to open a table's metadata file.
 
     Only the location of that file is needed. The format `iceberg` reads the file itself, so that path mappings and
     access rules apply.
@@ -47,7 +47,10 @@ class LocatingFileIO(FileIO):
 
 
 class IcebergCatalogClient:
-    """A client of a SQL or REST catalog. A database is a namespace, which may have several parts: `lake.sales`."""
+    """A client of a SQL or REST catalog.
+
+    A database is a namespace, which may have several parts: `lake.sales`.
+    """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         """Create the client without sending a request.

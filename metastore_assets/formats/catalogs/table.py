@@ -19,7 +19,10 @@ OpenLocated = Callable[[TableConfig, RegisteredFolders | None], TableFormat]
 
 
 class CatalogTable(TableFormat):
-    """A table of any format whose location a catalog records. It is reopened whenever its catalog entry changes."""
+    """A table of any format whose location a catalog records.
+
+    It is reopened whenever its catalog entry changes.
+    """
 
     def __init__(self, table: TableConfig, open_located: OpenLocated) -> None:
         """Create the table without sending a request.
@@ -64,7 +67,7 @@ class CatalogTable(TableFormat):
     def _located(self) -> Iterator[TableFormat]:
         """Yield the table, opened at the location in its current catalog entry.
 
-        Errors that the context raises get the table's name in the configuration in front.
+        The table's URI in the configuration is put in front of the errors that the context raises.
         """
         entry = load_catalog_entry(self._table)
         uri = self._table.uri

@@ -37,7 +37,10 @@ _UNSUPPORTED_HIVE_KEYS = (
 
 
 def spark_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Spark's data source `csv`. Raises ValueError for an unsupported setting."""
+    """Return the settings to read files of Spark's data source `csv`.
+
+    Raises ValueError for an unsupported setting.
+    """
     values = _check_options(settings, "csv", _CSV_OPTIONS)
     if values.get("mode", "").upper() == "DROPMALFORMED":
         raise ValueError("mode = 'DROPMALFORMED' leaves out rows, which has no counterpart here")
@@ -56,9 +59,9 @@ def spark_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def spark_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Spark's data source `json`. Raises ValueError for an unsupported setting.
+    """Return the settings to read files of Spark's data source `json`.
 
-    The types of columns are detected from their values.
+    Raises ValueError for an unsupported setting. The types of columns are detected from their values.
     """
     values = _check_options(settings, "json", {"multiline", "encoding", "charset", "mode"})
     if values.get("multiline", "").lower() == "true" or values.get("mode", "").upper() == "DROPMALFORMED":
@@ -67,9 +70,9 @@ def spark_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Hive's JSON serdes. Raises ValueError for an unsupported setting.
+    """Return the settings to read files of Hive's JSON serdes.
 
-    The types of columns are detected from their values.
+    Raises ValueError for an unsupported setting. The types of columns are detected from their values.
     """
     for key in settings:
         if key.startswith("mapping.") or (key == "ignore.malformed.json" and settings[key].lower() == "true"):
@@ -78,7 +81,7 @@ def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Hive's OpenCSVSerde, whose values may be quoted and have escapes in quotes.
+    """Return the settings to read files of Hive's OpenCSVSerde. Values may be quoted, with escapes.
 
     Raises ValueError for an unsupported setting.
     """
@@ -115,9 +118,9 @@ def hive_text(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
-    """Return the options that apply to all text files of Hive. Raises ValueError for an unsupported setting.
+    """Return the options that apply to all text files of Hive.
 
-    Empty texts are not null, and columns are matched by position.
+    Raises ValueError for an unsupported setting. Empty texts are not null, and columns are matched by position.
     """
     for key in _UNSUPPORTED_HIVE_KEYS:
         if settings.get(key, "0") not in ("", "0", "false"):
@@ -158,9 +161,10 @@ def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) ->
 
 
 def _single_character(character: str, key: str) -> str:
-    r"""Return a character setting as one character, or empty for none. Raises ValueError for anything longer.
+    r"""Return a character setting as one character, or empty for none.
 
-    Hive writes some characters as codes, such as `\u0001`. The NUL character means none.
+    Raises ValueError for anything longer. Hive writes some characters as codes, such as `\u0001`. The NUL character
+    means none.
     """
     if character.startswith("\\u") and len(character) == 6:
         character = chr(int(character[2:], 16))

@@ -1,4 +1,7 @@
-"""Replay of a Delta log. The log's actions give the protocol, the metadata and the live files of a version."""
+"""Replay of a Delta log.
+
+The log's actions give the protocol, the metadata and the live files of a version.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ class TableState:
 
 @dataclass(frozen=True)
 class LogChanges:
-    """The net effect of consecutive commits. For each logical file only the newest of their actions counts."""
+    """The net effect of consecutive commits.
+
+    For each logical file only the newest of their actions counts.
+    """
 
     adds: list[AddedFile]
     removed: list[FileKey]
@@ -110,7 +116,10 @@ class Replay:
             self._add(name, _checkpoint_actions(self._location, name, self._with_statistics))
 
     def read_commit(self, name: str) -> None:
-        """Read the file of one commit, or a compacted file. Raises TableFormatError if it violates the protocol."""
+        """Read the file of one commit, or a compacted file.
+
+        Raises TableFormatError if it violates the protocol.
+        """
         self._add(name, _json_actions(self._location, f"{LOG}/{name}"))
 
     def add_cached(self, protocol: dict[str, Any], metadata: dict[str, Any], pieces: Iterable[LogChanges]) -> None:

@@ -1,4 +1,4 @@
-"""The cached replay of a Delta log: a stored version of the table, from which planning reads later commits only.
+"""The cached replay of a Delta log, so that planning only reads later commits.
 
 The cache stores the live files at a base version, in pieces, and the changes of later commits as further pieces. A
 commit therefore adds little to the cache. The cache also stores the identity of the commit file of its version. If the
@@ -41,7 +41,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Head:
-    """The entry point of a cached replay: its version with protocol and metadata, and references to the pieces."""
+    """The entry point of a cached replay: its version, protocol, metadata, and references to the pieces."""
 
     version: int
     identity: Sequence[str]
@@ -55,8 +55,9 @@ class _Head:
 
 
 class CachedLog:
-    """Replays a table's log from the cache and the later commits, and caches the result. Without a usable cache it
-    reads the complete log.
+    """Replays a table's log from the cache and the later commits, and caches the result.
+
+    Without a usable cache it reads the complete log.
     """
 
     def __init__(self, location: Location, cache: MetadataCache, at: str | None) -> None:
@@ -163,7 +164,10 @@ class CachedLog:
         self._cache.discard(self._used_keys - {self._piece_key(piece.digest) for piece in (*changes, *base)})
 
     def _store_files(self, state: TableState) -> list[_Piece]:
-        """Store the live files of a state in pieces, and return references to them. Equal states give equal pieces."""
+        """Store the live files of a state in pieces, and return references to them.
+
+        Equal states give equal pieces.
+        """
         adds = sorted(state.adds, key=lambda add: add.path)
         return [
             self._store_piece(LogChanges(adds[start : start + _MAX_FILES], []))

@@ -20,7 +20,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class CommitTime(NamedTuple):
-    """The commit time of a version, in UTC: the time that the commit file records, else the time of the file itself."""
+    """The commit time of a version, in UTC.
+
+    It is the time that the commit file records, else the modification time of the file.
+    """
 
     recorded: datetime | None
     """The time in the commit file; None if the file records none."""
@@ -76,7 +79,7 @@ class CommitTimes:
         return None
 
     def version_at(self, log: Log, moment: datetime) -> int | None:
-        """Return the newest version that was committed up to a moment, inclusive; None if all versions are later.
+        """Return the newest version that was committed up to a moment, inclusive; None if all are later.
 
         The time of a commit is its in-commit timestamp, else the time in its provenance information, else the
         modification time of its file. Because writers' clocks differ, Delta's rule applies: a time that is not later
@@ -124,9 +127,10 @@ class CommitTimes:
 
 
 def _recorded_time(location: Location, version: int) -> tuple[datetime | None, bool]:
-    """Return the time in a commit file, and whether it is an in-commit timestamp; (None, False) without a time.
+    """Return the time in a commit file, and whether it is an in-commit timestamp.
 
-    Writers record it in the first or the last line. Of a long file, only the beginning and the end are read.
+    The result is (None, False) if the file has no time. Writers record it in the first or the last line. Of a long
+    file, only the beginning and the end are read.
     """
     with location.open(f"{LOG}/{version:020}.json") as file:
         size = file.size()

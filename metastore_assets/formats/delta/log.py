@@ -1,4 +1,7 @@
-"""The files of a Delta log: commits, checkpoints and compacted files, and which of them make up a version."""
+"""The files of a Delta log, and which of them make up a version.
+
+They are commits, compacted files (several commits in one file) and checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -115,9 +118,9 @@ def commit_path(version: int) -> str:
 
 
 def read_log(location: Location, complete: bool = False) -> Log:
-    """List the log from the newest checkpoint on that `_last_checkpoint` names; with `complete`, list all of it.
+    """List the log from the checkpoint on that `_last_checkpoint` names.
 
-    All of it is also listed if this checkpoint is not in the log.
+    The whole log is listed with `complete`, or if this checkpoint is not in the log.
     """
     first, end = NUMBERED
     hint = "" if complete else _checkpoint_hint(location)
@@ -134,13 +137,19 @@ def log_since(location: Location, version: int) -> Log:
 
 
 def is_delta_table(location: Location) -> bool:
-    """Return True if a folder has a Delta log with a commit, a compacted file or a checkpoint. Raises OSError."""
+    """Return True if a folder has a Delta log with a commit, a compacted file or a checkpoint.
+
+    Raises OSError.
+    """
     entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
     return any(entry.fullmatch(name) for name in location.names(LOG, *NUMBERED) for entry in entries)
 
 
 def _checkpoint_hint(location: Location) -> str:
-    """Return the version that `_last_checkpoint` names, as the digits in file names. Empty if there is no valid hint."""
+    """Return the version that `_last_checkpoint` names, as the digits in file names.
+
+    Empty if there is no valid hint.
+    """
     try:
         hint = as_object(parse_json(location.read(f"{LOG}/_last_checkpoint")), "the hint")
         return f"{as_integer(hint.get('version'), 'version', minimum=0):020}"

@@ -1,4 +1,4 @@
-"""The `protocol` and `metaData` actions of a Delta log: validation, reader features and column mapping."""
+"""The `protocol` and `metaData` actions of a Delta log: checks, reader features and column mapping."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def check_metadata(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Raise TableFormatError if the table needs a protocol version, feature or file format that is not supported.
+    """Raise TableFormatError if this package cannot read the table.
+
+    The table may need a newer protocol version, a feature, a file format or a commit coordinator that is not supported.
 
     Args:
         table: URI of the table, for messages.

@@ -74,7 +74,10 @@ def physical_name(field: Mapping[str, Any]) -> str:
 
 
 def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
-    """Return the null count, minimum and maximum of a column in a data file. Without valid statistics they are absent."""
+    """Return the null count, minimum and maximum of a column in a data file.
+
+    Without valid statistics they are absent.
+    """
     statistics = add.statistics
     if isinstance(statistics, str):
         try:
@@ -110,7 +113,7 @@ def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
 
 def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool) -> _Bound:
     try:
-        decoded, is_value = _decoded(value, column, is_maximum)
+        decoded, is_value = _decode_bound(value, column, is_maximum)
         if decoded is None:
             return _UNKNOWN
         scalar = constant(decoded, column.type)[0]
@@ -119,7 +122,7 @@ def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: boo
     return scalar, "exact" if is_value and is_tight else "bound"
 
 
-def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
+def _decode_bound(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
     """Return a recorded minimum or maximum as a Python value, and whether a row has exactly this value.
 
     The value is None if it is unusable: of a wrong or unsupported type, or where writers are known to record wrong

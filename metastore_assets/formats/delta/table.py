@@ -117,8 +117,8 @@ class DeltaFormat(TableFormat):
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Return the bounds of a leaf column from the statistics in the log.
 
-        Columns below lists and maps and variants have no bounds; binary columns have null counts only. Partition values
-        are exact. Integers, dates, booleans, and decimals of up to 15 digits are exact in files that have tight
+        Variants, and columns below lists and maps, have no bounds. Binary columns have null counts only. Partition
+        values are exact. Integers, dates, booleans, and decimals of up to 15 digits are exact in files that have tight
         statistics and no deletion vector. Raises TableFormatError if the log no longer has the version.
         """
         path = column_path(snapshot.schema, column)
@@ -135,7 +135,10 @@ class DeltaFormat(TableFormat):
         return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
     def _version(self) -> tuple[Log, int]:
-        """Return the version that the configuration selects, and a listing of the log that suffices to replay it."""
+        """Return a listing of the log, and the version that the configuration selects.
+
+        The listing suffices to replay the version.
+        """
         log = self._cached_log.log() if self._at is None else None
         log = log or read_log(self._location, complete=self._at is not None)
         uri = self._location.uri
@@ -177,8 +180,9 @@ class _Table:
     """The replayed state of one version, with its schema and partition columns. It lists the fragments."""
 
     def __init__(self, location_policy: LocationPolicy, state: TableState, partitions: PartitionFilter) -> None:
-        """Check the metadata. Raises TableFormatError for an unsupported feature, or a filter that names no partition
-        column.
+        """Check the metadata.
+
+        Raises TableFormatError for an unsupported feature, or a filter that names no partition column.
         """
         location = location_policy.table_root
         check_readable(location.uri, state.protocol, state.metadata)
@@ -214,8 +218,9 @@ class _Table:
         return tuple(result)
 
     def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Yield each live file in the selected partitions, with its fragment and its partition values by column
-        identity.
+        """Yield each live file in the selected partitions, with its fragment and its partition values.
+
+        The partition values are a dict by column identity.
         """
         partitions: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
@@ -247,8 +252,9 @@ class _Table:
             ) from None
 
     def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
-        """Return the values of a partition by column identity, and its partition key. The key is None if it is not
-        selected.
+        """Return the values of a partition by column identity, and its partition key.
+
+        The key is None if it is not selected.
         """
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]

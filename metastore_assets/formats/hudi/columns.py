@@ -1,4 +1,7 @@
-"""Columns of Hudi's data files: numbers that files store as texts, and partition values that files do not store."""
+"""Columns of Hudi's data files.
+
+They convert numbers that files store as texts, and add partition values that files lack.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from metastore_assets.storage.location import Location
 
 
 class HudiColumns:
-    """The columns of a file, without those that Hudi adds unless they are requested.
+    """The columns of a file. The columns that Hudi adds are left out unless they are requested.
 
-    A column in `numbers` that the file stores as text is parsed to its type there.
+    `numbers` has the types of columns that some files store as texts. These texts are parsed to that type.
     """
 
     def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
@@ -37,7 +40,10 @@ class HudiColumns:
         self.row_count = columns.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the column at an index. Raises ArrowInvalid for a text that is not a number."""
+        """Yield all values of the column at an index, in chunks.
+
+        Raises ArrowInvalid for a text that is not a number.
+        """
         for chunk in self._columns.read(self._indices[index]):
             if index in self._parsed:
                 yield from (pc.cast(part, self._parsed[index]) for part in decode_dictionary(chunk))
@@ -60,7 +66,7 @@ class PartitionConstants:
             raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
 
     def partition_constants(self, path: str) -> tuple[tuple[str, Constant], ...]:
-        """Return the (column, value) pairs of the columns that the files in a partition folder do not store."""
+        """Return (column, value) for each column that the files in a partition folder do not store."""
         values = dict(self.paths.items(path)) if self._types else {}
         return tuple(
             (name, cast_texts(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items()

@@ -1,4 +1,4 @@
-"""Metadata of Hudi's commits: the files that they wrote, the file groups that they replaced, and the schema."""
+"""Metadata of Hudi's commits: the files that they wrote or replaced, and the table's schema."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Commit:
     instant: Instant
     writes: tuple[Write, ...]
     replaced: tuple[Group, ...]
-    """File groups that the commit removed from the table."""
+    """File groups that the commit removed, as `replacecommit` does."""
     schema: str | None
     """The table's schema as Avro JSON; None if the commit does not record it."""
     is_rewrite: bool
     """Whether the commit only rewrote existing rows. Its schema may then be older than the table's."""
     evolved_by_id: bool
-    """Whether the schema identifies fields by number, so that columns may have been renamed."""
+    """Whether the schema identifies fields by id (schema evolution on read). Columns may then have been renamed."""
 
     @property
     def file_names(self) -> frozenset[tuple[Group, str]]:
@@ -58,7 +58,10 @@ class Commit:
 
 
 def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
-    """Return the metadata of instants, in their order. Raises OSError or TableFormatError."""
+    """Read the metadata of instants, and return them in the same order.
+
+    Raises OSError or TableFormatError.
+    """
     if not instants:
         return []
     with IoCountingThreadPool(_THREADS) as pool:

@@ -14,7 +14,10 @@ from metastore_assets.tasks.isolation import run_isolated
 
 
 class CompletionTimes:
-    """The completion time of each write of a table. The archive is read when an archived instant is first requested."""
+    """The completion times of the writes of a table.
+
+    The archive is read when an archived instant is first requested.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -22,9 +25,10 @@ class CompletionTimes:
         self._archived: Mapping[str, str] | None = None
 
     def completion_time(self, instant: str) -> str:
-        """Return the completion time of an instant, as digits; the instant itself if no completion time is recorded.
+        """Return the completion time of an instant, as digits.
 
-        Raises OSError, or TableFormatError for a corrupt archive.
+        The result is the instant itself if no completion time is recorded. Raises OSError, or TableFormatError for a
+        corrupt archive.
         """
         completed = self._active.get(instant)
         if completed is None and instant not in self._active:
@@ -35,10 +39,10 @@ class CompletionTimes:
 
 
 def _read_archive(timeline: Timeline) -> dict[str, str]:
-    """Return the completion times of archived instants by requested time; empty if the table has no archive.
+    """Read the completion times of archived instants, and return them by requested time.
 
-    Only the second timeline layout records completion times. Raises OSError, or TableFormatError naming the corrupt
-    file.
+    The result is empty if the table has no archive, or the first timeline layout, which records no completion times.
+    Raises OSError, or TableFormatError naming the corrupt file.
     """
     location, properties = timeline.location, timeline.properties
     if timeline.layout == 1:

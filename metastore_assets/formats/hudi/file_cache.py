@@ -1,4 +1,4 @@
-"""A cache of the contents of a Hudi table's immutable files: commit metadata and the blocks of log files."""
+"""A cache of what a Hudi table's immutable files contain: commit metadata and blocks of log files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from metastore_assets.storage.location import StoredFile
 
 
 class HudiFileCache:
-    """The cached contents of one table's files. A file is identified by its path, size and version in a listing."""
+    """The cached contents of one table's files.
+
+    A file is identified by its path, size and version in a listing.
+    """
 
     def __init__(self, cache: MetadataCache, table: str) -> None:
         """Create the cache.
@@ -28,7 +31,7 @@ class HudiFileCache:
         self._table = table
 
     def get_commit(self, instant: Instant) -> Commit | None:
-        """Return the metadata of an instant; None if they are not cached."""
+        """Return the cached metadata of an instant; None if they are not cached."""
         return self._cache.get(self._key("commit", instant.stored), lambda data: self._decode_commit(instant, data))
 
     def put_commit(self, commit: Commit) -> None:
@@ -45,7 +48,7 @@ class HudiFileCache:
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
-        """Return the blocks of a log file, without their schemas; None if they are not cached."""
+        """Return the cached blocks of a log file; None if they are not cached. Their headers lack the schema."""
         return self._cache.get(self._key("log", stored), _decode_blocks)
 
     def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:

@@ -1,4 +1,7 @@
-"""The source of a fragment of a Hudi table, which is a file slice."""
+"""The source of a fragment of a Hudi table.
+
+A fragment is a file slice: a base file, and log files with later changes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from metastore_assets.storage.location import Location, StoredFile
 
 @dataclass(frozen=True)
 class HudiFragmentSource:
-    """A file slice that any process can open: a base file, and log files with later changes."""
+    """A file slice that any process can open."""
 
     location: Location
     base: StoredFile | None
@@ -64,11 +67,11 @@ class HudiFragmentSource:
 
 
 def fragment_id(files: Sequence[StoredFile], merge_plan: MergePlan | None, has_logs: bool) -> str:
-    """Return the id of the fragment of a file slice.
+    """Return the id of the fragment of a file slice. Equal ids mean equal rows.
 
     Args:
         files: the files of the slice, base file first.
-        merge_plan: how the slice is merged, if it is.
+        merge_plan: how the files are merged; None if they are not.
         has_logs: whether log files are among the files.
     """
     parts: list[object] = [[stored.path, stored.size] for stored in files]

@@ -1,4 +1,7 @@
-"""Hudi log files: the headers of their blocks, which tell what a block contains and which write added it."""
+"""Hudi log files, and the headers of their blocks.
+
+A header shows what the block contains and which write added it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class LogBlock:
 
 
 def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
-    """Read the headers of all blocks, and close the file. Raises ArrowInvalid for a truncated or corrupt file."""
+    """Read the headers of all blocks, and close the file.
+
+    Raises ArrowInvalid for a truncated or corrupt file.
+    """
     with file:
         cursor = _Cursor(file)
         blocks = []
@@ -48,7 +54,7 @@ def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
 
 
 class _Cursor:
-    """A reader of small consecutive pieces of a file, which fetches many of them with one request."""
+    """A reader of small consecutive pieces of a file. It fetches many pieces with one request."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -73,7 +79,7 @@ class _Cursor:
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
-    """Raise an error for a block that cannot be merged: UnsupportedError, or ArrowInvalid if it is corrupt."""
+    """Raise UnsupportedError for a block that cannot be merged, or ArrowInvalid for one without an instant."""
     for block in blocks:
         if block.kind == _HFILE:
             raise UnsupportedError("log blocks in HFile are not supported")
@@ -103,7 +109,9 @@ def _check_content_version(block: LogBlock) -> None:
 
 
 def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the instants of a state that no later block rolls back, in the order of their blocks.
+    """Return the instants in a state that have blocks, in the order of these blocks.
+
+    An instant whose blocks are rolled back by a later block is left out.
 
     Args:
         blocks: the blocks of all log files of a slice, in order.

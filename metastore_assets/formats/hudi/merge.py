@@ -1,7 +1,7 @@
 """Merging of file slices by hudi-rs: slices with log files, and base files in Lance.
 
-hudi-rs reads a temporary table with the files of the slice, the properties that define how records merge, and a
-timeline of exactly the writes that apply. It therefore cannot read another state than the planned one.
+hudi-rs reads a temporary table: the files of the slice, the properties that define how records merge, and a timeline of
+exactly the writes that apply. It therefore cannot read another state than the planned one.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class MergeRules:
     """The properties of a table that define how records with the same key merge."""
 
     version: int
-    """The table version, at least 6: older versions merge as version 6 does."""
+    """The table version. Tables older than version 6 merge in the same way, and have 6 here."""
     mode: str
     record_key: tuple[str, ...]
     ordering: tuple[str, ...]
     meta_fields: bool
-    """Whether files have the columns that Hudi adds. Otherwise keys are built from `record_key`."""
+    """Whether files have the columns that Hudi adds. Otherwise record keys are built from `record_key`."""
     generator: tuple[tuple[str, str], ...]
     """Properties of the key generator."""
 
@@ -110,11 +110,15 @@ class MergePlan:
     schema: str
     """Schema of the rows as Avro JSON, without the columns that Hudi adds."""
     instants: tuple[str, ...]
-    """The writes that apply: up to version 6 those in the blocks of the log files, later those in the file names."""
+    """Instants of the writes that apply. Up to table version 6 the blocks of log files name them, later the file names.
+    """
 
 
 def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:
-    """Return the blocks of log files, in order. Raises OSError, ArrowInvalid, or UnsupportedError."""
+    """Read the blocks of log files, and return them in order.
+
+    Raises OSError, ArrowInvalid for a corrupt file, or UnsupportedError for a block that cannot be merged.
+    """
     blocks: list[LogBlock] = []
     for stored in logs:
         try:
@@ -170,7 +174,7 @@ def merge_files(
 
 
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
-    """Return the merge mode that Hudi 1.x infers for a table that records none."""
+    """Return the merge mode that Hudi 1.x infers for a table that records none. `CUSTOM` is not supported."""
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME
     by_payload, by_strategy = _PAYLOADS.get(payload, "CUSTOM"), _STRATEGIES.get(strategy, "CUSTOM")

@@ -1,4 +1,4 @@
-"""Plans for the file slices of a Hudi table: which slices hudi-rs must merge, and by which rules."""
+"""Decides which file slices of a Hudi table hudi-rs must merge, and by which rules."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class MergePlanner:
         self._state = state
         self.schema = schema
         self._rules: MergeRules | None = None
-        """The table's merge rules. They are parsed when a slice needs them, because unsupported rules are an error."""
+        """The table's merge rules, once a slice has needed them. They are parsed late, because unsupported rules are an
+        error."""
 
     def plan_merge(self, file_slice: FileSlice) -> MergePlan | None:
         """Return how hudi-rs merges a slice; None if its base file alone has the rows.
 
-        Raises TableFormatError for a slice that cannot be read.
+        Raises TableFormatError for a slice that cannot be read, or the errors of `log_blocks`.
         """
         uri = self._timeline.location.uri
         if file_slice.kind == "hfile":

@@ -1,4 +1,4 @@
-"""Partition paths of Hudi tables: conversion to columns and values, for all key generators."""
+"""Partition paths of Hudi tables: which columns and values a path stands for, for all key generators."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ class PartitionPaths:
         )
 
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
-        """Return the layout with the column names in the partition folders, if the table records no columns.
+        """Return the layout with the columns that the partition folders name, if the table records no columns.
 
         `year=2020/month=01` names two columns, `ts=2020/01/31` one: a folder without a column name belongs to the
-        column before it. Other settings that are not recorded are as in Hive's folders.
+        column before it. The folders are then taken as Hive's. If they do not all name the same columns, the layout
+        stays as it is.
         """
         if self.columns or self.hive_style is False:
             return self
@@ -71,14 +72,16 @@ class PartitionPaths:
         return replace(self, columns=columns, hive_style=True, encoded=self.encoded is not False)
 
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
-        """Return the names of the partition columns: those recorded, else `PATH_COLUMN` if the table has partition
-        folders.
+        """Return the names of the partition columns.
+
+        If none are recorded, it is `PATH_COLUMN`, or none for a table without partition folders.
         """
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
     def items(self, path: str) -> tuple[tuple[str, str | None], ...]:
-        """Return the (column, value) pairs of a partition path. Raises TableFormatError if the path does not fit the
-        layout.
+        """Return the (column, value) pairs of a partition path.
+
+        Raises TableFormatError if the path does not fit the layout.
         """
         if not self.columns:
             return ((PATH_COLUMN, path),) if path else ()
@@ -119,9 +122,10 @@ class PartitionPaths:
 
 
 def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of a partition column's values in the schema.
+    """Return the type that the schema gives to a partition column's values.
 
-    The type is text if folders contain formatted dates, or the schema does not have the column.
+    The type is text if the folder names are formatted dates, or if the schema has no column of that name and a leaf
+    type.
     """
     fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
     field: pa.Field | None = fields.get(column.lower())
@@ -139,8 +143,8 @@ def partition_types(
 ) -> dict[str, pa.DataType]:
     """Return the type of each partition column's values, as the partition paths spell them.
 
-    Some key generators write another form than that of the column's type, such as a number of days for a date. A column
-    is text unless all its values can be parsed as its type.
+    Some key generators write values in another form than the column's type, such as a date as a number of days. A
+    column is therefore text unless all its values can be parsed as its type.
 
     Args:
         paths: the layout of partition paths.

@@ -1,4 +1,4 @@
-"""The schema of a Hudi table, as its newest commit records it."""
+"""The schema of a Hudi table, from its commits, its properties or its files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _CREATED = "hoodie.table.create.schema"
 
 
 def is_added(name: str) -> bool:
-    """Return True for the name of a column that Hudi adds. `_hoodie_is_deleted` is a column of the table."""
+    """Return True for the name of a column that Hudi adds.
+
+    `_hoodie_is_deleted` is not one: it is a column of the table.
+    """
     return name in _ADDED
 
 
@@ -50,12 +53,12 @@ class HudiSchema:
     """Name and type of number columns that some files store as texts."""
 
     def missing_names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return those of the names that are neither a column nor a field of a column, without regard to case."""
+        """Return the names that are neither a column nor a field below a column, without regard to case."""
         column_names = {field.name.lower() for field in self.columns}
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
 
     def with_texts(self, names: Sequence[str]) -> HudiSchema:
-        """Return the schema with additional text columns, which no file stores."""
+        """Return the schema with additional columns that no file stores. They are texts."""
         return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 
@@ -67,6 +70,8 @@ def table_schema(
     dated: Sequence[str],
 ) -> HudiSchema | None:
     """Return the schema that the commits or the table's properties record; None if neither records one.
+
+    The newest commit that is no mere rewrite counts, then the newest rewrite, then the properties.
 
     Args:
         location: the table's folder.
@@ -91,9 +96,10 @@ def table_schema(
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema with number types for date columns that were created as numbers.
+    """Return the schema with integer types for columns that were created as integers, but are now text.
 
-    Spark reads columns that folders format as dates as texts, and its updates store them as texts.
+    These are partition columns in `dated`: if folder names show such a column as dates, Spark reads it as text, and
+    updates by Spark store it as text.
     """
     numbers = tuple(
         (field.name, created.field(field.name).type)
@@ -109,14 +115,17 @@ def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str
 
 
 def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
-    """Return the schema of a base file as Avro JSON (None if not recorded) and in Arrow. Runs in a child process."""
+    """Read the schema of a base file: as Avro JSON, or None if not recorded, and in Arrow.
+
+    Runs in a child process.
+    """
     with location.open_stored(base) as source:
         file = open_parquet(source)
         return (file.metadata.metadata or {}).get(b"parquet.avro.schema"), file.schema_arrow
 
 
 def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
-    """Return the schema that an Avro JSON text describes. Raises TableFormatError if it cannot be read.
+    """Parse a schema in Avro JSON. Raises TableFormatError if it cannot be read.
 
     Args:
         location: the table's folder, for messages.
@@ -146,9 +155,9 @@ def schema_of_columns(stored: pa.Schema) -> HudiSchema:
 
 
 def _check_no_column_renamed(location: Location) -> None:
-    """Raise TableFormatError if a column was renamed.
+    """Raise TableFormatError if a column was renamed, or dropped and added again.
 
-    Files keep the old names, and only the history of schemas shows that both names are of one field.
+    Files keep the old names, and only the history of schemas shows that two names are of one field.
     """
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
@@ -173,7 +182,10 @@ def _check_no_column_renamed(location: Location) -> None:
 
 
 def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return a pair for every field, also nested ones: the numbers of its parents and itself, and its dotted name."""
+    """Return (ids, name) for every field, also nested ones.
+
+    The ids are those of the parents and of the field. The name has the ids of the parents in front.
+    """
     named_fields = []
     for field in fields:
         key = (*above, int(field["id"]))

@@ -1,6 +1,6 @@
-"""The file slices of a Hudi table, planned from its file names, its timeline and the metadata of its commits.
+"""The file slices of a Hudi table, planned from file names, the timeline and commit metadata.
 
-The rows of a file group are in one file slice: a base file, and log files with later changes.
+A file group has its rows in one file slice at a time: a base file, and log files with later changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class LogName:
 
     file_id: str
     instant: str
-    """Up to table version 6 the instant of the base file; since version 8 the instant that wrote the log file."""
+    """Up to table version 6 the instant of the base file. Since version 8 the instant of the write that added the log
+    file."""
     version: int
     token: str
 
@@ -50,7 +51,7 @@ def parse_data_file_name(name: str) -> BaseName | LogName | None:
         The parsed name of a base file or log file; None for a file without rows of the table.
 
     Raises:
-        ValueError: the file has rows, but Hudi did not name it.
+        ValueError: it is the name of a data file, but not as Hudi names data files.
     """
     if match := _BASE.fullmatch(name):
         return BaseName(match["id"], match["instant"], match["kind"])
@@ -65,7 +66,7 @@ def parse_data_file_name(name: str) -> BaseName | LogName | None:
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The files that have the rows of one file group in a state: a base file, and log files that change its rows."""
+    """The files that have the rows of one file group in a state: a base file, and logs of later changes."""
 
     partition: str
     """Path of the partition folder, relative to the table; empty for the table's folder."""
@@ -76,7 +77,8 @@ class FileSlice:
     logs: tuple[StoredFile, ...]
     """Log files in the order in which they apply."""
     rows: int | None
-    """Number of rows of the base file, as the commit that wrote it records; None if log files may change it."""
+    """Number of rows of the base file, as a commit records it. None if it is not recorded, or if there are log files.
+    """
     in_order: bool
     """Whether the log files apply in the order in which their writes began. False after concurrent writes."""
 
@@ -98,7 +100,7 @@ def plan_file_slices(
         is_selected: returns whether the partition at a path is selected.
 
     Raises:
-        TableFormatError: a file of the state is missing, or a data file is not part of the table for certain.
+        TableFormatError: a file of the state is missing, or it is uncertain whether a data file belongs to the table.
         SnapshotNotFoundError: a file of the state was removed, and newer states exist.
     """
     return _SlicePlanner(timeline, state, is_selected).plan(commits)
@@ -106,7 +108,10 @@ def plan_file_slices(
 
 @dataclass
 class _GroupFiles:
-    """The files of one file group. A file that only commits name has no stored file."""
+    """The files of one file group.
+
+    A file that a commit records, but the listing lacks, has None as stored file.
+    """
 
     bases: dict[str, tuple[str, str, StoredFile | None]] = field(default_factory=dict)
     """Name, kind and stored file of each base file, by instant."""
@@ -143,7 +148,7 @@ class _SlicePlanner:
         return [slices[group] for group in sorted(slices)]
 
     def _add_listed_files(self, state_commits: Sequence[Commit]) -> None:
-        """List the table, and add the files of the state."""
+        """List the table, and add its files that belong to the state."""
         location = self._timeline.location
         written = {commit.instant.requested: commit.file_names for commit in state_commits}
         partitions = {write.group[0] for commit in state_commits for write in commit.writes}
@@ -182,7 +187,7 @@ class _SlicePlanner:
                 self._later_groups.add(group)
 
     def _add_recorded_files(self, state_commits: Sequence[Commit]) -> None:
-        """Add the files that the commits of the state record, which may be missing in the listing."""
+        """Add the files that the commits of the state record. The listing may lack some of them."""
         for commit in state_commits:
             for write in commit.writes:
                 try:
@@ -193,7 +198,11 @@ class _SlicePlanner:
                     self._row_counts[write.name] = write.rows
 
     def _add(self, group: Group, name: str, stored: StoredFile | None) -> None:
-        """Add a file to its group if it belongs to the state. Raises ValueError for a data file not named by Hudi."""
+        """Add a file to its group if it belongs to the state.
+
+        `stored` is None for a file that only a commit records. Raises ValueError for a data file that Hudi did not
+        name, and TableFormatError for a second base file of one instant.
+        """
         parsed = parse_data_file_name(name)
         if isinstance(parsed, BaseName) and self._state.includes(parsed.instant):
             group_files = self._groups.setdefault(group, _GroupFiles())
@@ -215,7 +224,10 @@ class _SlicePlanner:
                 group_files.logs[name] = (parsed, stored)
 
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
-        """Return the newest base file of a group with the log files that apply to it."""
+        """Return the newest base file of a group with the log files that apply to it.
+
+        Raises an error if one is missing.
+        """
         instant = max(group_files.bases, default="")
         name, kind, base = group_files.bases[instant] if group_files.bases else ("", "", None)
         logs = []
@@ -246,8 +258,8 @@ class _SlicePlanner:
     def _check_complete(self, later_commits: Sequence[Commit], slices: Mapping[Group, FileSlice | None]) -> None:
         """Raise an error if the cleaner may have removed files of the state.
 
-        The commits that wrote the files may be archived. Later commits that continue or replace a file group show that
-        the state has the group.
+        The commits that wrote these files may be archived. But if a later commit continues or replaces a file group,
+        the state has the group, and must have its files.
         """
         for commit in later_commits:
             needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]

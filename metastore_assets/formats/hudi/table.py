@@ -1,4 +1,7 @@
-"""Hudi tables: the timeline tells the live files, base files are read by column, and hudi-rs merges log files."""
+"""Hudi tables.
+
+The timeline shows which files are live, base files are read by column, and hudi-rs merges log files.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 
 
 class HudiFormat(TableFormat):
-    """A Hudi table at a location. Its snapshots are the states after completed writes."""
+    """A Hudi table at a location. Each of its snapshots is the state after a completed write."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._location = table_location(table)
@@ -70,17 +73,20 @@ class HudiFormat(TableFormat):
             )
 
     def snapshot_id(self) -> str:
-        """Return the newest instant, from one listing of the timeline."""
+        """Return the id of the newest or requested state, from one listing of the timeline."""
         return self.current().id
 
     def current(self) -> SnapshotReference:
-        """Return the newest instant and its completion time."""
+        """Return the id of the newest or requested state, and the time from which readers see it."""
         with _hudi_errors(self._location):
             state = load_timeline(self._location).state(self._at)
         return SnapshotReference(state.id, state.committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return the history change that the completion times of the instants show."""
+        """Return "rolled back" if the current state is older than the previous one, else None.
+
+        The commit times of the states are compared.
+        """
         return history_change_by_time(previous, current)
 
     def snapshot(self) -> Snapshot:
@@ -93,7 +99,7 @@ class HudiFormat(TableFormat):
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return no bounds: Hudi's metadata table stores column bounds as HFile, which is not supported."""
+        """Return bounds that are all absent. Hudi stores column bounds in HFile, which is not supported."""
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
     def _snapshot(self) -> Snapshot:
@@ -138,7 +144,7 @@ class HudiFormat(TableFormat):
         )
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return the columns and partition columns that are computed from other columns."""
+        """Return the snapshot's columns and partition columns that are computed from other columns."""
         derived = []
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]
@@ -159,8 +165,8 @@ class HudiFormat(TableFormat):
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
         """Return a function that returns True for the path of a partition that must be listed.
 
-        The types of partition columns are certain only after all partitions are listed. A column whose type may still
-        change excludes no partition.
+        The types of partition columns are certain only after all partitions are listed. Until then, a condition on a
+        column that may not be text excludes no partition.
         """
         types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
         filtered = {name.lower() for name in self._filter.columns}
@@ -184,7 +190,10 @@ class HudiFormat(TableFormat):
             )
 
     def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
-        """Return the schema of the newest base file. It is needed for old tables whose commits record none."""
+        """Return the schema of the newest base file in Parquet.
+
+        Old tables need it, because their commits record no schema.
+        """
         bases = [
             file_slice.base for file_slice in slices if file_slice.base is not None and file_slice.kind == "parquet"
         ]

@@ -1,4 +1,4 @@
-"""The timeline of a Hudi table: the table's properties, its instants, and the instants that form a state."""
+"""The timeline of a Hudi table: its properties, its instants, and the instants that form a state."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _WRITES = ("commit", "deltacommit", "replacecommit")
 """Actions that change which files, or blocks of log files, hold the rows."""
 _PENDING_PLANS = ("compaction", "logcompaction", "clustering")
 _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
-"""`<instant>.inflight` has no action: it is a commit."""
+"""Matches the names of timeline files. `<instant>.inflight` names no action: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
 INSTANTS = ("0", ":")
-"""Names of timeline files start with digits. They sort between these two texts."""
+"""Two texts between which the names of timeline files sort, because these names start with digits."""
 PARTITION_MARKER = ".hoodie_partition_metadata"
-"""Start of the name of the file that marks the folder of a partition."""
+"""Start of the name of a file that is in the folder of every partition."""
 
 
 @dataclass(frozen=True, order=True)
@@ -49,7 +49,7 @@ class Instant:
 
     @property
     def became_visible(self) -> str:
-        """The time, as digits, from which readers see the write. Without a completion time it is the start time."""
+        """The time from which readers see the write, as digits: its completion time, else its start time."""
         return self.completed or self.requested
 
 
@@ -62,7 +62,7 @@ class Timeline:
     completed: tuple[Instant, ...]
     """Completed writes, ordered by requested time."""
     pending: frozenset[str]
-    """Start times of incomplete writes that change rows."""
+    """Start times of incomplete writes."""
     start: str
     """The first instant of the active timeline. Earlier instants are archived and were complete."""
 
@@ -73,13 +73,17 @@ class Timeline:
 
     @property
     def layout(self) -> int:
-        """Layout 1: completed instants are `<requested>.<action>`; layout 2: `<requested>_<completed>.<action>`."""
+        """The layout of the timeline, 1 or 2.
+
+        A completed instant has the file name `<requested>.<action>` in layout 1, and `<requested>_<completed>.<action>`
+        in layout 2.
+        """
         return _layout(self.location, self.properties)
 
     def state(self, at: str | None) -> State:
-        """Return the state that `at` names: an instant, a state id or a time; without `at`, the newest state.
+        """Return the state that `at` names: an instant, the id of a state, or a time.
 
-        Raises SnapshotNotFoundError.
+        Without `at`, return the newest state. Raises SnapshotNotFoundError.
         """
         if at is None:
             return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
@@ -128,7 +132,8 @@ class State:
     """The completed writes whose rows a reader sees at one point in time."""
 
     id: str
-    """The newest instant, followed by `~` and earlier instants that were incomplete then. These are rare."""
+    """The newest instant. In the rare case that earlier instants were incomplete then, `~` and these instants follow.
+    """
     committed_at: datetime | None
     instants: tuple[Instant, ...]
     """Instants on the active timeline, ordered by start time."""
@@ -138,12 +143,18 @@ class State:
     start: str
 
     def includes(self, instant: str) -> bool:
-        """Return True if the writes of an instant belong to this state."""
+        """Return True if the write of an instant belongs to this state.
+
+        Archived instants belong to every state.
+        """
         return instant in self.requested or instant < self.start
 
 
 def load_timeline(location: Location) -> Timeline:
-    """Read the table's properties and list its timeline. Raises TableNotFoundError, TableFormatError or OSError."""
+    """Read the table's properties and list its timeline.
+
+    Raises TableNotFoundError, TableFormatError or OSError.
+    """
     properties = load_properties(location)
     layout = _layout(location, properties)
     _version(location, properties)
@@ -179,13 +190,19 @@ def load_timeline(location: Location) -> Timeline:
 
 
 def is_hudi_table(location: Location) -> bool:
-    """Return True if a folder is a Hudi table: it has the file of properties, or the copy that a writer leaves."""
+    """Return True if a folder has Hudi's file of table properties, or the backup of this file.
+
+    While a writer changes the properties, only the backup may exist.
+    """
     name = _PROPERTIES.rpartition("/")[2]
     return name in (layout.removesuffix(".backup") for layout in location.names(FOLDER, name[:-1], f"{name}0"))
 
 
 def load_properties(location: Location) -> dict[str, str]:
-    """Return the properties in `hoodie.properties`, a Java property file. Raises TableNotFoundError without it."""
+    """Return the properties in `hoodie.properties`, or in its backup if a writer is just replacing it.
+
+    Raises TableNotFoundError if there is neither.
+    """
     try:
         text = _read_text(location, _PROPERTIES)
     except FileNotFoundError as error:
@@ -222,7 +239,7 @@ def boolean_property(properties: Mapping[str, str], key: str, default: bool) -> 
 
 
 def names_property(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the comma-separated names in the first property of `keys` that is set."""
+    """Return the comma-separated names in the first property of `keys` that is not empty."""
     text = next((properties[key] for key in keys if properties.get(key)), "")
     return tuple(filter(None, map(str.strip, text.split(","))))
 

@@ -1,4 +1,7 @@
-"""Conversion of Hudi files to types that hudi-rs can merge: Avro blocks to Parquet, local timestamps to UTC."""
+"""Conversion of Hudi files to types that hudi-rs can merge.
+
+Avro blocks become Parquet, and local timestamps become UTC.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,18 @@ _BATCH_ROWS = 16_384
 
 
 def needs_transcoding(avro_schema: str) -> bool:
-    """Return True if an Avro schema has types that hudi-rs cannot merge: enumerations, local or nested timestamps."""
+    """Return True if an Avro schema has types that hudi-rs cannot merge.
+
+    These are enumerations, local timestamps, and nested timestamps.
+    """
     return any(_needs_transcoding(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
 
 
 def in_utc(avro_schema: str) -> str:
-    """Return the Avro schema with UTC timestamps in place of timestamps without zone. Stored numbers do not change."""
+    """Return the Avro schema with UTC timestamps in place of timestamps without zone.
+
+    Stored numbers are the same in both.
+    """
     return avro_schema.replace(f'"{_LOCAL}', '"timestamp-')
 
 
@@ -44,7 +53,10 @@ def transcode_base(path: str) -> None:
 
 
 def transcode_log(path: str) -> None:
-    """Convert the rows of a log file to Parquet, and replace the file or link at the path. Raises ArrowInvalid."""
+    """Convert the rows of a log file to Parquet, and their timestamps to UTC.
+
+    The result replaces the file or link at the path. Raises ArrowInvalid for corrupt content.
+    """
     with open(path, "rb") as file:
         data = file.read()
     result = b""
@@ -112,9 +124,10 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
 
 
 def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
-    """Return the rows of an Avro block. After the version and the row count it has the length and bytes of each row.
+    """Return the rows of an Avro block of a log file.
 
-    The content versions 1 to 3 differ only in delete blocks.
+    The block consists of a version, the number of rows, and for each row its length and its bytes. The content versions
+    1 to 3 differ only in delete blocks.
     """
     count = int.from_bytes(content[4:8], "big")
     position = 8

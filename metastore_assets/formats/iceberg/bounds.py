@@ -1,4 +1,4 @@
-"""Null count and bounds of one column in one data file, from the manifests of an Iceberg table."""
+"""The null count and bounds of a column in one data file, from the manifests of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from metastore_assets.statistics.declaration import Guarantee
 
 _ABSENT: tuple[None, Guarantee] = (None, "absent")
 _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}
-"""Binary formats of numbers in bounds. A file that is older than a type promotion stores the narrower type."""
+"""Binary formats of numbers in bounds, by type. A file that is older than a type promotion stores the narrower type."""
 
 
 def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
-    """Return the null count, minimum and maximum of a leaf column in a data file; all are absent without statistics.
+    """Return the null count, minimum and maximum of a leaf column in a data file.
+
+    All are absent without statistics. Minimum and maximum have the guarantee `bound`, because writers may truncate them
+    and ignore NaN.
 
     Args:
         path: the fields from the top-level column down to the leaf.
         entry: the manifest entry of the data file, with statistics.
-        has_deletes: whether deletes apply to the file; the null count is then an upper bound instead of exact.
-
-    Returns:
-        Minimum and maximum are bounds, because writers may truncate them and ignore NaN.
+        has_deletes: whether deletes apply to the file. If not, the null count is exact; otherwise it is an upper bound.
     """
     statistics = entry.statistics
     if statistics is None or not identity(path[-1]).isdecimal() or _is_uncertain(path, entry):
@@ -35,7 +35,7 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
     field_id, type_ = int(identity(path[-1])), path[-1].type
     nulls = _null_count(statistics, field_id, entry.record_count)
     lower, upper = (
-        decoded(bounds.get(field_id), type_) for bounds in (statistics.lower_bounds, statistics.upper_bounds)
+        decode_bound(bounds.get(field_id), type_) for bounds in (statistics.lower_bounds, statistics.upper_bounds)
     )
     return FragmentBounds(
         null_count=_ABSENT if nulls is None else (nulls, "bound" if has_deletes else "exact"),
@@ -45,9 +45,9 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
 
 
 def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
-    """Return True if writers count the values of a nested column in different ways.
+    """Return True if writers differ in how they count the values of a nested column.
 
-    Counts below lists and maps vary. Below structs only Parquet writers count the rows of null structs.
+    Counts below lists and maps vary. Below structs, only Parquet writers count the rows of null structs.
     """
     above = path[:-1]
     return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")
@@ -60,17 +60,20 @@ def _null_count(statistics: Statistics, field_id: int, rows: int) -> int | None:
     return nulls
 
 
-def decoded(data: bytes | None, type_: pa.DataType) -> Constant | None:
-    """Return the value of a bound in Iceberg's binary single-value form; None if it does not fit or is NaN."""
+def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
+    """Decode a bound in Iceberg's binary single-value form.
+
+    None if the bytes are no value of the type, or the value is NaN.
+    """
     if data is None:
         return None
     try:
-        return _decoded(data, type_)
+        return _decode_bound(data, type_)
     except (ValueError, ArithmeticError, struct.error, pa.ArrowException):
         return None
 
 
-def _decoded(data: bytes, type_: pa.DataType) -> Constant | None:
+def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
     if pa.types.is_boolean(type_) and len(data) == 1:
         return constant(data != b"\x00", type_)
     if pa.types.is_decimal(type_) and data:

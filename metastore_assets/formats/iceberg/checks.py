@@ -13,10 +13,9 @@ _OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
 
 
 def check_metadata(raw: Mapping[str, Any]) -> None:
-    """Raise ValueError if a key of a metadata file is missing, has a value of the wrong kind, or contradicts another
-    key.
+    """Raise ValueError if the content of a metadata file is invalid.
 
-    Optional keys may be missing.
+    A required key is missing, a value is of the wrong kind, an id or a name is repeated, or a limit is exceeded.
     """
     as_text(raw.get("location"), "location")
     as_integer(raw.get("last-updated-ms"), "last-updated-ms")
@@ -40,7 +39,7 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError for a schema in which field ids or names repeat, or that exceeds the limits."""
+    """Raise ValueError for a schema in which field ids or names are repeated, or which exceeds the limits."""
     ids: list[int] = []
     _check_fields(schema.get("fields"), ids, 1)
     check_distinct(ids, "the field id")

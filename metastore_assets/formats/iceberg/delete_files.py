@@ -1,4 +1,7 @@
-"""Position delete files and deletion vectors of Iceberg tables: the positions of the deleted rows of a data file."""
+"""Position delete files and deletion vectors of Iceberg tables.
+
+Both contain the positions of deleted rows in data files.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _LEAST_VECTOR = 12
 
 @dataclass(frozen=True)
 class PositionDeletes:
-    """A position delete file, or a deletion vector (format `puffin`), with its location."""
+    """A position delete file, or a deletion vector (format `puffin`), with the place where it is stored."""
 
     location: Location
     path: str
@@ -41,7 +44,7 @@ class PositionDeletes:
         """Return the deleted positions of a data file, in any order and possibly repeated.
 
         Args:
-            data_path: the recorded path of the data file.
+            data_path: the recorded path of the data file. A deletion vector is of one data file and ignores it.
             row_count: the number of rows of the data file.
             exact: whether complete paths are compared. Otherwise paths that differ in scheme or authority name the same
                 file.
@@ -83,7 +86,7 @@ class PositionDeletes:
 
 
 def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
-    """Yield the chunks of several columns, cut so that the chunks of each tuple have the same length.
+    """Yield the chunks of several columns, cut so that the arrays of each tuple have the same length.
 
     Raises ArrowInvalid unless all columns have the same number of rows.
     """
@@ -109,7 +112,10 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:
-    """Return a mask that is true for the paths that name the data file. Each distinct path is compared once."""
+    """Return a mask that is true for the paths that name the data file.
+
+    Each distinct path is compared once.
+    """
     wanted = data_path if exact else plain_path(data_path)
     encoded = paths.dictionary_encode()
     matches = [

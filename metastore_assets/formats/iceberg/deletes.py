@@ -1,4 +1,7 @@
-"""Matching of delete files with data files, by sequence numbers and partitions, as the Iceberg specification says."""
+"""Matching of delete files with data files, as the Iceberg specification defines it.
+
+Sequence numbers and partitions decide which deletes apply to a data file.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,11 @@ class Deletes:
     digest: str = ""
     """Digest that identifies `files`; empty if there are none."""
     exact_path: bool = False
-    """Whether deletes name the data file by its complete recorded path, because another data file has the same path
-    under another authority."""
+    """Whether delete files must name the data file by its complete recorded path.
+
+    Otherwise they may name it under another scheme or authority. It is true if another data file has the same path
+    under another scheme or authority.
+    """
 
     def row_count(self, data: FileEntry) -> int | None:
         """Return the number of live rows of a data file; None if the manifests do not determine it."""
@@ -41,9 +47,10 @@ _NO_DELETES = Deletes()
 
 
 class DeleteIndex:
-    """An index that finds the delete files of a snapshot by data file and partition.
+    """An index of a snapshot's delete files, by data file and by partition.
 
-    Equality deletes of an unpartitioned spec apply in every partition; `is_unpartitioned` tells which specs are.
+    Equality deletes of an unpartitioned spec apply to all partitions. `is_unpartitioned` returns whether a spec is
+    unpartitioned.
     """
 
     def __init__(
@@ -68,8 +75,9 @@ class DeleteIndex:
         self._shared: dict[tuple[_Partition, int], Deletes] = {}
 
     def deletes_of(self, data: FileEntry) -> Deletes:
-        """Return the deletes that apply to a data file. Raises ValueError if there are deletes and it has no sequence
-        number.
+        """Return the deletes that apply to a data file.
+
+        Raises ValueError if a sequence number that is needed is missing, or if the file has several deletion vectors.
         """
         if not (self._by_path or self._by_partition or self._unpartitioned):
             return _NO_DELETES
@@ -108,7 +116,7 @@ class DeleteIndex:
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
-    """Return True if a delete file applies to rows with a sequence number.
+    """Return True if a delete file applies to rows of its partition that have a sequence number.
 
     Equality deletes do not apply to rows of their own commit.
     """
@@ -120,8 +128,9 @@ def _applies(entry: FileEntry, sequence_number: int) -> bool:
 
 
 def _target(entry: FileEntry, data_paths: Collection[str]) -> str | None:
-    """Return the path of the only data file that a position delete file concerns; None if the manifest does not show
-    it.
+    """Return the path of the only data file that a position delete file concerns.
+
+    None if it concerns several, or if the manifest does not show which.
     """
     if entry.referenced_data_file is not None:
         return entry.referenced_data_file

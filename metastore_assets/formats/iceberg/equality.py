@@ -1,4 +1,7 @@
-"""Equality deletes of Iceberg tables: the positions of rows that equal a deleted row, found with Arrow."""
+"""Equality deletes of Iceberg tables.
+
+The positions of the rows that equal a deleted row are found with Arrow.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,9 @@ Columns = Sequence[pa.Array]
 
 
 class DeleteRowCache:
-    """A least-recently-used cache of the rows of delete files, limited in bytes: one delete file applies to many
-    fragments.
+    """A least-recently-used cache of the rows of delete files, limited in bytes.
+
+    One delete file applies to many fragments, so its rows are needed often.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -67,7 +71,10 @@ _WHAT = "bytes of rows by which rows are deleted"
 
 @dataclass(frozen=True)
 class EqualityDeletes:
-    """An equality delete file. It deletes rows that equal one of its rows in the columns `keys`. Null equals null."""
+    """An equality delete file.
+
+    It deletes each row whose values in the columns `keys` equal the values of one of its rows. Null equals null.
+    """
 
     location: Location
     path: str
@@ -75,10 +82,10 @@ class EqualityDeletes:
     size: int
     """Recorded size in bytes."""
     keys: tuple[pa.Field, ...]
-    """The key columns, each as a top-level field of the table that is pruned to the path to one leaf."""
+    """The key columns. Each is a top-level field of the table, pruned to the path to one leaf."""
 
 
-def equal_rows(
+def deleted_positions(
     data: FileFragmentReader, path: str, deletes: Sequence[EqualityDeletes], fallback: FallbackIds
 ) -> Positions:
     """Return the ascending positions of the rows that equality delete files delete.
@@ -114,7 +121,10 @@ def equal_rows(
 
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
-    """Return the key columns of a delete file. `size` is the number of bytes that the other delete files take."""
+    """Return the key columns of a delete file.
+
+    `size` is the number of bytes that the rows of other delete files take; it counts towards the limit.
+    """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
         full_path = file.location.full_path(file.path)
@@ -149,7 +159,7 @@ def _leaves(reader: FileFragmentReader, key: pa.Field) -> Iterator[pa.Array]:
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """Return an array whose values Arrow compares as Iceberg compares the values of the given array."""
+    """Convert an array so that Arrow compares its values as Iceberg does."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_floating(array.type):
@@ -161,7 +171,7 @@ def _comparable(array: pa.Array) -> pa.Array:
 
 
 class _Rows:
-    """A set of rows, against which many rows are tested at once."""
+    """A set of rows. It tests for many rows at once whether they are in the set."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._values = [pc.unique(column) for column in columns]

@@ -10,7 +10,7 @@ import numpy as np
 
 from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
-from metastore_assets.formats.iceberg.equality import EqualityDeletes, equal_rows
+from metastore_assets.formats.iceberg.equality import EqualityDeletes, deleted_positions
 from metastore_assets.formats.iceberg.names import FallbackIds, has_ids
 from metastore_assets.formats.readers.columns import FileColumns, open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
@@ -29,9 +29,10 @@ class IcebergFragmentSource:
     recorded_path: str
     """The path of the data file as manifests and delete files record it."""
     exact_path: bool
-    """Whether delete files name the data file by its complete path."""
+    """Whether delete files must name the data file by its complete path: see `Deletes.exact_path`."""
     constants: tuple[tuple[str, Constant], ...]
-    """Field id and value of each column that is constant in the file. The file may store the column."""
+    """Field id and value of each column whose value is constant in the file's partition. The file may also store the
+    column."""
     position_deletes: tuple[PositionDeletes, ...]
     equality_deletes: tuple[EqualityDeletes, ...]
     fallback: FallbackIds
@@ -74,7 +75,7 @@ class IcebergFragmentSource:
                 deleted.append(positions)
         if self.equality_deletes:
             with fragment_errors(full_path):
-                deleted.append(equal_rows(reader, full_path, self.equality_deletes, self.fallback))
+                deleted.append(deleted_positions(reader, full_path, self.equality_deletes, self.fallback))
         return _ascending(deleted) if deleted else None
 
 

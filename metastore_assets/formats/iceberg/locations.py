@@ -1,4 +1,7 @@
-"""Locations of the files of an Iceberg table, whose metadata record absolute paths even if the table was moved."""
+"""Locations of the files of an Iceberg table.
+
+The table's metadata record absolute paths, also after it was moved.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ def plain_path(recorded: str) -> str:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The current location of a table, by which recorded paths of its files are resolved."""
+    """Resolves the recorded paths of a table's files by the current location of the table."""
 
     location_policy: LocationPolicy
     folder: Location
     """The table's current folder, which contains `metadata/`."""
     previous_roots: tuple[str, ...] = ()
-    """Recorded locations of the table whose files are now in `folder`."""
+    """Earlier locations of the table, as recorded, whose files are now in `folder`."""
 
     @property
     def name(self) -> str:
@@ -34,7 +37,7 @@ class TableFiles:
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """Return the location of a file by its recorded path, and the file's path below that location.
+        """Return where the file with a recorded path is now, as a location and a path below it.
 
         A configured path mapping takes precedence over a detected move. Raises TableFormatError for a file outside the
         locations that the table may refer to, and for a relative path that cannot be resolved.
@@ -49,10 +52,10 @@ class TableFiles:
 def table_files(
     location_policy: LocationPolicy, folder: Location, metadata: TableMetadata, snapshot: IcebergSnapshot | None
 ) -> TableFiles:
-    """Return how recorded paths of a table are resolved, and detect whether the table was moved.
+    """Detect whether a table was moved, and return how the recorded paths of its files are resolved.
 
-    If the current folder has the snapshot's manifest list at its recorded relative path, the table was moved or copied
-    as a whole, and all files are read in the current folder. The original is not read even if it still exists, because
+    If the current folder has the snapshot's manifest list at the recorded relative path, the whole table was moved or
+    copied, and all its files are read in the current folder. The original is not read even if it still exists, because
     it may change.
 
     Args:
@@ -77,7 +80,10 @@ def table_files(
 
 
 def _below(recorded: str, root: str) -> str | None:
-    """Return the path of a file relative to a root; None outside of it. Schemes and missing authorities are ignored."""
+    """Return the path of a file below a root folder; None if it is not below the root.
+
+    Schemes are ignored, and so is the authority if only one of the two has one.
+    """
     ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(f"{root}/")
     if ours and theirs and ours[1] != theirs[1]:
         return None

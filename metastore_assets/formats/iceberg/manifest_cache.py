@@ -1,4 +1,4 @@
-"""A cache of the entries of manifests, which never change."""
+"""A cache of the entries of manifests. Manifests are immutable."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 class ManifestCache:
     """The cached entries of one table's manifests.
 
-    A manifest is identified by path, length, the commit that added it, and the table. A table that is recreated at the
-    same location has other manifests.
+    The key of a manifest is its path, its length, the commit that added it, and the table's UUID. A table that is
+    recreated at the same location therefore has other keys.
     """
 
     def __init__(self, cache: MetadataCache, table: str, metadata: TableMetadata) -> None:
@@ -33,13 +33,16 @@ class ManifestCache:
         self._table = [table, metadata.uuid, metadata.default_spec_id, repr(sorted(metadata.specs.items()))]
 
     def get(self, manifest: Manifest) -> list[FileEntry] | None:
-        """Return the entries of a manifest, without statistics of data files; None if they are not cached."""
-        return None if manifest.length is None else self._cache.get(self._key(manifest), _decoded)
+        """Return the cached entries of a manifest; None if they are not cached.
+
+        The entries of data files have no statistics.
+        """
+        return None if manifest.length is None else self._cache.get(self._key(manifest), _decode_entries)
 
     def put(self, manifest: Manifest, entries: Sequence[FileEntry]) -> None:
         """Cache the entries of a manifest."""
         if manifest.length is not None:
-            self._cache.put(self._key(manifest), _encoded(entries))
+            self._cache.put(self._key(manifest), _encode_entries(entries))
 
     def _key(self, manifest: Manifest) -> bytes:
         identity = manifest.path, manifest.length, manifest.snapshot_id, manifest.sequence_number
@@ -47,12 +50,12 @@ class ManifestCache:
         return cache_key(kind, *self._table, *identity, manifest.spec_id, manifest.content)
 
 
-def _encoded(entries: Sequence[FileEntry]) -> bytes:
+def _encode_entries(entries: Sequence[FileEntry]) -> bytes:
     records = [entry._replace(statistics=_pairs(entry.statistics)) for entry in entries]  # type: ignore[arg-type]
     return zlib.compress(json.dumps(records, separators=(",", ":"), default=_bytes).encode(), 1)
 
 
-def _decoded(data: bytes) -> list[FileEntry]:
+def _decode_entries(data: bytes) -> list[FileEntry]:
     return [_entry(FileEntry(*record)) for record in json.loads(zlib.decompress(data))]
 
 

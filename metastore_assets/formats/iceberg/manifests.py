@@ -1,6 +1,7 @@
-"""Manifest lists and manifests of an Iceberg table, which list the live data files and delete files of a snapshot.
+"""Manifest lists and manifests of an Iceberg table, which list the live files of a snapshot.
 
-Avro fields are matched by their field ids. Other Avro headers are not needed, because some writers omit them.
+Avro fields are matched by their field ids. No other part of the Avro header is required, because some writers omit
+parts.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ _VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_byt
 _MISSING = object()
 
 
-# The records are named tuples, because there are many and a child process returns them.
+# These records are named tuples, because a child process returns many of them.
 
 
 class Manifest(NamedTuple):
-    """A manifest as a manifest list describes it."""
+    """A manifest, as the manifest list describes it."""
 
     path: str
     spec_id: int | None
@@ -70,7 +71,7 @@ class Manifest(NamedTuple):
     """0 for data files, 1 for delete files."""
     sequence_number: int
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
-    """For each partition field: lower bound, upper bound, and whether it has a null or NaN. None if not recorded."""
+    """(lower bound, upper bound, whether a null or NaN may occur) for each partition field. None if not recorded."""
     is_encrypted: bool = False
     length: int | None = None
     """Length in bytes; None if the list does not record it."""
@@ -88,7 +89,7 @@ class Statistics(NamedTuple):
 
 
 class FileEntry(NamedTuple):
-    """A live data file or delete file as a manifest describes it."""
+    """A live data file or delete file, as its manifest describes it."""
 
     content: int
     path: str
@@ -165,6 +166,7 @@ class ManifestReader:
 
         Raises:
             TableFormatError: the metadata file lacks the manifest's partition spec.
+            ValueError, ArrowInvalid: the manifest is corrupt or not supported.
         """
         data = location.read(path)
         spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
@@ -177,7 +179,7 @@ class ManifestReader:
 
 
 def _spec_id(data: bytes) -> int | None:
-    """Return the id of the partition spec in the header of a manifest; None if the header does not have it."""
+    """Return the partition spec id in the header of a manifest; None if the header does not have it."""
     text = read_avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
@@ -212,7 +214,10 @@ def _entry(
     sequence_number: int | None,
     statistics: Statistics | None,
 ) -> FileEntry:
-    """Return the entry of a file. Raises ValueError for a value of the wrong kind."""
+    """Return the entry of a file.
+
+    Raises ValueError for a value of the wrong kind, or UnsupportedError for unknown content.
+    """
     referenced, offset, size = map(file.get, _VECTOR_FIELDS)
     content = as_integer(file.get("content") or DATA, "content", minimum=DATA)
     if content > EQUALITY_DELETES:
@@ -236,8 +241,10 @@ def _entry(
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
-    """Return the stored value of each field of a spec. Raises ValueError for a missing value, which must not count as
-    null.
+    """Return the stored value of each field of a partition spec.
+
+    Raises ValueError if a value is missing, because it must not count as null. Fields with the transform `void` may
+    lack one.
     """
     values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:
@@ -270,5 +277,5 @@ def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
 
 
 def _mapping(value: Any) -> Mapping[int, Any]:
-    """Return a map whose keys are not texts. Avro stores it as an array of records."""
+    """Return an Avro map whose keys are numbers as a dict. Avro stores it as an array of records."""
     return {item["key"]: item["value"] for item in value or ()}

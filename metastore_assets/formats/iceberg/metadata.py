@@ -77,7 +77,10 @@ class TableMetadata:
 
 
 def read_metadata(location: Location, path: str) -> TableMetadata:
-    """Return the content of a metadata file. Raises TableFormatError if it is invalid or too new."""
+    """Read a metadata file.
+
+    Raises TableFormatError if it is invalid, too new, or that of a view; TableNotFoundError if it does not exist.
+    """
     full_path = location.full_path(path)
     raw = read_metadata_json(location, path)
     if "view-uuid" in raw or "current-version-id" in raw:
@@ -147,7 +150,10 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _transform(name: str, sources: int) -> str:
-    """Return the kind of a transform by its name. Unknown ones are allowed, because the specification may add some."""
+    """Return the kind of a transform from its name, and the number of its source columns.
+
+    It may be `unknown`. Unknown transforms are allowed, because later versions of the specification may add some.
+    """
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
     # A transform of several columns may have other results than the same transform of one column.

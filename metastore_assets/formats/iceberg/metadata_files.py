@@ -1,4 +1,4 @@
-"""The search for the current metadata file of an Iceberg table."""
+"""Detection of Iceberg tables, and the search for a table's current metadata file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METADATA = "metadata"
 """The folder of a table with its metadata files."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
-"""Keys of a metadata file, of which at least one is present besides `location`."""
+"""A metadata file has at least one of these keys besides `location`."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
 _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
@@ -34,9 +34,9 @@ def is_metadata_file(path: str) -> bool:
 
 
 def is_iceberg_table(location: Location) -> bool:
-    """Return True if a location is a metadata file, or a folder with metadata files.
+    """Return True if a location that a user names is a metadata file, or a folder with metadata files.
 
-    Files are read only if their names are unusual.
+    Files are read only if their names have no version. For folders in listings see `has_iceberg_metadata`.
     """
     if is_metadata_file(location.uri):
         return True
@@ -45,8 +45,9 @@ def is_iceberg_table(location: Location) -> bool:
 
 
 def has_iceberg_metadata(location: Location) -> bool:
-    """Return True if a folder has metadata files, by a few requests. Files are read, because other JSON may have such
-    names.
+    """Return True if a folder in a listing has metadata files.
+
+    Unlike `is_iceberg_table`, it sends few requests, and reads the files, because other JSON files may have such names.
     """
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:
@@ -58,8 +59,8 @@ def has_iceberg_metadata(location: Location) -> bool:
 def newest_metadata(folder: Location) -> StoredFile:
     """Return the current metadata file in a table's folder, which is the file with the highest version.
 
-    Several files may have that version (two writers without a catalog) or none (names without a number). Then the
-    version hint decides, or else the latest update time. Raises TableNotFoundError if there is no metadata file.
+    Several files have this version if two writers without a catalog wrote it, and names may lack a version. In these
+    cases the version hint decides, else the latest update time. Raises TableNotFoundError if there is no metadata file.
     """
     files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
     names = [name for name in files if _NAME.fullmatch(name)]
@@ -76,8 +77,9 @@ def newest_metadata(folder: Location) -> StoredFile:
 
 
 def read_metadata_json(location: Location, path: str) -> Mapping[str, Any]:
-    """Return a metadata file as parsed JSON. Raises TableNotFoundError, or TableFormatError if it is not a metadata
-    file.
+    """Return a metadata file as parsed JSON.
+
+    Raises TableNotFoundError if it does not exist, or TableFormatError if it is not a metadata file.
     """
     full_path = location.full_path(path)
     raw = _json(location, path)

@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class FallbackIds:
-    """The rule by which the columns of a file without field ids get ids."""
+    """The rule that gives field ids to the columns of data files without field ids."""
 
     nodes: _Tree
     by_position: bool
@@ -43,7 +43,7 @@ class FallbackIds:
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> FallbackIds:
-        """Return the rule of a table: its name mapping, or else the positions of columns in the oldest recorded schema.
+        """Return the rule of a table: its name mapping, else column positions in the oldest recorded schema.
 
         A mapping is ignored if it gives a field id to another field than the schemas do. Hive's migration writes such
         mappings, because it numbers nested fields differently.
@@ -61,12 +61,13 @@ class FallbackIds:
         return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
-        """Return the matcher of the table's fields with those of one file.
+        """Return the matcher of the table's fields with the fields of one file.
 
         Args:
             kind: the file format, such as `parquet`.
             fields: the fields of the file.
-            positions: whether fields may be matched by position. They may not in files that lack columns of the table.
+            positions: whether fields may be matched by position. This must be false for files that lack columns of the
+                table.
         """
         # The specification says so. ORC has an attribute for it, which not all writers set.
         longs_are_times = kind == "orc"
@@ -95,7 +96,10 @@ class FallbackIds:
 
 
 class _NamedMatcher(FieldMatcher):
-    """A matcher for one file without ids: each id has a name in the file. `top_level` maps column names to ids."""
+    """A matcher for one file without field ids.
+
+    `names` has the name in the file of each id, `top_level` the id of each column.
+    """
 
     def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
         super().__init__(by_id=True, longs_are_times=longs_are_times)
@@ -141,9 +145,10 @@ def _mapped(entry: Mapping[str, Any]) -> Node:
 
 
 def _positions(fields: Sequence[Mapping[str, Any]]) -> _Tree:
-    """Return a node for each column position: position n has the id n, as Iceberg numbers the columns of a new table.
+    """Return a node for each column position. The node of position n has the field id n.
 
-    Nested fields are also in the order of their ids.
+    Iceberg numbers the columns of a new table so. Positions start at 0 if a field has the id 0, else at 1. Nested
+    fields are in the order of their ids.
     """
     by_id = {node.id: node for node in _struct(fields)}
     first = 0 if 0 in by_id else 1
@@ -166,9 +171,9 @@ def _type(type_: Any) -> _Tree:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if a field of a mapping is where a schema has its id. Ids of dropped fields always match.
+    """Return True if a schema has a field with the given path of ids, from a name mapping.
 
-    None in the mapping matches every id.
+    Ids of dropped fields always match. None in the mapping matches every id.
     """
     return field_paths is None or any(
         len(field_path) == len(mapped)
@@ -178,7 +183,7 @@ def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None,
 
 
 def _field_paths(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
-    """Yield for each field the ids on the path from its column down to it."""
+    """Yield, for each field with an id, the ids on the path from its column down to it."""
     for node in nodes:
         field_path = (*above, node.id)
         if node.id is not None:

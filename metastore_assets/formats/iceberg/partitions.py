@@ -1,4 +1,7 @@
-"""Partitions of an Iceberg table: stored values of manifests as texts of partition keys and as values of rows."""
+"""Partitions of an Iceberg table.
+
+The partition values that manifests store are converted to texts in partition keys, and to values of rows.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ import pyarrow as pa
 
 from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import DerivedColumn
-from metastore_assets.formats.iceberg.bounds import decoded
+from metastore_assets.formats.iceberg.bounds import decode_bound
 from metastore_assets.formats.iceberg.metadata import PartitionField, TableMetadata
-from metastore_assets.formats.iceberg.schema import fields_by_id, primitive_type
+from metastore_assets.formats.iceberg.schema import field_paths, primitive_type
 from metastore_assets.formats.values import Constant, constant, unscaled_decimal, value_text
 from metastore_assets.iso8601 import date_text, timestamp_text
 
@@ -24,7 +27,7 @@ _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 _TRANSFORM_TYPES = {"year": pa.int32(), "day": pa.date32(), "bucket": pa.int32()}
 """Types of transformed values, as partition keys spell them. Months and hours are texts."""
 _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
-"""By transform, what follows the text of a period in the date of its first day."""
+"""What follows the text of a period in the date of the period's first day, by transform."""
 _NAN = math.nan
 """A single NaN object: NaN does not equal itself, but tuples that hold the same object are equal."""
 _OF_SOURCE_TYPE = ("identity", "truncate")
@@ -48,7 +51,7 @@ class Partition:
 
 
 class Partitions:
-    """The partition fields of a table, of all its partition specs. It converts stored partition values."""
+    """The partition fields of a table, from all its partition specs. It converts stored partition values."""
 
     def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
         self.specs = metadata.specs
@@ -58,11 +61,11 @@ class Partitions:
         newest_first = sorted(metadata.schemas.items(), reverse=True)
         schemas = [schema, *(older for _, older in newest_first)]
         self._sources: dict[int | None, tuple[str, Any]] = {}
-        for path in (path for one in schemas for path in fields_by_id(one["fields"])):
+        for path in (path for one in schemas for path in field_paths(one["fields"])):
             self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
         self._paths: dict[int, tuple[str, str]] = {}
         """Field id and dotted path of the columns of all schemas, including fields of structs, as in `LeafColumn`."""
-        for path in (path for one in schemas for path in fields_by_id(one["fields"])):
+        for path in (path for one in schemas for path in field_paths(one["fields"])):
             id_and_name = ".".join(str(field["id"]) for field in path), ".".join(field["name"] for field in path)
             self._paths.setdefault(path[-1]["id"], id_and_name)
         self._top_level = {field["id"] for one in schemas for field in one["fields"]}
@@ -75,7 +78,7 @@ class Partitions:
         self._partitions_by_values: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the partition fields: first those of the default spec, then those of other specs."""
+        """Return the names of the partition fields. Fields of the default spec come first."""
         order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
         fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
         return tuple(dict.fromkeys(field.name for field in fields))
@@ -92,8 +95,9 @@ class Partitions:
         return tuple((name, types.pop() if len(types) == 1 else pa.string()) for name, types in types_by_name.items())
 
     def buckets(self) -> tuple[tuple[str, str, int], ...]:
-        """Return each field that is the same bucket in all specs: name, id of the top-level column, and number of
-        buckets.
+        """Return the partition fields that are buckets, with the same definition in all specs.
+
+        Each is (name of the field, field id of its top-level source column, number of buckets).
         """
         fields: dict[str, set[PartitionField]] = {}
         for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
@@ -119,7 +123,7 @@ class Partitions:
         )
 
     def is_unpartitioned(self, spec_id: int) -> bool:
-        """Return True if a spec has no partition fields other than void ones."""
+        """Return True if a spec has no partition fields, or only void ones."""
         return all(field.transform == "void" for field in self.specs[spec_id])
 
     def partition(self, spec_id: int, raw: tuple[Any, ...]) -> Partition:
@@ -130,18 +134,19 @@ class Partitions:
         return partition
 
     def normal(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return stored values in a form in which values of one partition are equal, in whichever manifest they are.
+        """Return stored values in a normal form, so that files of one partition have equal values.
 
-        NaN does not equal itself, and the byte length of a decimal depends on the column's precision at that time.
+        Stored values may differ: NaN does not equal itself, and the byte length of a decimal depends on the column's
+        precision when it was written.
         """
         types = self._variable.get(spec_id)
         return raw if types is None else tuple(map(_normal, raw, types))
 
     def text(self, field: PartitionField, raw: Any) -> str | None:
-        """Return a stored value as text of a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for
-        null.
+        """Return a stored value as text of a partition key; None for null.
 
-        The value of an unknown transform is its stored value: a number, a text, or bytes as hexadecimal digits.
+        An hour is `2024-01-01-08`, a bucket `3`. For an unknown transform it is the stored number or text, or bytes as
+        hexadecimal digits.
         """
         if raw is None:
             return None
@@ -150,12 +155,15 @@ class Partitions:
         return value_text(_typed(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """Return the (field, text) pair of a bound in a manifest list; None if the bound may not be the only value."""
+        """Return the (field, text) pair for a bound in a manifest list, if lower and upper bound are equal.
+
+        None if a partition in the manifest may still have another value.
+        """
         is_number = field.transform in _UNITS or field.transform == "bucket"
         type_ = pa.int32() if is_number else self._type(field)
         if type_ is None or pa.types.is_floating(type_):
             return None  # manifest lists do not always record NaN
-        value = decoded(bound, type_)
+        value = decode_bound(bound, type_)
         if value is None:
             return None
         return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
@@ -173,7 +181,7 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of a field's values; None if they keep their stored type, or it is unknown."""
+        """Return the type of a field's values; None if it is unknown, or the stored values need no conversion."""
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None
         name, type_ = self._sources[field.source_id]
@@ -199,8 +207,9 @@ def _normal(raw: Any, type_: pa.DataType | None) -> Any:
 
 
 def _typed(raw: Any, type_: pa.DataType | None) -> Constant:
-    """Return a stored value as a constant of its type. Manifests store dates and times as numbers, and decimals as
-    bytes.
+    """Return a stored value as a constant of its type.
+
+    Manifests store dates and times as numbers, and decimals as bytes.
     """
     if raw is None or type_ is None:
         return constant(raw, type_)

@@ -1,4 +1,7 @@
-"""Plan of the fragments of an Iceberg snapshot: manifests are read, and delete files are matched with data files."""
+"""Plan of the fragments of an Iceberg snapshot.
+
+Manifests are read, and delete files are matched with data files.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from metastore_assets.formats.iceberg.manifests import (
 from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
-from metastore_assets.formats.iceberg.schema import arrow_field, fields_by_id
+from metastore_assets.formats.iceberg.schema import arrow_field, field_paths
 from metastore_assets.formats.iceberg.states import State
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.readers.columns import KINDS
@@ -48,7 +51,10 @@ _MANIFESTS = 64
 
 @dataclass(frozen=True)
 class PlannedFragment:
-    """A fragment with the manifest entry of its data file, which has the file's statistics if they were requested."""
+    """A fragment with the manifest entry of its data file.
+
+    The entry has the file's statistics if they were requested.
+    """
 
     fragment: Fragment
     entry: FileEntry
@@ -73,7 +79,8 @@ class FragmentPlanner:
         self._manifest_cache = ManifestCache(cache, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
-        """Ids of the default spec and, after planning, of the specs of all files that were read from manifests."""
+        """Ids of the default spec and, once `fragments` has run, of the specs of all files in the manifests that it
+        read."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -86,7 +93,10 @@ class FragmentPlanner:
         self._filter = partition_filter.bind(files.name, dict(self.partitions.types()))
 
     def fragments(self, *, with_statistics: bool = False) -> Iterator[PlannedFragment]:
-        """Yield the fragments of the selected partitions, in any order."""
+        """Yield the fragments of the selected partitions, in any order.
+
+        Raises TableFormatError for a file without a reader.
+        """
         deletes: list[FileEntry] = []
         data: list[FileEntry] = []
         for entry in self._entries(with_statistics):
@@ -112,7 +122,11 @@ class FragmentPlanner:
                     yield from self._selected(metadata_result(outcome))
 
     def _read(self, manifests: Sequence[Manifest], with_statistics: bool) -> list[Any]:
-        """Return for each manifest its entries, or the error of reading it. Cached entries have no statistics."""
+        """Return a list with the entries of each manifest, or with the error of reading it.
+
+        Only manifests that are not cached are read. With `with_statistics` all are, because the cache has no
+        statistics.
+        """
         outcomes: list[Any] = [
             None if with_statistics else self._manifest_cache.get(manifest) for manifest in manifests
         ]
@@ -131,8 +145,9 @@ class FragmentPlanner:
         return outcomes
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Yield the entries of delete files, and those of data files in selected partitions. Their values are
-        normalized.
+        """Yield the entries of delete files, and of data files in selected partitions.
+
+        Their partition values are normalized; see `Partitions.normal`.
         """
         for entry in entries:
             self.specs_in_use.add(entry.spec_id)
@@ -206,7 +221,10 @@ class FragmentPlanner:
         )
 
     def _references(self, deletes: Deletes) -> _References:
-        """Return the delete files in the form that fragment sources need. Data files with the same deletes share it."""
+        """Return the delete files in the form that fragment sources need.
+
+        Data files with the same deletes share the result.
+        """
         if deletes.digest not in self._shared:
             by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]
             by_position = [file for file in deletes.files if file.content != EQUALITY_DELETES]
@@ -235,12 +253,13 @@ class FragmentPlanner:
         return self._equality_files[entry.path]
 
     def _key(self, entry: FileEntry, field_id: int) -> pa.Field:
-        """Return a key column of an equality delete file: from the planned schema, else from the newest schema that has
-        it.
+        """Return a key column of an equality delete file.
+
+        It comes from the planned schema, else from the newest schema that has the field.
         """
         newest_first = [self._metadata.schemas[schema_id] for schema_id in sorted(self._metadata.schemas, reverse=True)]
         for schema in (self._state.schema, *newest_first):
-            for path in fields_by_id(schema["fields"]):
+            for path in field_paths(schema["fields"]):
                 if path[-1]["id"] == field_id:
                     return arrow_field(self._files.name, path)
         raise TableFormatError(

@@ -1,4 +1,4 @@
-"""Reading of Avro records by the field ids in their schema, whatever their fields are named."""
+"""Reading of Avro records by the field ids in their schema. The names of the fields do not matter."""
 
 from __future__ import annotations
 
@@ -37,13 +37,17 @@ def partition_name(index: int) -> str:
 
 @dataclass(frozen=True)
 class _Naming:
-    """The names that the fields of a record get."""
+    """The new names of the fields of a record."""
 
     names: Mapping[int, str]
     spec: tuple[PartitionField, ...]
 
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return a name for each field: that of its id, else its own name if no other field has the id of that name."""
+        """Return a new name for each field, which is the name that was requested for its id.
+
+        A field without an id keeps its name if that name was requested, and no other field gets it. Fields that were
+        not requested get a name that marks them as unwanted.
+        """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []
         for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
@@ -54,7 +58,7 @@ class _Naming:
         return names
 
     def below(self, name: str) -> _Naming:
-        """Return the names of the fields inside a field."""
+        """Return the naming of the fields inside a field."""
         if name != "partition":
             return self
         return _PartitionNaming({}, self.spec)

@@ -50,24 +50,25 @@ def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
         schema: a schema of the metadata file.
 
     Raises:
-        TableFormatError: a column has an unsupported type.
+        TableFormatError: a column has an unsupported type, or an initial default that is not of its type.
     """
     return pa.schema([_field(table, field, "") for field in schema["fields"]])
 
 
-def fields_by_id(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
-    """Yield the path to each field of a struct, from the outermost field down. Fields below lists and maps are left
-    out.
+def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """Yield the path to each field of a struct, from the outermost field down to the field itself.
+
+    Fields below lists and maps are left out.
     """
     for field in fields:
         yield (*path, field)
         type_ = field["type"]
         if isinstance(type_, dict) and type_["type"] == "struct":
-            yield from fields_by_id(type_["fields"], (*path, field))
+            yield from field_paths(type_["fields"], (*path, field))
 
 
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
-    """Return the top-level Arrow field of a path of `fields_by_id`, pruned to that path."""
+    """Return the top-level field of a path of `field_paths` in Arrow, pruned to this path."""
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
         field = _annotated(table, above, pa.field(above["name"], pa.struct([field])))
@@ -116,7 +117,10 @@ def _identified(field: pa.Field, field_id: int) -> pa.Field:
 
 
 def primitive_type(table: str, column: str, name: str) -> pa.DataType:
-    """Return the Arrow type of a primitive Iceberg type by its name. Raises TableFormatError if it is not supported."""
+    """Return the Arrow type of a primitive Iceberg type by its name.
+
+    Raises TableFormatError if it is not supported.
+    """
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     decimal, fixed = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
@@ -130,7 +134,10 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
 
 
 def default_value(value: Any, type_: pa.DataType) -> Constant:
-    """Return a value in Iceberg's JSON single-value form as a constant. Raises an error if it does not fit the type."""
+    """Return a value in Iceberg's JSON single-value form as a constant.
+
+    Raises ValueError, TypeError or another error of the conversion if it does not fit the type.
+    """
     if value is None:
         return pa.nulls(1, type_)
     if pa.types.is_struct(type_):

@@ -1,4 +1,4 @@
-"""States of an Iceberg table: the newest, or that of a branch, tag, snapshot or time."""
+"""States of an Iceberg table: the newest state, or one that a branch, tag, snapshot id or time names."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
 
 
 def history_change_since(metadata: TableMetadata, state: State, previous: SnapshotReference) -> HistoryChange:
-    """Return the history change from an earlier state to the current one, by the recorded snapshots.
+    """Return how the table got from an earlier state to the current one, by the recorded snapshots.
 
-    A snapshot without a parent need not be the first: some writers remove the parent when they expire it.
+    None means by ordinary commits, or that it is unknown. A snapshot without a parent need not be the first one: some
+    writers remove the parent when they expire it.
     """
     if state.id == previous.id:
         return "metadata changed"
@@ -68,7 +69,7 @@ def history_change_since(metadata: TableMetadata, state: State, previous: Snapsh
     line = list(_ancestors(metadata, None if state.snapshot is None else state.snapshot.id))
     if any(str(snapshot.id) == previous.id for snapshot in line):
         return None
-    # The previous snapshot may have expired. Its time then tells whether it was an ancestor.
+    # The previous snapshot may have expired. Its time then shows whether it was an ancestor.
     is_previous = bool(line) and _time(line[0].timestamp_ms) <= previous.committed_at
     return "rolled back" if is_previous or int(previous.id) in metadata.snapshots or not line else None
 

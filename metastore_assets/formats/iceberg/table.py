@@ -1,4 +1,7 @@
-"""Iceberg tables: metadata files and manifests tell the live files, and fragments apply the deletes."""
+"""Iceberg tables.
+
+Metadata files and manifests show which files are live, and fragments apply the deletes.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class _LoadedTable:
 
 
 class IcebergFormat(TableFormat):
-    """An Iceberg table, located by its folder or by a metadata file."""
+    """An Iceberg table. It is located by its folder or by a metadata file."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._cache = cache
@@ -58,8 +61,8 @@ class IcebergFormat(TableFormat):
     def current(self) -> SnapshotReference:
         """Return the id and time of the requested state, from a listing and the metadata file.
 
-        For the current state the time is that of the last change of the table, schema changes included. For an earlier
-        state or another branch it is the time of the snapshot.
+        Without `at`, the time is that of the table's last change, which may be a change of the schema. With `at`, it is
+        the time of the snapshot.
         """
         with self._iceberg_errors():
             location, file = self._file()
@@ -73,7 +76,7 @@ class IcebergFormat(TableFormat):
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return the history change that the table's UUID and the ancestors of its snapshot show."""
+        """Return how the table got from one state to another, by its UUID and the ancestors of its snapshot."""
         with self._iceberg_errors():
             loaded = self._load()
         planned_uuid, uuid = self._cache.get(self._uuid_key, bytes.decode), loaded.metadata.uuid
@@ -82,7 +85,7 @@ class IcebergFormat(TableFormat):
         return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
-        """Return the requested state, from the metadata file, the manifest list, and new manifests."""
+        """Return the requested snapshot, from the metadata file, the manifest list, and new manifests."""
         with self._iceberg_errors():
             loaded = self._load()
             state, planner = loaded.state, self._planner(loaded)
@@ -105,11 +108,10 @@ class IcebergFormat(TableFormat):
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the bounds of a leaf column in the manifests, which are read again because the cache has no
-        statistics.
+        """Return the bounds of a leaf column from the manifests.
 
-        Null counts are exact without deletes; minimum and maximum are bounds. Columns below lists and maps have
-        none.
+        They are read again, because the cache has no statistics. Null counts are exact in files without deletes;
+        minimum and maximum are bounds. Columns below lists and maps have none.
         """
         path = column_path(snapshot.schema, column)
         bounds_by_id: dict[str, FragmentBounds] = {}
@@ -127,7 +129,10 @@ class IcebergFormat(TableFormat):
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """Return the table's location, and its current metadata file at or below the location. Raises OSError."""
+        """Return the table's location, and its current metadata file, which is at or below the location.
+
+        Raises OSError.
+        """
         location = table_location(self._table)
         if not is_metadata_file(location.uri):
             return location, newest_metadata(location)
@@ -137,7 +142,10 @@ class IcebergFormat(TableFormat):
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
-        """Return the content of a metadata file: by default the current one, else `file` at or below `location`."""
+        """Read a metadata file: `file`, which is at or below `location`.
+
+        By default, the table's current one is read.
+        """
         if location is None or file is None:
             location, file = self._file()
         metadata = read_metadata(location, file.path)
