@@ -37,9 +37,12 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     references: ClassVar[frozenset[str]] = frozenset()
-    """Names of the fields in which `${VAR}` stays until the configuration is resolved, because their texts may be
-    secrets, or because only runs have the variables. Fields whose models have such fields are among them. In all other
-    fields `${VAR}` is replaced when the model is constructed, before the values are validated."""
+    """Names of the fields in which `${VAR}` stays until the configuration is resolved.
+
+    Their texts may be secrets, or only the processes that refresh tables have the variables. Fields whose models have
+    such fields are among them. In all other fields `${VAR}` is replaced when the model is constructed, before the
+    values are validated.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -89,7 +92,7 @@ def as_text(value: Any) -> Any:
 
 
 def validate_prefixes(value: Any) -> Any:
-    """Return location prefixes as a list, also if `value` is a single text.
+    """Return location prefixes as a list; a single text becomes a list of one.
 
     Raises:
         ValueError: A prefix is not a text, or is empty, which would mean the current folder.

@@ -89,7 +89,7 @@ def job_folder(config: MetastoreConfig) -> str:
     """Return the folder for the requests and answers of jobs, without a trailing slash.
 
     Args:
-        config: A configuration for which `emr_obstacle` returns None.
+        config: A configuration for which `emr_obstacle` returned None.
     """
     settings = config.emr_serverless
     folder = settings.folder if settings else None
@@ -97,9 +97,10 @@ def job_folder(config: MetastoreConfig) -> str:
 
 
 def emr_obstacle(config: MetastoreConfig) -> str | None:
-    """Return why a configuration cannot have `engine: emr-serverless`, and what to do; None if it can, or has another.
+    """Return what prevents `engine: emr-serverless` in a configuration, and what to do; None if nothing does.
 
-    Values that refer to variables count as valid, so a resolved configuration is to be checked again.
+    None is also returned for another `engine`. Values that refer to variables count as valid, so check the
+    configuration again after its variables are replaced.
     """
     if config.engine != EMR_SERVERLESS:
         return None
@@ -172,7 +173,7 @@ def _is_secret(key: str, value: str) -> bool:
 
 
 def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
-    """Return a value that matches a pattern or refers to a variable. Raises ValueError with what is expected."""
+    """Return the value if it matches a pattern or refers to a variable. Otherwise raise ValueError(expected)."""
     if not has_reference(value) and not pattern.fullmatch(value):
         raise ValueError(expected)
     return value

@@ -33,7 +33,9 @@ _EXPECTED = {
 def explain(
     raw: Mapping[Any, Any], error: ValidationError, model: type[BaseModel], *, quotes_unknown: bool = True
 ) -> str:
-    """Return all problems of a validation, each as `table 'orders': columns.price.histogram = 5: <what is allowed>`.
+    """Return a text that explains all errors of a validation, separated by semicolons.
+
+    An error reads `table 'orders': columns.price.histogram = 5: <what is allowed>`.
 
     Args:
         raw: The mapping that failed the validation of `model`.
@@ -73,7 +75,7 @@ def message_of(problem: Problem) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Return a value as YAML text for a message. A long text is cut; any other long value becomes an empty text."""
+    """Return a value as text for a message. A long text is cut; a long value of another type becomes an empty text."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value) if isinstance(value, str | list | dict) else str(value)
@@ -83,7 +85,7 @@ def show_value(value: Any) -> str:
 
 
 def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
-    """Yield the keys and list positions of a problem's location, without the type names that pydantic inserts."""
+    """Yield the keys and list positions that lead to a problem, without the type names that pydantic inserts."""
     for part in problem["loc"]:
         keys = raw if isinstance(raw, Mapping) else range(len(raw)) if isinstance(raw, list) else ()
         if part in keys:
@@ -110,7 +112,7 @@ def _explain_problems(
 
 
 def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
-    """Return the table or database that a path lies in, as messages name it, and the dotted key inside it.
+    """Return the table or database to which a path leads, as messages name it, and the dotted key inside it.
 
     Outside of tables and databases the first text is empty.
     """

@@ -103,7 +103,8 @@ class SharedTableConfig(ConfigModel):
         return self
 
     def _policy_conflict(self, column: str) -> str | None:
-        """Return which keys of a column's policy contradict each other, and what to do; None if none do."""
+        """Return a message if keys of a column's policy contradict each other: which, and what to do; None if none do.
+        """
         policy, configured = self.effective_policy(column), self.columns[column]
         key = policy.enumerating_key
         if key and (policy.frequencies == "off" or policy.values == "hidden"):
@@ -165,9 +166,12 @@ class SharedTableConfig(ConfigModel):
         return policy
 
     def _is_hidden(self, names: Sequence[str]) -> bool:
-        """Return whether the entries under the paths of one column hide its values.
+        """Return whether one column's values are hidden by the entries under `columns` for its paths.
 
-        The entry under the first path, the current one, decides if it sets `values`; else one hiding entry suffices.
+        The entry for the first path, the current one, decides if it sets `values`. Otherwise one hiding entry suffices.
+
+        Args:
+            names: All paths that the column has or may get.
         """
         policies = {name: self.columns[name] for name in names if name != "default" and name in self.columns}
         values = {name: policy.values for name, policy in policies.items() if "values" in policy.model_fields_set}
@@ -322,22 +326,22 @@ class TableConfig(SharedTableConfig):
 
     @property
     def dropped_reason(self) -> str | None:
-        """Why the table is no longer in its catalog; None for a table that is."""
+        """Why the table is no longer in its catalog; None if it still is."""
         return self._dropped_reason
 
     def with_listing(self, format_: str | None, dropped_reason: str | None = None) -> TableConfig:
-        """Return a copy of the table with what the listing of its catalog says.
+        """Return a copy of the table with the information that its catalog lists.
 
         Args:
-            format_: The format that the listing names, or None.
-            dropped_reason: Why the listing no longer has the table; None if it has.
+            format_: The format that the catalog names, or None.
+            dropped_reason: Why the catalog no longer lists the table; None if it does.
         """
         copy = self.model_copy()
         copy._catalog_format, copy._dropped_reason = format_, dropped_reason
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return the names with a policy that no column of the table has, ascending: probably misspelt.
+        """Return the names with a policy that the table has no column of, ascending: probably misspelt.
 
         Args:
             columns: The dotted paths of all columns of the table, structs, lists and maps included.

@@ -13,9 +13,10 @@ from metastore_assets.config.base import ConfigModel
 FREQUENCY_LIMIT = 131_072
 """Approximate number of distinct values up to which `frequencies: auto` enumerates the values of a column."""
 NEAR_UNIQUE_FROM = 65_536
-"""Number of values from which `frequencies: auto` does not enumerate a column with more than half of them distinct."""
+"""Number of values from which `frequencies: auto` does not enumerate a column if more than half of them are distinct.
+"""
 CardinalityMode = Literal["enumerated", "estimated", "fingerprinted"]
-"""The decision how the values of a column are stored, which profiling makes where the policy leaves it open.
+"""How the values of a column are stored. Profiling decides it where the policy leaves it open.
 
 `enumerated`: every distinct value with its frequency. `estimated`: only the estimated number of distinct values.
 `fingerprinted`: a hash of every value, and the values that occur at least twice with their frequencies.
@@ -43,7 +44,7 @@ ClassReferences = Annotated[tuple[str, ...], BeforeValidator(_class_references)]
 class ResolvedPolicy(ConfigModel):
     """The settings of one column that decide what is stored of it.
 
-    With `frequencies: auto` or `repeated` the column's values have a say: `resolve` records the decision.
+    With `frequencies: auto` or `repeated` the decision also depends on the column's values; `resolve` records it.
     """
 
     frequencies: str = "auto"
@@ -76,7 +77,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def hash_key(self) -> bytes | None:
-        """The key with which hidden values are hashed; None for a column without sketches of hidden values."""
+        """The key with which hidden values are hashed; None if no hashes of hidden values are stored."""
         return self._hash_key
 
     def with_hash_key(self, key: bytes) -> Self:
@@ -87,7 +88,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether values are stored with their frequencies; only provisionally so if `is_undecided`."""
+        """Whether all values are stored with their frequencies. It is only provisional if `is_undecided`."""
         return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property
@@ -97,7 +98,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the values of the column have yet to decide how they are stored."""
+        """Whether profiling the column has yet to decide how its values are stored."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
@@ -112,7 +113,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_all_values(self) -> bool:
-        """Whether all values are stored with their frequencies, whatever the column contains."""
+        """Whether all values are stored with their frequencies, and profiling cannot decide otherwise."""
         return self.is_enumerated and not self.is_undecided
 
     @property

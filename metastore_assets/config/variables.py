@@ -42,8 +42,8 @@ class VariableResolver:
     def resolve(self, model: Model, path: Keys = ()) -> Model:
         """Return the model with all references in its texts replaced, also inside mappings, lists and models.
 
-        Only the fields that the model's class lists in `references` may have references; the references in other
-        fields were replaced when the model was constructed.
+        Only fields that the model's class lists in `references` may still contain references to variables. They were
+        replaced in all other fields when the model was constructed.
 
         Args:
             model: The model.
@@ -79,7 +79,7 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text without references, with `${` escaped if the result is read as a configuration again."""
+        """Return a text that contains no references. `${` is escaped if the result is read as a configuration again."""
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
@@ -154,7 +154,7 @@ def _scalar(text: str) -> str | int | float | bool:
 
 
 def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
-    """Return the model in which `replace(name, value)` replaces the value of each field that is set.
+    """Return a copy of the model in which each field that is set has the value `replace(name, value)`.
 
     Fields with default values stay unset, because policies distinguish them, and they contain no references.
     """
@@ -180,7 +180,8 @@ def has_reference(text: str) -> bool:
 
 
 def env_vars_to_references(value: Any) -> Any:
-    """Return a value with Dagster's `EnvVar("X")` as the text `${X}`, also inside mappings and lists."""
+    """Return a value in which Dagster's `EnvVar("X")` is replaced by the text `${X}`, also inside mappings and lists.
+    """
     name = getattr(value, "env_var_name", None) if isinstance(value, str) else None
     if name is not None:
         return f"${{{name}}}"

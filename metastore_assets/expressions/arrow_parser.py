@@ -1,8 +1,9 @@
 """Parser of Arrow's compute expressions.
 
 Arrow serializes an expression as a record batch: its literals are values in one row, and the schema's metadata lists
-calls, fields and literals in prefix order. Python shows metadata as a mapping, so the order is read from their text
-form. Expressions whose names could be mistaken for a part of that text are refused.
+calls, fields and literals in prefix order. pyarrow returns metadata as a mapping, which has no duplicate keys, so the
+entries are read from the schema's text form. Expressions whose names could be mistaken for a part of that text are
+refused.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class _Call:
 
 
 def parse_arrow(expression: pc.Expression) -> UnboundPredicate:
-    """Return the unbound predicate of an Arrow expression.
+    """Return the unbound predicate of an Arrow expression: its columns have no types yet.
 
     Raises:
-        PredicateError: It has an unsupported function, or its serialized form is ambiguous.
+        PredicateError: The expression calls an unsupported function, or its serialized form is ambiguous.
     """
     try:
         data = expression.__reduce__()[1][0]
@@ -167,7 +168,7 @@ def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     literals = tuple(_to_literal(scalar) for scalar in scalars if scalar.is_valid)
     alternatives: list[UnboundPredicate] = []
     if literals:
-        # Arrow's `is_in` is false of null, and SQL's is null, which differs under a negation.
+        # For null, Arrow's `is_in` is false, and SQL's `in` is null, which differs under a negation.
         alternatives.append(UnboundAnd((Not(UnboundIsNull(name)), UnboundIn(name, literals, rounded=True))))
     if null_handling == _NULL_MATCHES and len(literals) < len(scalars):
         alternatives.append(UnboundIsNull(name))

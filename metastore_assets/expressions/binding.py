@@ -24,8 +24,9 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
         leaves: The leaf columns of the table.
 
     Raises:
-        PredicateError: It does not parse, which the message locates, or a column has no values that compare.
-        ColumnNotFoundError: It names a column that the table does not have.
+        PredicateError: The expression does not parse, and the message says where; or the values of a column do not
+            compare.
+        ColumnNotFoundError: The expression names a column that the table does not have.
         LiteralError: A literal is not a value of its column.
     """
     if isinstance(expression, str):
@@ -44,17 +45,17 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
 def bind_predicate(
     unbound: UnboundPredicate, table: str, leaves: Sequence[LeafColumn], noun: str = "column"
 ) -> Predicate:
-    """Return the predicate on a table's columns that a parsed predicate means.
+    """Return a parsed predicate as a predicate on the typed columns of a table.
 
     Args:
         unbound: The parsed predicate.
         table: The table's name, for messages.
-        leaves: The leaf columns that it may refer to.
+        leaves: The leaf columns that the predicate may refer to.
         noun: The word for such a column in messages.
 
     Raises:
-        PredicateError: A column has no values that compare, or the predicate is nested too deep.
-        ColumnNotFoundError: It names a column that is not among `leaves`.
+        PredicateError: The values of a column do not compare, or the predicate is nested too deep.
+        ColumnNotFoundError: The predicate names a column that is not among `leaves`.
         LiteralError: A literal is not a value of its column.
     """
     return unbound.bind(Binder(table, leaves, noun), negated=False)
@@ -87,7 +88,9 @@ class Binder:
             return BoundColumn(leaf.path, leaf.field_id, None)
 
     def resolve_comparable(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name, as `resolve` does. Raises PredicateError also if its values do not compare."""
+        """Return the column with a name, as `resolve` does. Raises PredicateError also if the column's values do not
+        compare.
+        """
         column = self.resolve(name)
         if column.cls is None:
             raise PredicateError(
@@ -97,7 +100,9 @@ class Binder:
         return column
 
     def target(self, column: BoundColumn) -> LiteralTarget:
-        """Return the type class and the description of a column, to which literals are converted."""
+        """Return a column as the target of literals: the type class to convert them to, and the column's name for
+        messages.
+        """
         return LiteralTarget(column.type_class, self.subject(column))
 
     def subject(self, column: BoundColumn) -> str:

@@ -1,4 +1,7 @@
-"""Explanations of pruning: the statistics that prove that no row of a set matches a predicate."""
+"""Explanations of pruning: the statistics that prove that no row of a set matches a predicate.
+
+A predicate combines *leaves*, which are conditions on one column.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def eliminating_statistics(
     limits: UpperLimits,
     filters: Mapping[Leaf, Mask] = _NO_FILTERS,
 ) -> StatisticNames:
-    """Return for each set of rows the statistics that prove that no row of it matches, separated by commas.
+    """Return for each set of rows the names of the statistics that prove that no row matches, separated by commas.
 
     Args:
         predicate: The predicate.
@@ -47,7 +50,7 @@ def eliminating_statistics(
 def eliminating_value(
     predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, position: int
 ) -> str | None:
-    """Return the value of an eliminating statistic in one set of rows, as SQL text.
+    """Return the value of the statistic that eliminated one set of rows, as SQL text.
 
     Args:
         predicate: The predicate that eliminated the set.
@@ -56,7 +59,8 @@ def eliminating_value(
         position: The position of the set.
 
     Returns:
-        None unless the predicate refers to one column and the statistic is a single one of that column.
+        None unless the predicate has a single condition on one column, and the statistic is `null_count`, `nan_count`,
+            `minimum` or `maximum`.
     """
     leaves = list(predicate.leaves())
     if len(leaves) != 1:

@@ -64,7 +64,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
         subject: The column, for messages.
 
     Raises:
-        LiteralError: The value is not one of the class.
+        LiteralError: The class does not have the value.
     """
     try:
         return _scalar(_physical(value, cls), cls)
@@ -104,7 +104,8 @@ class _UnfitError(ValueError):
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
-    """Return a physical value as a scalar: an integer (for all classes of that kind), a float, a boolean or bytes."""
+    """Return a scalar of a type class from an integer (dates: days; decimals: unscaled), a float, a boolean or bytes.
+    """
     if cls.kind == "integer":
         least, greatest = cls.physical_range
         if not least <= physical <= greatest:
@@ -219,7 +220,8 @@ _CONVERSIONS: Mapping[str, Mapping[type, Callable[[Any, TypeClass], Any]]] = {
     "timestamptz": {datetime: _timestamp},
     "null": {},
 }
-"""By name of a type class, or its part before `_`: the function that converts each Python type to a physical value."""
+"""By name of a type class, or its part before `_`: the function that converts values of each Python type to integers,
+floats, booleans or bytes."""
 
 
 def _parsed(text: str, cls: TypeClass) -> Any:

@@ -22,7 +22,8 @@ from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:
-    """A condition that is bound to the partition columns of one table. It caches its result for each value."""
+    """A condition that is bound to the partition columns of one table. It caches its result for each value of a column.
+    """
 
     def __init__(self, condition: UnboundPredicate, table: str, types: Mapping[str, pa.DataType]) -> None:
         """Bind a condition to partition columns.
@@ -44,7 +45,7 @@ class PartitionCondition:
         self._results: dict[tuple[int, str | None], bool] = {}
 
     def may_match(self, values: Mapping[str, str | None]) -> bool:
-        """Return whether the condition may be true of a partition of which some values may be unknown.
+        """Return whether the condition may be true of a partition, given the values that are known.
 
         Args:
             values: Texts of the partition's values by column, None for null. A missing column may have any value.
@@ -55,7 +56,7 @@ class PartitionCondition:
         return self._may_match(self._predicate, values)
 
     def _may_match(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
-        # Bound predicates have no negations: an unknown leaf may be true, and never makes another one false.
+        # Bound predicates have no negations, so an unknown value can be taken as matching.
         if isinstance(predicate, And):
             return all(self._may_match(child, values) for child in predicate.children)
         if isinstance(predicate, Or):

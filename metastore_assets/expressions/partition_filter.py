@@ -1,4 +1,7 @@
-"""Filters of a table's partitions: patterns by column, or a condition. A partition may be excluded by some values."""
+"""Filters of a table's partitions: patterns for the values of each column, or a condition.
+
+A filter may exclude a partition of which only some values are known.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ class PartitionFilter:
     """A filter by partition values. Without patterns and condition it selects all partitions."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """For each column, patterns of which its value must match at least one."""
+    """Pairs of a column and its patterns. In each column, a partition's value must match at least one pattern."""
     condition: UnboundPredicate | None = None
-    """A condition on the values. `current_date` was resolved when it was parsed."""
+    """A condition on the values. `current_date` was replaced by a date when the condition was parsed."""
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:
-        """Return the filter of a value of the configuration key `partitions`.
+        """Return the filter that a value of the configuration key `partitions` stands for.
 
         Args:
             partitions: Patterns by column, or the text of a condition.
@@ -43,7 +46,7 @@ class PartitionFilter:
 
     @property
     def excludes_partitions(self) -> bool:
-        """Whether the filter may exclude partitions."""
+        """Whether the filter may exclude partitions, because it has patterns or a condition."""
         return bool(self.patterns) or self.condition is not None
 
     @property
@@ -55,10 +58,12 @@ class PartitionFilter:
         return tuple(dict.fromkeys(named))
 
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
-        """Return the names in the filter that do not match exactly one partition column, ascending.
+        """Return the columns of the filter that are not partition columns of a table, or are ambiguous, ascending.
+
+        A column matches by its name, or else if only one column differs from it only in upper and lower case.
 
         Args:
-            columns: The names of a table's partition columns.
+            columns: The names of the table's partition columns.
         """
         return sorted(name for name in self.columns if _resolve_name(name, columns) is None)
 
@@ -67,7 +72,7 @@ class PartitionFilter:
 
         Args:
             table: The table's name or location, for messages.
-            types: The type of each partition column. `unknown_columns` of these columns has to be empty.
+            types: The type of each partition column. `unknown_columns` of these columns must be empty.
 
         Raises:
             LiteralError: A literal of the condition is not a value of its column.
@@ -91,7 +96,7 @@ class BoundPartitionFilter:
     condition: PartitionCondition | None = None
 
     def may_match(self, items: Iterable[tuple[str, str | None]]) -> bool:
-        """Return whether a partition may match, of which some values may be unknown.
+        """Return whether a partition may match, given the values that are known.
 
         Args:
             items: Pairs of a column and its value, which is the text in partition keys or None for null. A column
@@ -116,7 +121,7 @@ def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
 
 
 def _resolve_name(name: str, columns: Collection[str]) -> str | None:
-    """Return the column of that name, or else the only one that differs from it only in case; None without one."""
+    """Return the column with a name, or else the only one that differs from it only in case; None if there is none."""
     if name in columns:
         return name
     matching = [column for column in columns if column.lower() == name.lower()]

@@ -25,9 +25,9 @@ _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 
 
 def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
-    """Return the key of a partition; `decode_partition_key` is the inverse.
+    """Return the key of a partition. `decode_partition_key` is the inverse.
 
-    Names and values may be any text. Null, the empty text, and Hive's text for null are three different values.
+    Names and values may be any text. Null, the empty text, and Hive's text for null have different keys.
 
     Args:
         items: Pairs of a partition column and its value, None for null, in the table's column order. Without any, the
@@ -39,7 +39,7 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
 
 
 def decode_partition_key(key: str) -> tuple[tuple[str, str | None], ...]:
-    """Return the (column, value) pairs of a key, no pairs for `all`. Raises PartitionKeyError for an invalid key."""
+    """Return the (column, value) pairs of a key; no pairs for `all`. Raises PartitionKeyError for an invalid key."""
     items = [] if key == UNPARTITIONED else [_decode_item(key, item) for item in key.split("/")]
     if encode_partition_key(items) != key:
         raise PartitionKeyError(f"{key!r} is not a partition key as the Metastore writes them")

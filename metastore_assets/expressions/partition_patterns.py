@@ -23,10 +23,10 @@ Items = tuple[tuple[str, str | None], ...]
 
 
 def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return all keys that at least one of some texts selects.
+    """Return all partition keys that at least one of some texts selects.
 
-    A text is a key, a readable key, or patterns such as `day=2024-*/country=F?`, which select the partitions whose
-    values match all patterns. `*`, `?` and `[…]` are wildcards; null is `__HIVE_DEFAULT_PARTITION__`.
+    A text is a key, a key that is not percent-encoded, or patterns such as `day=2024-*/country=F?`, which select the
+    partitions whose values match all patterns. `*`, `?` and `[…]` are wildcards; null is `__HIVE_DEFAULT_PARTITION__`.
 
     Args:
         table: The table's name, for messages.
@@ -44,7 +44,8 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the keys that some texts name; each text is a key or a readable key, and not a pattern.
+    """Return the partition keys that some texts name: each is a key, or a key that is not percent-encoded, but no
+    pattern.
 
     Args:
         table: The table's name, for messages.
@@ -75,7 +76,11 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
 
 
 def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
-    """Return the only key that a text selects, as in `match_partitions`. Raises PartitionNotFoundError."""
+    """Return the only partition key that a text selects, which may be a pattern as in `match_partitions`.
+
+    Raises:
+        PartitionNotFoundError: The text selects no partition or several.
+    """
     selected = sorted(match_partitions(table, [text], keys))
     if len(selected) > 1:
         raise PartitionNotFoundError(

@@ -2,14 +2,13 @@
 
 A bound predicate is typed and has no negations: it states which rows it is true of. SQL has three truth values, and a
 filter selects the rows where a predicate is true; null and false do not differ there. Binding pushes `not` down to the
-leaves, so `and` and `or` of "is true" are all that remains of three-valued logic. No leaf except `IsNull` is true of a
-null, and neither is its negation.
+leaves, which are conditions on one column. Therefore `and` and `or` of "is true" are all that remains of three-valued
+logic. Except for `IsNull`, neither a leaf nor its negation is true of a null.
 
 Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares by
 its UTF-8 bytes.
 
 Evaluators:
-
     mask                   the rows of Arrow arrays that match
     bound_rows             bounds on the number of matching rows, for many sets of rows at once
     eliminating_statistic  the statistic that proves that no row of a set matches (leaves only)
@@ -52,14 +51,14 @@ Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 COMMUTED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """By operator, the operator of the same comparison with its operands swapped."""
 NEGATED: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-"""By operator, the operator that is true of exactly the values of which it is false."""
+"""By operator, its negation: `<` is false of exactly the values of which `>=` is true."""
 
 MAX_SHOWN_VALUES = 10
-"""Values of one `in` that SQL text for people contains."""
+"""Most values of one `in` that SQL text for people contains."""
 _MAX_EQUAL_VALUES = 16
-"""Values of one `in` that are looked up one by one."""
+"""Most values of one `in` that `equal_values` returns by default."""
 _MAX_COMPARED_VALUES = 64
-"""Values of one `in` that are each compared with bounds, where the type allows no binary search."""
+"""Most values of one `in` that are each compared with bounds, where the type allows no binary search."""
 _KERNELS: Mapping[Operator, str] = {
     "=": "equal",
     "!=": "not_equal",
@@ -124,7 +123,7 @@ class Predicate(CompleteClass, abstract=True):
         Args:
             row_counts: The number of rows of each set.
             columns: Bounds of each referenced column by its field id.
-            limits: Further upper bounds on the matching rows of some leaves, for each set.
+            limits: Further upper bounds for some leaves: the most matching rows in each set.
         """
 
     @abstractmethod
@@ -137,20 +136,20 @@ class Predicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def leaves(self) -> Iterator[Leaf]:
-        """Yield the conditions on single columns, left to right."""
+        """Yield the leaves of the predicate, which are conditions on one column, left to right."""
 
     def to_short_sql(self) -> str:
         """Return SQL text for people, with at most `MAX_SHOWN_VALUES` values of each `in`."""
         return self.to_sql(MAX_SHOWN_VALUES)
 
     def conjuncts(self) -> tuple[Predicate, ...]:
-        """Return predicates that are all true of exactly the rows of which this one is true."""
+        """Return the parts that `and` joins in this predicate, or the predicate itself if it is no conjunction."""
         return (self,)
 
 
 @dataclass(frozen=True)
 class Constant(Predicate):
-    """True of every row, or of no row."""
+    """A predicate that is true of every row, or of no row."""
 
     value: bool
 
@@ -246,7 +245,7 @@ class Leaf(Predicate, abstract=True):
         """
 
     def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
-        """Return all values that matching rows can have; an empty list if there are more than `max_values`."""
+        """Return the values that matching rows can have, if there are at most `max_values`; otherwise an empty list."""
         return []
 
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
@@ -266,7 +265,7 @@ class Leaf(Predicate, abstract=True):
 
 @dataclass(frozen=True)
 class IsNull(Leaf):
-    """True of nulls; negated, of values, NaN included."""
+    """The condition `is null`; if negated, `is not null`, which is also true of NaN."""
 
     column: BoundColumn
     negated: bool = False
@@ -288,7 +287,7 @@ class IsNull(Leaf):
 
 @dataclass(frozen=True)
 class IsNaN(Leaf):
-    """True of NaN; negated, of values other than NaN."""
+    """The condition `is nan`. If negated, it is true of all values except NaN and null."""
 
     column: BoundColumn
     negated: bool = False
@@ -313,11 +312,11 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matches_nan(self) -> bool:
-        """Whether NaN, which is greater than any other value, matches."""
+        """Whether NaN, which is the greatest value, matches."""
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return for each range whether some, and whether all, values in it match; null if that is unknown.
+        """Return for each range whether some value in it may match, and whether all do; null if that is unknown.
 
         Args:
             minimum: The least value of each range, inclusive, of the canonical type.
@@ -327,7 +326,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """The least and the greatest matching value, as arrays of length one; None if there are none."""
+        """The least and the greatest matching value, as arrays of length one; None if there are no such limits."""
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
         some, every = self.match_range(column.minimum, column.maximum)
@@ -358,12 +357,12 @@ class _ValueLeaf(Leaf, abstract=True):
 
 @dataclass(frozen=True)
 class Comparison(_ValueLeaf):
-    """True of values for which a comparison such as `<` with a constant is true. The constant is not NaN."""
+    """A comparison such as `<` with a constant, which is not NaN."""
 
     column: BoundColumn
     operator: Operator
     value: pa.Scalar
-    """Of the canonical type of the column's class."""
+    """The constant, of the canonical Arrow type of the column's type class."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # A pickled scalar is a Python value, which ends at microseconds and at the year 9999.
@@ -418,11 +417,12 @@ class Comparison(_ValueLeaf):
 
 @dataclass(frozen=True)
 class In(_ValueLeaf):
-    """True of values in a set; negated, of values outside of it."""
+    """The condition that a value is in a set; if negated, that it is not."""
 
     column: BoundColumn
     values: pa.Array
-    """At least one, without NaN, distinct and ascending, of the canonical type of the column's class."""
+    """The set: at least one value, without NaN, distinct and ascending, of the canonical Arrow type of the column's
+    class."""
     negated: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -476,11 +476,12 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """True of texts that begin with a prefix and, if there is a pattern, match it; negated, of all other texts."""
+    """The condition that a text begins with a prefix and, if there is a pattern, matches the pattern; or its negation.
+    """
 
     column: BoundColumn
     prefix: bytes
-    """Empty only with a pattern."""
+    """The bytes before the first wildcard of the pattern. Empty only if `pattern` is given."""
     pattern: str | None = None
     """A `like` pattern with `\\` as its escape; None where any text may follow the prefix."""
     negated: bool = False
@@ -533,15 +534,15 @@ class Like(_ValueLeaf):
 Handler = TypeVar("Handler")
 _LEAF_CLASSES = (IsNull, IsNaN, Comparison, In, Like)
 PREDICATE_CLASSES: tuple[type[Predicate], ...] = (Constant, And, Or, *_LEAF_CLASSES)
-"""The operators of bound predicates."""
+"""The classes of all operators of bound predicates."""
 
 
 def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -> Mapping[type[Predicate], Handler]:
-    """Return an evaluator's handlers by predicate class, after a check that no operator is missing.
+    """Return an evaluator's handlers by predicate class, after a check that no class is missing.
 
     Args:
         name: The evaluator, for the message.
-        handlers: The function that evaluates predicates of each class.
+        handlers: By predicate class, the function that evaluates predicates of that class.
 
     Raises:
         TypeError: A predicate class has no handler.
@@ -592,7 +593,7 @@ def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
 
 
 def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
-    """Return for each range, bounds included, whether it contains a member; null where a bound is unknown."""
+    """Return for each range, both bounds inclusive, whether it contains a member; null where a bound is unknown."""
     has_bounds = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
     sorted_members = members.to_numpy()
     least, greatest = (bound.fill_null(0).to_numpy() for bound in (low, high))

@@ -1,4 +1,4 @@
-"""Bounds on numbers of rows, for many sets of rows such as fragments at once."""
+"""Bounds on numbers of rows, for many sets of rows at once, such as the files of a table."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 RowCounts: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
-"""For some leaves, the greatest possible number of matching rows in each set of rows."""
+"""For some conditions on one column, the greatest possible number of matching rows in each set of rows."""
 
 
 @dataclass(frozen=True)
 class RowBounds:
-    """The least and the greatest possible number of matching rows of each set, both inclusive."""
+    """The least and the greatest possible number of rows of each set that match, both inclusive."""
 
     least: RowCounts
     most: RowCounts
 
     @property
     def total(self) -> tuple[int, int]:
-        """The bounds of all sets together."""
+        """The least and the greatest possible number of rows in all sets together."""
         return int(self.least.sum()), int(self.most.sum())
 
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Statistics of a column in each of several sets of rows, as bounds. An unknown number has the widest bounds."""
+    """Bounds of one column's statistics in each of several sets of rows. Those of an unknown number are as wide as
+    possible.
+    """
 
     rows: RowCounts
     nulls: RowBounds
@@ -49,7 +51,7 @@ class ColumnBounds:
 
     @property
     def numbers(self) -> RowBounds:
-        """The number of values other than NaN."""
+        """Bounds of the number of values other than NaN."""
         return RowBounds(
             np.maximum(self.rows - self.nulls.most - self.nans.most, 0),
             np.maximum(self.rows - self.nulls.least - self.nans.least, 0),
@@ -57,19 +59,19 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `and` from those of its parts, which hold for any correlation (Fréchet)."""
+    """Return the bounds of an `and` from the bounds of its parts. They hold however the parts correlate (Fréchet)."""
     least = sum((part.least for part in parts), np.zeros_like(row_counts)) - (len(parts) - 1) * row_counts
     return RowBounds(np.maximum(least, 0), np.minimum.reduce([part.most for part in parts]))
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `or` from those of its parts, which hold for any correlation (Fréchet)."""
+    """Return the bounds of an `or` from the bounds of its parts. They hold however the parts correlate (Fréchet)."""
     most = sum((part.most for part in parts), np.zeros_like(row_counts))
     return RowBounds(np.maximum.reduce([part.least for part in parts]), np.minimum(most, row_counts))
 
 
 def order_comparable(values: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
-    """Return canonical values cast to a type that Arrow's kernels compare in the order of the class."""
+    """Return values of a canonical type cast to a type that Arrow's kernels compare in the order of the type class."""
     if isinstance(values, pa.Scalar):
         return order_comparable(array_of([values]), cls)[0]
     return storage(values) if cls.kind == "bytes" else comparable(values)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 _MAX_DEPTH = 200
 """Nested levels of `and`, `or` and `not`; a deeper predicate is refused."""
 _MAX_EXPONENT = 400
-"""The exponent of a power of ten beyond all integers of all classes. A greater number is replaced by this power, and a
-smaller one by its inverse, because their digits might not fit into memory and the result of comparisons is the same."""
+"""The exponent of a power of ten beyond the integers of all columns. Numbers of larger or smaller magnitude are
+replaced by 10**400 or 10**-400: comparisons have the same result, and the digits fit into memory."""
 _LIKE_WILDCARDS = ("%", "_")
 
 
@@ -70,12 +70,12 @@ class LiteralTarget:
     """The column, for messages."""
 
     def reject(self, literal: UnboundLiteral) -> NoReturn:
-        """Raise LiteralError: the literal is not a value of the column."""
+        """Raise LiteralError, because the literal is not a value of the column."""
         raise LiteralError(f"{literal.description} is no value of {self.subject}: give {literal.replacement(self.cls)}")
 
 
 class UnboundLiteral(CompleteClass, abstract=True):
-    """A literal that has not yet the type of a column."""
+    """A literal as it was written, before it is converted to the type of a column."""
 
     @property
     def is_null(self) -> bool:
@@ -89,10 +89,12 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
     @abstractmethod
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
-        """Return the literal as a scalar of the target's class, or its exact physical value for a class of integers.
+        """Return the literal as a scalar of the target's type class.
+
+        For classes of integers, dates, times and decimals it is a fraction instead: exact, in days, units or unscaled.
 
         Raises:
-            LiteralError: It is not a value of the target.
+            LiteralError: The literal is not a value of the target.
         """
 
     def replacement(self, cls: TypeClass) -> str:
@@ -102,7 +104,8 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
 @dataclass(frozen=True)
 class TextLiteral(UnboundLiteral):
-    """A text in quotes. It stands for a value of the column's type or, after a word such as `date`, of that kind."""
+    """A text in quotes. It is a value of the column's type. After a word such as `date`, it is a value of that `kind`.
+    """
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None
@@ -174,7 +177,7 @@ class NumberLiteral(UnboundLiteral):
 
 @dataclass(frozen=True)
 class BytesLiteral(UnboundLiteral):
-    """Bytes."""
+    """Bytes, written in SQL as `x'00ff'`."""
 
     data: bytes
 
@@ -190,7 +193,7 @@ class BytesLiteral(UnboundLiteral):
 
 @dataclass(frozen=True)
 class ArrowLiteral(UnboundLiteral):
-    """A valid Arrow scalar."""
+    """An Arrow scalar that is not null."""
 
     value: pa.Scalar
 
@@ -219,7 +222,7 @@ class UnboundPredicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
-        """Return the typed predicate that is true of the rows of which this one (or its negation) is true.
+        """Return the typed form of this predicate or of its negation, which is true of the same rows.
 
         Args:
             binder: Resolves names to the columns of a table.
@@ -227,8 +230,8 @@ class UnboundPredicate(CompleteClass, abstract=True):
             depth: The number of operators around this one.
 
         Raises:
-            PredicateError: It is nested too deep, or compares a column whose values do not compare.
-            ColumnNotFoundError: It names a column that does not exist.
+            PredicateError: The predicate is nested too deep, or compares a column whose values do not compare.
+            ColumnNotFoundError: The predicate names a column that does not exist.
             LiteralError: A literal is not a value of its column.
         """
 
@@ -330,7 +333,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
 @dataclass(frozen=True)
 class UnboundIsNull(_UnboundLeaf):
-    """The condition `is null`, which is true or false of every row; any other condition is null of a null."""
+    """The condition `is null`. It is true or false of every row, while all other conditions are null of a null."""
 
     name: ColumnName
 
@@ -498,7 +501,8 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of a column of integers with any number, as a comparison with an integer or a constant."""
+    """Return the comparison of an integer column with any number: a comparison with an integer, or a constant result.
+    """
     cls = column.type_class
     least, greatest = cls.physical_range
     if operator in ("=", "!="):

@@ -4,21 +4,21 @@ A column's *frequencies* are its distinct values with their counts, in ascending
 exactly, and updates every statistic with them, block by block:
 
     profile            profiling one top-level column
-    column_profiler      all statistics of one leaf column, block by block
-    counting, runs       value counts of a column that arrives in chunks
-    frequencies          exact frequencies: their sums, their summary, and those that other numbers determine
-    blocks               values with their counts, as statistics receive them
+    column_profiler    all statistics of one leaf column, block by block
+    counting, runs     value counts of a column that arrives in chunks
+    frequencies        exact frequencies: sums, summaries, and derivation from other statistics
+    blocks             values with their counts, as statistics receive them
     registry           the built-in statistics
-    interface            the interface of a built-in statistic
-    counts               NaN and true
-    lengths              lengths and bytes
-    extremes             minimum and maximum
-    distinct             distinct count, HyperLogLog
-    moments              sum, mean, deviation, skewness, kurtosis (power_sums: exact sums)
-    quantiles            percentiles, t-digest
-    histogram            histograms of dyadic bins
-    multiset_hash        a hash by which unchanged rows are recognized
-    user_defined         statistics of users
+    interface          the interface of a built-in statistic
+    counts             number of NaN and of true
+    lengths            lengths and bytes
+    extremes           minimum and maximum
+    distinct           distinct count, HyperLogLog
+    moments            sum, mean, deviation, skewness, kurtosis (power_sums: exact sums)
+    quantiles          percentiles, t-digest
+    histogram          histograms of dyadic bins
+    multiset_hash      a hash by which unchanged rows are recognized
+    user_defined       user-defined statistics
     states             tables of states, the input of merges
     merge              merging tables of states (merge_rules: one rule per kind)
     finalize           reported statistics from states
@@ -26,8 +26,8 @@ exactly, and updates every statistic with them, block by block:
     column             one row of statistics, and its JSON (declaration: how each is stored, merged and reported)
     tables, union      the Arrow tables of the files, with the typed union of values
     hashing            stable hashes of values (keyed_hashing: under a secret key)
-    fingerprints       48 bits of each value
-    value_filter       compact filters that exclude values
+    fingerprints       48 bits of each value's hash
+    value_filter       compact sets of hashes that exclude values
     distances          distances of two distributions
 
 Each module defines its numbers and names the sources of its formulas. Import names from the modules; importing this

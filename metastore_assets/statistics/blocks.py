@@ -1,4 +1,8 @@
-"""Blocks of values with their counts, which statistics are updated with."""
+"""Blocks: batches of a column's values with their counts, by which statistics are updated.
+
+A *type class* is a group of column types, such as all integer types, whose values are converted to one Arrow type: the
+*canonical type*.
+"""
 
 from __future__ import annotations
 
@@ -33,25 +37,28 @@ else:
 
 @dataclass(frozen=True)
 class ValueBlock:
-    """Some values of a column without nulls, with their counts.
+    """Some of a column's values, without nulls, and how often each occurs.
 
-    Numbers ascend, NaN last. Values of other classes are in any order unless `is_sorted`.
+    Numbers, dates and times are in ascending order, NaN last. Values of other types are in any order unless
+    `is_sorted`.
     """
 
     cls: TypeClass
     counts: npt.NDArray[np.int64]
     numbers: Numbers | None
-    """Physical values of an ordinal class."""
+    """The values as integers or doubles: dates in days, times in their unit, decimals unscaled. None for other types.
+    """
     values: pa.Array
-    """Values of the canonical type; all null in unsorted blocks whose `numbers` suffice."""
+    """The values in the canonical type. All null in an unsorted block if `numbers` suffice; see `canonical_values()`.
+    """
     is_sorted: bool
-    """Whether all blocks of the column are in ascending order and contain each of its values exactly once."""
+    """Whether the column's blocks form one ascending sequence, in which each value occurs once with its total count."""
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def canonical_values(self) -> pa.Array:
-        """Return the values in the canonical type."""
+        """Return the values as an Arrow array of the canonical type."""
         if self.numbers is None or self.values.type == self.cls.arrow:
             return self.values
         return canonical_array(pl.Series(self.numbers), self.cls)
@@ -78,7 +85,7 @@ class ValueBlock:
         return ValueBlock(self.cls, self.counts[:end], self.numbers[:end], self.values.slice(0, end), self.is_sorted)
 
     def min_max(self) -> tuple[pa.Scalar, pa.Scalar]:
-        """Return the least and the greatest value of a block that is not empty, as scalars of the class."""
+        """Return the least and the greatest value of a block that is not empty, as scalars of the canonical type."""
         if self.numbers is not None:
             return self._scalar(self.numbers[0]), self._scalar(self.numbers[-1])
         if self.cls.kind == "boolean":
@@ -97,10 +104,10 @@ class ValueBlock:
 
 
 def sorted_block(frequencies: Frequencies) -> ValueBlock:
-    """Return a sorted block of the next values of a column.
+    """Return a sorted block of a column's next values.
 
     Args:
-        frequencies: The values, all of them greater than those of earlier blocks, with all their occurrences.
+        frequencies: The values with their total counts. All values must be greater than those of earlier blocks.
     """
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None
@@ -108,10 +115,11 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
 
 
 def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
-    """Return a block of some values of a column, in which other blocks may have the same values.
+    """Return an unsorted block of some of a column's values. Other blocks may contain the same values.
 
     Args:
-        run: The values, in any order unless they have counts. Numbers without counts are counted here.
+        run: Distinct values with their counts, or one value per row in any order. The latter are counted here if they
+            are numbers.
         cls: The type class of the column.
     """
     if run.counts is None and cls.is_ordinal:

@@ -21,18 +21,18 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 - `repeated`: for the table, every value that occurs at least twice and the number of others; for partitions, estimates.
 - `estimated`: `auto` decided against enumeration; the distinct count and the percentiles are estimates.
 - `off`: the policy stores no values; the distinct count and the percentiles are estimates.
-- `absent`: the type of the column has no value class.
+- `absent`: the values of the column's type are not profiled.
 """
 
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Statistics of one leaf column over some rows. None means unknown or not defined for the type.
+    """Statistics of one leaf column, a top-level column or nested field, over some rows.
 
-    Scalars are of the canonical Arrow type of the column's type class (`TypeClass.arrow`).
-
-    A field with a declaration is a column of `statistics` and of its JSON. A field without one is a mergeable state.
-    A new statistic declares its results here and is computed by a class of `registry.BUILTIN_STATISTICS`.
+    None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type class
+    (`TypeClass.arrow`). Fields with a declaration are columns of the file `statistics`. Fields without one are
+    mergeable states or results of users. A new statistic declares its results here and is computed by a class of
+    `registry.BUILTIN_STATISTICS`.
     """
 
     position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))
@@ -51,16 +51,16 @@ class ColumnStatistics:
     nan_count: int | None = field(default=None, metadata=declare_statistic("count", "NaN", "sum"))
     """Floats only."""
     minimum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "minimum", "statistic"))
-    """Least value without NaN; a lower bound unless `minimum_exact`. None means that there is no value if
-    `minimum_exact`, and otherwise that the minimum is unknown."""
+    """The least value other than NaN, or a lower bound if not `minimum_exact`. If it is None, there are no such values
+    if `minimum_exact`; otherwise the minimum is unknown."""
     maximum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "maximum", "statistic"))
-    """Greatest value without NaN; an upper bound unless `maximum_exact`. None has the meaning that it has for
-    `minimum`."""
+    """The greatest value other than NaN, or an upper bound if not `maximum_exact`. If it is None, there are no such
+    values if `maximum_exact`; otherwise the maximum is unknown."""
     minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "statistic"))
     maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "statistic"))
     distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "statistic"))
-    """Number of distinct values; NaN is one value, null is none. An estimate for merged rows lies between the largest
-    count of a part and the sum of the counts of all parts."""
+    """Number of distinct values; NaN is one value, null is none. After a merge, an estimate is at least the greatest
+    count of a merged part and at most the sum of all parts' counts."""
     distinct_count_guarantee: Guarantee = field(
         default="absent", metadata=declare_statistic("text", "distinct guarantee", "statistic")
     )
@@ -90,7 +90,8 @@ class ColumnStatistics:
     true_count: int | None = field(default=None, metadata=declare_statistic("count", "true", "sum"))
     """Booleans only."""
     total_bytes: int | None = field(default=None, metadata=declare_statistic("count", "bytes", "sum"))
-    """Bytes of the values: the lengths in bytes of strings and binary; else the value count times the type's width."""
+    """Bytes of all values. Strings and binary: their lengths in bytes. Other types: the value count times the type's
+    width."""
     percentiles: Percentiles | None = field(
         default=None, metadata=declare_statistic("percentiles", "percentiles", "statistic")
     )
@@ -101,7 +102,7 @@ class ColumnStatistics:
         default="absent", metadata=declare_statistic("text", "frequencies", "statistic")
     )
     reason: str | None = field(default=None, metadata=declare_statistic("text", "reason", "statistic"))
-    """Why the column has no statistics except counts, as text for users; None if it has statistics."""
+    """Why the column has only counts, as text for users; None for a column with all statistics."""
     moments: bytes | None = None
     """State of sum, mean, deviation, skewness and kurtosis: see moments.py."""
     quantile_sketch: bytes | None = None
@@ -114,9 +115,9 @@ class ColumnStatistics:
     """16 bytes that are equal for equal multisets of values and nulls in any row order: see multiset_hash.py."""
 
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
-    """Results of user-defined statistics by name: those that the column's policy requests and its type allows."""
+    """Results by name of the user-defined statistics that the policy requests and that apply to the column's type."""
     user_states: bytes | None = None
-    """States of the mergeable user-defined statistics: see user_defined/states.py."""
+    """States of the mergeable user-defined statistics, encoded together: see user_defined/states.py."""
 
 
 STATISTICS = list_declared(ColumnStatistics)
@@ -128,7 +129,8 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
 
     Args:
         name: The name of the column, a key of `STATISTICS`.
-        union: The typed union of the values of all table columns: the type of each `minimum`, for example.
+        union: The typed union of all values in the file: a struct with one field per type class. It is, for example,
+            the type of `minimum`.
     """
     kind = STATISTICS[name].kind
     if kind == "percentiles":
@@ -137,7 +139,7 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
 
 
 def column_to_json(row: ColumnStatistics) -> Json:
-    """Return the JSON of a row: null where a statistic is unknown or not defined for the type.
+    """Return a row of statistics as JSON: null where a statistic is unknown or not defined for the type.
 
     User-defined statistics are under the key `user_defined`, by name.
     """

@@ -1,4 +1,9 @@
-"""Profiling the values of one column, block by block: sorted and counted, unsorted, hidden, or from value counts."""
+"""Profilers, which compute all statistics of one column from blocks of its values.
+
+A block has values with their counts. `ColumnProfiler` takes sorted or unsorted blocks. `HiddenColumnProfiler` takes
+values that the policy hides, and computes only what is safe. `profile_frequencies` computes the statistics of a column
+whose value counts are given.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +41,8 @@ class ColumnProfiler:
     """The computation of all built-in statistics of a column from blocks of its values.
 
     Either `add` receives all values, sorted and counted, or `add_unsorted` receives them in any order. Distinct counts,
-    duplicate counts and percentiles are exact only after `add`; all other numbers are the same. At most one block of
-    values is held at a time.
+    duplicate counts and percentiles are exact only after `add`. All other statistics are the same with both. At most
+    one block of values is held at a time.
     """
 
     def __init__(self, leaf: LeafColumn, cls: TypeClass, policy: ResolvedPolicy, rank_count: int = 0) -> None:
@@ -45,9 +50,10 @@ class ColumnProfiler:
 
         Args:
             leaf: The column.
-            cls: Its type class.
-            policy: What to store of it.
-            rank_count: Number of all values without NaN; required only for `add`.
+            cls: The column's type class.
+            policy: What to store of the column.
+            rank_count: Number of all values without NaN, from which `add` computes percentiles; not used by
+                `add_unsorted`.
         """
         self._cls = cls
         self._policy = policy
@@ -70,22 +76,31 @@ class ColumnProfiler:
         self._update(sorted_block(frequencies))
 
     def add_unsorted(self, run: ValueRun) -> None:
-        """Add some of the values in any order: one per row, or distinct values with their counts."""
+        """Add some of the values in any order: one per row, or distinct values with their counts.
+
+        Raises:
+            UnsupportedTypeError: A string is not UTF-8.
+        """
         if self._fingerprints is None and self._policy.frequencies == "repeated":
             self._fingerprints = FingerprintCounter()
         for start in range(0, len(run), BLOCK):
             self._update(unsorted_block(run.part(start, min(start + BLOCK, len(run))), self._cls))
 
     def fingerprints(self) -> FingerprintCounts:
-        """Return the fingerprints of all values that were added unsorted; none unless `frequencies: repeated`."""
+        """Return the fingerprints (48-bit hashes) of all values that were added unsorted, with their counts.
+
+        The result is empty unless the policy is `frequencies: repeated`.
+        """
         return NO_FINGERPRINTS if self._fingerprints is None else self._fingerprints.total()
 
     def value_filter(self) -> bytes | None:
-        """Return the encoded value filter, or None if the policy stores none or there are no values."""
+        """Return the encoded value filter, a set of short hashes; None if the policy stores none or there are no
+        values.
+        """
         return build_filter(np.concatenate(self._filter_hashes)) if self._filter_hashes else None
 
     def histogram(self) -> Histogram | None:
-        """Return the histogram, or None if the policy stores none or there are no finite values."""
+        """Return the histogram, or None if the policy stores none or the column has no finite numbers or times."""
         state = self._states.get(HISTOGRAM)
         return None if state is None else state.histograms.total()
 
@@ -94,10 +109,10 @@ class ColumnProfiler:
         return self._states[DISTINCT_COUNT].estimate()  # type: ignore[no-any-return]
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return a row to which all statistics are added.
+        """Return the column's row with all statistics of the added values.
 
         Args:
-            row: The row of the column, which has the counts of its values and nulls.
+            row: The row so far, which has the counts of the column's values and nulls.
         """
         fields: dict[str, Any] = {}
         for statistic, state in self._states.items():
@@ -118,7 +133,10 @@ class ColumnProfiler:
 
 
 class HiddenColumnProfiler:
-    """The computation of the distinct count and the multiset hash of hidden values, from hashes under a secret key."""
+    """The computation of distinct count and multiset hash of values that the policy hides.
+
+    Both are computed from hashes under a secret key, so that nobody without the key can test whether a value occurs.
+    """
 
     def __init__(self, cls: TypeClass, key: bytes) -> None:
         self._class = cls
@@ -135,10 +153,10 @@ class HiddenColumnProfiler:
             self._hashes.add(multiset_hash(hashes, block.counts))
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return a row to which the estimated distinct count and the multiset hash are added.
+        """Return the column's row with the estimated distinct count and the multiset hash of the added values.
 
         Args:
-            row: The row of the column, which has the counts of its values and nulls.
+            row: The row so far, which has the counts of the column's values and nulls.
         """
         self._hashes.add(multiset_hash_of_nulls(row.null_count))
         sketch = self._sketches.total() or EMPTY_SKETCH
@@ -154,14 +172,14 @@ class HiddenColumnProfiler:
 def profile_frequencies(
     leaf: LeafColumn, policy: ResolvedPolicy, type_class: str, null_count: int, frequencies: Frequencies
 ) -> tuple[ColumnStatistics, Histogram | None]:
-    """Return the statistics, with states, and the histogram of a column from its value counts.
+    """Compute the statistics, with their mergeable states, and the histogram of a column from its value counts.
 
     Args:
         leaf: The column.
-        policy: What to store of it.
-        type_class: Name of its type class.
-        null_count: Number of its nulls.
-        frequencies: All of its values.
+        policy: What to store of the column.
+        type_class: Name of the column's type class.
+        null_count: Number of nulls in the column.
+        frequencies: All values of the column with their counts.
     """
     value_count = sum(frequencies.counts.to_numpy().tolist())
     profiler = ColumnProfiler(leaf, class_named(type_class), policy, value_count - count_nan(frequencies))

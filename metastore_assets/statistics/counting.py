@@ -59,7 +59,8 @@ class ValueCounter:
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._entries: list[tuple[pl.Series, Counts]] = []
-        """Used entries of dictionaries with their counts; entries may repeat."""
+        """Dictionary entries that occur in added arrays, with their counts. The same entry may be in it several times.
+        """
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[CountedRun] = []
@@ -84,7 +85,9 @@ class ValueCounter:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """Return the counts of all added values in blocks of ascending values; no block if there are no values."""
+        """Return the counts of all values that `consume` did not take, in blocks of ascending values. No block is
+        empty.
+        """
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
         if last is not None and self._offer(ValueRun(last, None)):
@@ -104,7 +107,7 @@ class ValueCounter:
             self._flush_entries()
 
     def _flush_entries(self) -> None:
-        """Count the buffered entries together: entries of successive dictionaries are mostly the same."""
+        """Count the buffered entries together, because successive dictionaries mostly have the same entries."""
         if not self._entries:
             return
         values, counts = (
@@ -117,7 +120,9 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Offer a batch to `consume`, and return whether it was taken. If so, `consume` gets the counted runs, too."""
+        """Offer a batch to `consume`, and return whether `consume` took it. If so, `consume` also receives all counted
+        runs.
+        """
         if not self._consume(run):
             return False
         for counted in (*self._distinct, *self._repeating):

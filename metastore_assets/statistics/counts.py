@@ -1,7 +1,7 @@
 """Counts of special values: NaN among floats, true among booleans.
 
-`value_count` and `null_count` are not statistics of this interface. The profiler counts them from validity bitmaps,
-also for columns whose values are not profiled.
+The profiler itself counts values and nulls (`value_count`, `null_count`) from validity bitmaps, because it counts them
+also in columns whose values are not profiled.
 """
 
 from __future__ import annotations

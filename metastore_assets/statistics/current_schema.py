@@ -17,7 +17,8 @@ from metastore_assets.values.types import type_class, type_text
 def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
     """Return a row with the position, path, field id and type that its column has in the current schema.
 
-    The column may have been renamed, moved or widened since it was profiled. `total_bytes` follows the current type.
+    The column may have been renamed, moved or widened since it was profiled. `total_bytes` is adjusted to the width of
+    the current type.
 
     Args:
         row: The statistics of the column.
@@ -26,7 +27,7 @@ def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> Colu
     """
     current = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     if row.total_bytes is not None and (width := value_width(leaf.type)):
-        # A profile from before the column was widened counted narrower values.
+        # Before the column was widened, its values had fewer bytes.
         current["total_bytes"] = row.value_count * width
     if all(getattr(row, name) == value for name, value in current.items()):
         return row
@@ -39,6 +40,8 @@ SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statist
 
 def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
     """Return a table with the position, path, field id and type that its column has in the current schema.
+
+    It does the same as `apply_schema`, but for many rows of one column.
 
     Args:
         table: Rows of `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.
@@ -53,7 +56,7 @@ def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> p
     arrays |= {name: table[name] for name in table.column_names if name not in current}
     total_bytes = table["total_bytes"]
     if total_bytes.null_count < len(total_bytes) and (width := value_width(leaf.type)):
-        # A profile from before the column was widened counted narrower values.
+        # Before the column was widened, its values had fewer bytes.
         arrays["total_bytes"] = pc.if_else(total_bytes.is_valid(), pc.multiply(table["value_count"], width), None)
     return pa.table(arrays)
 

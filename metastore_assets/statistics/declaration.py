@@ -12,26 +12,27 @@ Guarantee = Literal["exact", "bound", "estimate", "absent"]
 """How far a number can be trusted.
 
 - `exact`: the true value.
-- `bound`: the true value lies on the inner side: no smaller than a minimum, no greater than a maximum or a count.
-- `estimate`: an approximation on either side.
+- `bound`: a limit of the true value, which is not below a minimum, and not above a maximum or a count.
+- `estimate`: an approximation, which may be too low or too high.
 - `absent`: unknown. It never means zero.
 """
 
 StatisticKind = Literal["position", "count", "measure", "flag", "text", "bytes", "sum", "value", "percentiles"]
-"""What a statistic holds.
+"""The kind of a statistic's value, which determines how it is stored and formatted.
 
 `position` and `count` are integers, `measure` is a float, `sum` is an exact number as text. `value` is a value of the
 column, stored in the typed union; `percentiles` is a list of (fraction, value).
 """
 
 MergeRule = Literal["schema", "derived", "sum", "length_sum", "length_minimum", "length_maximum", "statistic"]
-"""How the number of several disjoint sets of rows is computed from the numbers of each.
+"""How a statistic of several disjoint sets of rows, the parts, is computed from the statistics of each.
 
 - `schema`: not merged; the current schema of the table determines it.
 - `derived`: not merged and not stored in tables of states; `finalize` computes it from states.
-- `sum`: the sum; null if a part with values has null. Only for columns with a type class.
-- `length_sum`, `length_minimum`, `length_maximum`: over the parts; also for lists and maps, which have no type class.
-- `statistic`: by the method `merge` of the statistic that computes it, or in `merge.py`.
+- `sum`: the sum; null if it is null in a part that has values. Only for columns with a type class.
+- `length_sum`, `length_minimum`, `length_maximum`: sum, minimum, maximum of the parts; also for lists and maps, which
+  have no type class.
+- `statistic`: by the method `merge` of its class in `registry.BUILTIN_STATISTICS`, or in `merge.py`.
 """
 
 ARROW_TYPES: Mapping[StatisticKind, pa.DataType] = {
@@ -45,7 +46,7 @@ ARROW_TYPES: Mapping[StatisticKind, pa.DataType] = {
     "value": pa.null(),
     "percentiles": pa.null(),
 }
-"""The stored type of each kind; null where it depends on the type classes in the table (`column.statistic_type`)."""
+"""The stored type of each kind. `null` stands for a type that depends on the table (see `column.statistic_type`)."""
 
 _KEY = "statistic"
 
@@ -60,11 +61,12 @@ class StatisticColumn:
     """The name that people read."""
     merge: MergeRule
     is_reported: bool
-    """Whether the JSON of a row contains it. Columns that only merging or identification needs are not reported."""
+    """Whether the JSON of statistics contains the column. Columns that serve only merging or identification are left
+    out."""
 
     @property
     def is_state(self) -> bool:
-        """Whether merging needs it, so that tables of states contain it."""
+        """Whether merging needs the column. Tables of states, the input of merges, contain only such columns."""
         return self.merge not in ("schema", "derived")
 
 
@@ -72,10 +74,10 @@ def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, repo
     """Return the metadata that makes a dataclass field a statistic.
 
     Args:
-        kind: What it holds, which determines the stored type.
+        kind: The kind of value, which determines the stored type.
         label: The name that people read; unique.
-        merge: How the numbers of disjoint sets of rows are merged.
-        reported: Whether the JSON of a row contains it.
+        merge: How the statistic of several disjoint sets of rows is computed from those of each.
+        reported: Whether the JSON of statistics contains it.
     """
     return {_KEY: (kind, label, merge, reported)}
 

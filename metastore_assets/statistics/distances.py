@@ -19,7 +19,7 @@ import numpy.typing as npt
 from metastore_assets.statistics.histogram import Histogram
 
 Counts = Sequence[int] | Sequence[float] | npt.NDArray[np.int64] | npt.NDArray[np.float64]
-"""A finite number per bin, 0 or more; at least one of them is greater than 0."""
+"""A count per bin: finite, 0 or more, and not all 0."""
 
 LEAST_SHARE = 0.0001
 """The share that the population stability index uses for an empty bin, because 0 has no logarithm."""
@@ -42,15 +42,15 @@ class AlignedBins:
 
 
 def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -> AlignedBins:
-    """Align two histograms of one type class to the wider bins, from the first bin of either to the last.
+    """Convert two histograms of one type class to the same bins, which span both.
 
-    The result is exact, because narrow bins add up to wide ones.
+    Bins are as wide as those of the coarser histogram, or wider if `max_bins` requires it. The result is exact, because
+    narrow bins add up to wide ones.
 
     Args:
         left: A histogram.
         right: A histogram of the same type class.
-        max_bins: Most bins of the result, at least 2; by default the larger of both capacities. Bins are doubled in
-            width until there are at most that many.
+        max_bins: Most bins of the result, at least 2; by default the larger of both capacities.
 
     Raises:
         ValueError: The type classes differ, so that the bins have different units, or `max_bins` < 2.
@@ -78,9 +78,9 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
     """Return two distributions over groups of neighbouring bins that each hold about the same share of the baseline.
 
-    The population stability index is usually computed with 10 such groups. The baseline's cumulated share up to and
-    including a bin determines its group; a multiple of 1 / groups still belongs to the lower group. Values below and
-    above the range of the baseline form an additional group each, because they would be invisible in a large group.
+    The population stability index is usually computed with 10 such groups. A bin up to which the baseline has the
+    cumulated share c belongs to group ⌈c * groups⌉. If the other distribution has values below or above the range of
+    the baseline, these form a group of their own.
 
     Args:
         baseline: The counts of the first distribution by bin.
@@ -91,7 +91,7 @@ def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArra
         The counts of the baseline and of the other distribution by group.
 
     Raises:
-        ValueError: `groups` < 1, or for the reasons of `population_stability_index`.
+        ValueError: `groups` < 1, or counts are invalid as in `population_stability_index`.
     """
     if groups < 1:
         raise ValueError(f"there must be at least 1 group, not {groups}")
@@ -109,8 +109,8 @@ def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArra
 def population_stability_index(a: Counts, b: Counts) -> float:
     """Return `Σ (p − q) · ln(p / q)` over the shares p, q of the bins: 0 or more, symmetric, unbounded.
 
-    By convention, less than 0.1 is stable and more than 0.25 has shifted, with about 10 bins (`group_bins`). Shares
-    below `LEAST_SHARE` are replaced by it.
+    By convention, less than 0.1 is stable and more than 0.25 has shifted, with about 10 bins (`group_bins`). A share
+    below `LEAST_SHARE` counts as `LEAST_SHARE`.
 
     Raises:
         ValueError: Counts have different lengths, no bins, or are negative, not finite or all zero.
@@ -122,7 +122,8 @@ def population_stability_index(a: Counts, b: Counts) -> float:
 def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
     """Return the greatest difference of the cumulated shares at an upper edge of a bin: from 0 to 1, symmetric.
 
-    The statistic of the values themselves is at least as large, and equal if each bin holds one distinct value.
+    The distance of the values themselves, without bins, is at least as large. It is equal if each bin holds one
+    distinct value.
 
     Raises:
         ValueError: As `population_stability_index`.
@@ -135,7 +136,7 @@ def jensen_shannon(a: Counts, b: Counts) -> float:
     """Return the Jensen–Shannon distance, the square root of the divergence in bits: from 0 to 1, a metric.
 
     The divergence is the mean of the Kullback–Leibler divergences of both from their mean. The distance of the values
-    themselves is at least as large.
+    themselves, without bins, is at least as large.
 
     Raises:
         ValueError: As `population_stability_index`.
@@ -171,7 +172,7 @@ def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) ->
 
 
 def _span(histogram: Histogram, exponent: int) -> tuple[int, int]:
-    """Return the numbers of the first and the last bin at a larger exponent."""
+    """Return the numbers of a histogram's first and last bin after its bins are widened to 2**exponent."""
     shift = exponent - histogram.exponent
     return histogram.first >> shift, (histogram.first + len(histogram) - 1) >> shift
 

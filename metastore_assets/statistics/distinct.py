@@ -136,7 +136,7 @@ class DistinctState:
 
 
 class DistinctCount(BuiltinStatistic[DistinctState]):
-    """The number of distinct values and of those that occur more than once."""
+    """The number of distinct values, and the number of distinct values that occur more than once."""
 
     name = "distinct_count"
     version = "1"
@@ -169,10 +169,11 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
         return fields
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged sketches, with distinct counts that are exact where the merged numbers determine them.
+        """Return the merged sketches and distinct counts.
 
-        Other distinct counts are estimates from the sketches: at least the greatest count of a part, and at most the
-        sum of the parts' counts. By induction this holds for any tree of merges and the counts of its leaves.
+        The count of booleans and of constants is exact, because other merged statistics determine it. Any other count
+        is an estimate from the sketch: at least the greatest count of a part, and at most the sum of the parts' counts.
+        It is null if a part has no sketch.
         """
         sketches = [
             None if not states or any(state is None for state in states) else merge_distinct_sketches(states)

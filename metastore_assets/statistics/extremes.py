@@ -29,7 +29,7 @@ Side = Literal["minimum", "maximum"]
 
 @dataclass
 class ExtremesState:
-    """The least and the greatest value of the blocks so far, without NaN; None if there are no values."""
+    """The least and the greatest value so far, without NaN; None before the first value."""
 
     cls: TypeClass
     minimum: pa.Scalar | None = None
@@ -44,7 +44,7 @@ class ExtremesState:
 
 
 class Extremes(BuiltinStatistic[ExtremesState]):
-    """Minimum and maximum, and whether they are values of the column."""
+    """Minimum and maximum, and whether each is exact or only a bound."""
 
     name = "extremes"
     version = "1"
@@ -62,7 +62,9 @@ class Extremes(BuiltinStatistic[ExtremesState]):
         return state
 
     def to_fields(self, state: ExtremesState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the bounds and whether they are exact: a long string or binary value becomes a shorter bound."""
+        """Return minimum and maximum, and whether each is exact. Long strings and binary values are replaced by shorter
+        bounds.
+        """
         minimum, maximum = state.minimum, state.maximum
         minimum_exact = maximum_exact = True
         if minimum is not None and maximum is not None and is_byte_string(state.cls):
@@ -76,7 +78,7 @@ class Extremes(BuiltinStatistic[ExtremesState]):
         }
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the outermost bounds of the parts."""
+        """Return the least minimum and the greatest maximum of the parts, and whether each is exact."""
         columns: dict[str, pa.Array] = {}
         for side in ("minimum", "maximum"):
             columns[side], exact = _merge_side(parts, side)
@@ -88,7 +90,8 @@ class Extremes(BuiltinStatistic[ExtremesState]):
 class MergedBounds:
     """The merged minimum and maximum of several columns.
 
-    The arrays have a typed union per column, which is null if the column has no value or the bound is unknown.
+    Each array has one element per column: a typed union, which is a struct with a field per type class. It is null if
+    the column has no value or the bound is unknown.
     """
 
     minimum: pa.StructArray
@@ -103,10 +106,10 @@ class MergedBounds:
         return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
 
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
-        """Return the difference of maximum and minimum of each column, in physical units.
+        """Return maximum minus minimum of each column: days of dates, units of times, unscaled values of decimals.
 
-        Values of strings and other classes without differences have 0 if minimum and maximum are equal, and 1
-        otherwise. The difference is None if one of the two is null, and 0 if both are.
+        Strings and other classes without differences have 0 if minimum and maximum are equal, and 1 otherwise. The
+        result is 0 if both are null, and None if only one is.
 
         Args:
             classes: The type class of each column; None for a column without one.
@@ -131,10 +134,10 @@ class MergedBounds:
 
 
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
-    """Return the outermost bounds by column, and whether they are exact.
+    """Return the least minimum or the greatest maximum of the parts by column, and whether it is exact.
 
-    A bound is exact if a part with that bound is exact: an inexact equal one then belongs to a value further in. It is
-    null and not exact if the bound of a part is unknown.
+    It is exact if it is exact in one of the parts that have it. It is null and not exact if the bound of a part is
+    unknown.
     """
     classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise

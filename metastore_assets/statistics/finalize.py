@@ -1,4 +1,4 @@
-"""Completing rows of statistics: what states or value counts determine, and what a policy permits."""
+"""Completion of a column's statistics from states or value counts, and their restriction to what a policy stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the row completed with all numbers that its states determine: sum, mean, percentiles and so on."""
+    """Return the row with all statistics that its mergeable states determine: sum, mean, percentiles and so on."""
     fields: dict[str, Any] = {}
     for statistic in BUILTIN_STATISTICS:
         fields |= statistic.finalize(row)
@@ -26,14 +26,14 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 
 
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
-    """Return the row as if it had been profiled under a policy that stores no more than the policy of the row.
+    """Return the row without what a policy does not store.
 
-    Where the policy does not enumerate values, the distinct count and the percentiles become estimates from sketches,
-    as they are for rows whose values were never sorted.
+    The policy must not store more than the policy under which the row was profiled. If it does not enumerate values,
+    the distinct count and the percentiles become estimates from sketches, except where other statistics determine them.
 
     Args:
         row: Statistics with their states.
-        policy: The policy that the result shall comply with.
+        policy: The policy with which the result complies.
     """
     if row.user_states is not None:
         row = replace(row, user_states=select_states(row.user_states, policy, row.type_class))
@@ -62,7 +62,7 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
 
 
 def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
-    """Return the value of the field `frequencies` for a column whose values the policy does not enumerate."""
+    """Return the `frequencies` field of a row for a column whose values the policy does not enumerate."""
     if policy.is_fingerprinted:
         return "repeated"
     return "off" if policy.frequencies == "off" else "estimated"

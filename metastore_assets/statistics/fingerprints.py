@@ -1,4 +1,4 @@
-"""Fingerprints of values, 48 bits each: a multiset of values in about four bytes per value.
+"""Fingerprints: hashes of 48 bits that stand for values where storing the values would take too much space.
 
 Equal values have equal fingerprints, and different values may have equal fingerprints, too. A fingerprint consists of
 the upper bits of a value's first 64-bit hash, so that shorter fingerprints are prefixes of longer ones, in the same
@@ -17,7 +17,7 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_values
 
 FINGERPRINT_BITS = 48
-"""Width of stored fingerprints."""
+"""Width of stored fingerprints in bits."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -46,7 +46,7 @@ class FingerprintCounts:
         return FingerprintCounts(self.fingerprints[selected], self.counts[selected])
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:
-        """Return the count of each of some fingerprints, 0 for a fingerprint that does not occur."""
+        """Return the count of each given fingerprint: 0 if it does not occur."""
         if not len(self):
             return np.zeros(len(fingerprints), np.int64)
         at = np.minimum(np.searchsorted(self.fingerprints, fingerprints), len(self) - 1)
@@ -57,7 +57,7 @@ EMPTY = FingerprintCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def fingerprint_hashes(hashes: Words, bits: int = FINGERPRINT_BITS) -> Numbers:
-    """Return the fingerprint of each value from the first of its hashes."""
+    """Return the fingerprint of each value, given the first 64-bit hash of each value."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
@@ -73,7 +73,7 @@ def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> Fingerp
 
     Args:
         fingerprints: In any order, with repeats.
-        counts: The number of rows of each fingerprint; None if each is that of one row.
+        counts: The number of rows of each element of `fingerprints`; None if each stands for one row.
     """
     if not len(fingerprints):
         return EMPTY
@@ -102,7 +102,7 @@ def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
 
 
 def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCounts:
-    """Return the counts of shorter fingerprints, each of which stands for all longer ones that begin with it.
+    """Shorten fingerprints, and add up the counts of those that become equal.
 
     Args:
         counts: Counts of fingerprints of `FINGERPRINT_BITS`.
@@ -114,7 +114,7 @@ def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCoun
 
 
 class FingerprintCounter:
-    """A collection of the fingerprints of values, which are added block by block."""
+    """An accumulator of the fingerprints of a column's values, which are added block by block."""
 
     def __init__(self) -> None:
         self._fingerprints: list[Numbers] = []
@@ -122,7 +122,12 @@ class FingerprintCounter:
         self._has_repeats = False
 
     def add(self, hashes: Words, counts: Numbers) -> None:
-        """Add values by the first of their hashes, with their counts."""
+        """Add values with their counts.
+
+        Args:
+            hashes: The first 64-bit hash of each value.
+            counts: How often each value occurs.
+        """
         self._fingerprints.append(fingerprint_hashes(hashes))
         self._counts.append(counts)
         self._has_repeats = self._has_repeats or bool((counts != 1).any())

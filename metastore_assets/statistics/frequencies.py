@@ -33,11 +33,11 @@ Percentiles = tuple[tuple[float, pa.Scalar], ...]
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
-    """Exact frequencies of one column's values.
+    """The distinct values of one column with their exact frequencies.
 
-    `values` are of the canonical type of the class, ascending (numeric; bytewise; false before true), distinct and not
-    null; NaN is the last, zero is 0.0. `counts` is int64 of the same length. Counts are positive, except in a
-    difference that is still to be added to other frequencies.
+    `values` are ascending, not null, and of the canonical Arrow type of the column's type class. Strings and binary are
+    ordered by their bytes, false is before true, NaN is last, and -0.0 is stored as 0.0. `counts` has the frequency of
+    each value. Only differences, which are still to be added to other frequencies, contain counts below 1.
     """
 
     values: pa.Array
@@ -66,7 +66,7 @@ class Frequencies:
 
 
 EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
-"""The frequencies of no values of any class: the neutral element of the sum."""
+"""The frequencies of a column without values. Adding them to other frequencies changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class FrequencySummary:
     """The values of `percentiles` as an array, because pickled scalars lose precision. None if only the values that
     occur at least twice are stored, because they do not determine percentiles."""
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
-    """By name: the requested user-defined statistics that are computed from frequencies."""
+    """Results by name of the requested user-defined statistics that are computed from frequencies."""
 
     @property
     def percentiles(self) -> Percentiles | None:
@@ -170,7 +170,7 @@ def count_nan(frequencies: Frequencies) -> int:
 
 
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
-    """Return the percentiles by nearest rank, without NaN; empty if all values are NaN."""
+    """Return the value of each percentile by nearest rank, without NaN; empty if all values are NaN."""
     counts = frequencies.counts.to_numpy()
     if count_nan(frequencies):
         counts = counts[:-1]
@@ -187,7 +187,7 @@ def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
 def derive_counts(
     cls: TypeClass, value_count: int, nan_count: int | None, true_count: int | None, *, is_constant: bool
 ) -> tuple[int, int] | None:
-    """Return how often each of the only two possible values of a column occurs; None if other values may occur.
+    """Return how often each value occurs in a column that can have only two: a boolean, or a constant and NaN.
 
     Args:
         cls: Type class of the column.
@@ -197,7 +197,8 @@ def derive_counts(
         is_constant: Whether the exact minimum equals the exact maximum, or there is neither.
 
     Returns:
-        The counts of false and true, or the counts of the constant and of NaN. Each may be 0.
+        The counts of false and true, or the counts of the constant and of NaN. Each may be 0. None if the column may
+            have other values.
     """
     if cls.kind == "boolean" and true_count is not None:
         return value_count - true_count, true_count
@@ -240,7 +241,7 @@ class Spread:
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> Spread:
-    """Return the spread of a column's values.
+    """Return the distinct counts and the entropy of a column.
 
     Args:
         counts: Pairs of a frequency and the number of distinct values with that frequency.

@@ -31,7 +31,12 @@ _ONE, _THIRTY_TWO, _SIXTY_THREE = np.uint64(1), np.uint64(32), np.uint64(63)
 
 
 def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
-    """Return two 64-bit hashes of each value of a canonical array without nulls."""
+    """Return the two 64-bit hashes of each value.
+
+    Args:
+        values: An array of the canonical type of the class, without nulls.
+        cls: The type class of the values.
+    """
     if cls.kind == "bytes":
         return _hash_bytes(storage(values))
     if cls.kind == "boolean":
@@ -43,11 +48,11 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
 
 
 def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
-    """Return two 64-bit hashes of each number, equal to those of `hash_values`.
+    """Return the two 64-bit hashes of each number, equal to those that `hash_values` returns for the Arrow values.
 
     Args:
-        values: Physical values; not of dtype object.
-        cls: Their type class.
+        values: Integers or doubles; dates in days, decimals unscaled. Not of dtype object.
+        cls: The type class of the values.
     """
     if cls.kind == "float":
         floats = positive_zeros(values)

@@ -66,7 +66,7 @@ class Histogram:
         return self._values(np.arange(len(self) + 1))
 
     def minima(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of some bins as values of the class.
+        """Return the lower edges of some bins as values of the column's type class.
 
         Args:
             bins: Ascending numbers of bins; the first bin of the histogram is 0.
@@ -115,7 +115,10 @@ def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return the most bins of a histogram that shall retain at least `bins` bins, although a merge may halve them."""
+    """Return the capacity of a histogram that has at least `bins` bins even after a merge halves their number.
+
+    It is at most `MAX_BINS`.
+    """
     return min(2 * bins, MAX_BINS)
 
 
@@ -294,7 +297,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         return {}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged histograms of the parts that have one."""
+        """Return for each column the merged histogram of the parts that have one, encoded as by `encode_states`."""
         by_part = [decode_histograms(table) for table in parts.tables]
         histograms: list[Histogram | None] = []
         for at, flags in enumerate(parts.typed.T.tolist()):
@@ -306,7 +309,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
     def encode_states(
         self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
     ) -> Sequence[pa.Array]:
-        """Return the histograms as exponents, first bins, capacities and counts."""
+        """Return the histograms as four arrays: exponents, numbers of first bins, capacities and counts."""
         return [
             pa.array([None if histogram is None else histogram.exponent for histogram in histograms], pa.int32()),
             pa.array([None if histogram is None else str(histogram.first) for histogram in histograms], pa.string()),

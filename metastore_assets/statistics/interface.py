@@ -35,7 +35,7 @@ _PENDING_PARTS = 64
 
 @dataclass(frozen=True)
 class ColumnContext:
-    """The properties of a column that statistics need before its first block of values."""
+    """What a statistic must know of a column before its first block of values."""
 
     cls: TypeClass
     policy: ResolvedPolicy
@@ -46,15 +46,18 @@ class ColumnContext:
 
 
 class BuiltinStatistic(ABC, Generic[State]):
-    """A statistic, or several that are computed together. One object, which has no state, is used for all columns."""
+    """A statistic, or several that are computed together.
+
+    Subclasses store nothing between calls, because one object is used for all columns.
+    """
 
     name: ClassVar[str]
     version: ClassVar[str]
     """Must change whenever the same rows would give another result or another state."""
     columns: ClassVar[tuple[str, ...]] = ()
-    """The columns of the file `statistics` that it computes."""
+    """The columns of the file `statistics` that this class computes."""
     state_schema: ClassVar[pa.Schema] = pa.schema([])
-    """The columns of a table of states that store its state, in addition to `columns`."""
+    """The columns of a table of states that store the mergeable state, in addition to `columns`."""
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
         """Return whether the statistic is computed for columns of a type class under a policy."""
@@ -105,7 +108,8 @@ class BuiltinStatistic(ABC, Generic[State]):
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the fields of `ColumnStatistics` that `state_schema` encodes: by name, a list of values per row.
+        """Return the fields of `ColumnStatistics` that `state_schema` encodes: a list per field name, with an item per
+        row.
 
         Args:
             table: A table of states with one chunk per column.

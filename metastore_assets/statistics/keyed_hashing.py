@@ -14,14 +14,14 @@ import numpy as np
 from metastore_assets.statistics.hashing import Words
 
 KEY_BYTES = 32
-"""Bytes of two keys of SipHash, one for each hash."""
+"""Length of a secret key: two SipHash keys of 16 bytes, one for each of the two hashes."""
 _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 _LENGTH = np.uint64(16 << 56)
 _BLOCK = 1 << 14
 
 
 def column_key(key: bytes, table: str, column: str) -> bytes:
-    """Return the key of one column, so that sketches of two columns do not reveal whether they share values.
+    """Derive the key of one column, so that sketches of two columns do not reveal whether they share values.
 
     Args:
         key: The secret key.

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class LengthState:
-    """Totals and extremes of the lengths so far. Lengths of strings are in characters, all others in bytes."""
+    """Totals and extremes of the lengths so far. Lengths of strings are in characters, those of binary values in bytes.
+    """
 
     has_lengths: bool
     value_width: int
@@ -48,7 +49,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         return LengthState(is_byte_string(context.cls), context.value_width)
 
     def update(self, state: LengthState, block: ValueBlock) -> LengthState:
-        """Add the lengths of a block. Raises UnsupportedTypeError for text that is not UTF-8."""
+        """Add the lengths of a block. Raises UnsupportedTypeError for a string that is not UTF-8."""
         if not state.has_lengths or not len(block):
             return state
         values = storage(block.values)
@@ -67,7 +68,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         return state
 
     def to_fields(self, state: LengthState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return totals and extremes as fields."""
+        """Return totals and extremes as fields of the row."""
         if not state.has_lengths:
             return {"total_bytes": row.value_count * state.value_width}
         return {

@@ -1,11 +1,13 @@
-"""Merging the statistics of disjoint sets of rows: n-ary, associative, commutative, for all columns at once.
+"""Merging the statistics of disjoint sets of rows, the parts, for all columns at once.
 
 Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes merge exactly; skewness and
 kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them; the
-merged value counts make them exact again (`finalize.apply_summary`). Estimates may depend on how merges were grouped.
-An estimated distinct count always lies between the largest count of a part and the sum of the counts of all parts.
+merged value counts make them exact again (`finalize.apply_summary`). The order of parts does not matter. The grouping
+of merges changes only rounding and estimates. An estimated distinct count always lies between the largest count of a
+part and the sum of the counts of all parts.
 
-Input and output are tables of states. `finalize.finalize_statistics` computes the numbers that are derived from them.
+Input and output are tables of states: the mergeable form of statistics, with one row per column.
+`finalize.finalize_statistics` computes the numbers that are derived from them.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 
 _FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
-"""Ordered by increasing loss of values: merged rows have the last of the states of their parts."""
+"""The states of the field `frequencies`, from all values stored to none. Merged rows have the last state of a part."""
 _NO_CLASS = -1
-"""The code of a column without a type class."""
+"""Stands for a missing type class in a matrix of type class codes."""
 
 
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """Merge tables of states whose row i belongs to the same column.
+    """Merge tables of states. Row i of every table belongs to the same column.
 
     A part without values of a column contributes only its null count. If at most one part has values of a column, its
     row is returned unchanged except for the null count and the multiset hash.
@@ -49,6 +51,7 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
 
     Raises:
         CorruptionError: Parts have values of different type classes in one column.
+        ValueError: There are no parts.
     """
     if not parts:
         raise ValueError("merge_states requires at least one table of states")
@@ -93,7 +96,7 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
             table = combine_to_one_chunk(table.take(pa.array(rows)))
     null_counts, _ = integer_matrix(tables, "null_count")
     table = _replace_column(table, "null_count", pa.array(null_counts.sum(axis=0)))
-    # Hidden values have multiset hashes without a type class. With those of values of a class they do not add up.
+    # Hashes of hidden values, which have no type class, and hashes of other values do not add up.
     hashes = sum_multiset_hashes(tables, untyped & (merged_codes != _NO_CLASS))
     return _replace_column(table, "multiset_hash", hashes)
 
@@ -142,7 +145,10 @@ def _merge_columns(
 
 
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
-    """Return a matrix of type class codes, and the names to which the codes are indices; `_NO_CLASS` means none."""
+    """Return the type class of each part and column as a matrix of codes, and the class names that the codes index.
+
+    The code `_NO_CLASS` stands for a missing type class.
+    """
     names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
     return _to_codes(tables, "type_class", names), names
 
@@ -150,10 +156,11 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return for each column the index of the table whose row represents it.
+    """Return for each column the index of the table whose row represents the column if it needs no merging.
 
-    That is the only table with values of the column, or else the one with the most specific row: the first by type
-    class, then by frequency state. The result is meaningless for columns with values in several tables.
+    This is the only table with values of the column. If no table has values, it is the one with the most specific row:
+    the first by type class, then by frequency state. The result has no meaning for columns with values in several
+    tables.
     """
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
     ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS
@@ -183,7 +190,9 @@ def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
 
 
 def _with_union(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the table with its values cast to another typed union, which has all classes of its union."""
+    """Return the table with its minima, maxima and percentiles cast to a typed union that has all of the table's
+    classes.
+    """
     for name in UNION_COLUMNS:
         type_ = statistic_type(name, union)
         if table.schema.field(name).type != type_:

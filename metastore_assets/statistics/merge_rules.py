@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MergeParts:
-    """Tables of states to merge, with flags that say which of them contribute to which column of the data table.
+    """Tables of states to merge, with flags that say which table contributes to which column of the data table.
 
     Row i of each table belongs to the same column of the data table. Matrices have a row per table ("part") and a
     column per column of the data table.
@@ -43,20 +43,22 @@ class MergeParts:
 
     @property
     def typed(self) -> Flags:
-        """Matrix: whether the part has values of a column whose values all have a type class."""
+        """Matrix: whether the part has values of the column, and the merged column has a type class."""
         return self.non_empty & ~self.untyped
 
     @property
     def sketched(self) -> Flags:
-        """Matrix: whether the part's distinct sketch is merged. Hidden values have a sketch without a type class."""
+        """Matrix: whether the part's distinct sketch is merged. Hidden values have a sketch although they have no type
+        class.
+        """
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return for each column of the data table the values that a column of the tables of states has for it.
+        """Return one field of the tables of states: for each column of the data table, a list of the parts' values.
 
         Args:
-            name: The column of the tables of states.
-            counted: Matrix: whether to include the value of the part.
+            name: The field, which is a column of the tables of states.
+            counted: Matrix: whether the list includes the value of the part.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
@@ -72,13 +74,14 @@ def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Fla
 
 
 def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
-    """Return a column of all tables in sequence: one call of Arrow costs more than its work on a few values."""
+    """Return a column of all tables as one array, because one call of Arrow costs more than its work on a few values.
+    """
     columns = [table[name] for table in tables]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
 
 
 def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return the values of a chained column without nulls as a matrix with a row per table."""
+    """Return values that `chain_column` returned as a matrix with a row per table. No value may be null."""
     return values.to_numpy().reshape(len(tables), -1)
 
 
@@ -111,4 +114,4 @@ RULES: Mapping[MergeRule, Callable[[MergeParts, str], pa.Array]] = {
     "length_minimum": partial(_length_extreme, choose=np.minimum, neutral=_RANGE.max),
     "length_maximum": partial(_length_extreme, choose=np.maximum, neutral=_RANGE.min),
 }
-"""By rule: a function that merges the statistic with a given name, and returns an array of one value per column."""
+"""By rule: a function that merges the statistic with a given name and returns an array with one value per column."""

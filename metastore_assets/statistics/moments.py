@@ -77,7 +77,9 @@ class Moments:
 
 @dataclass(frozen=True)
 class MomentResults:
-    """The statistics that moments determine. None: undefined, such as all without numbers or a constant's skewness."""
+    """The statistics that moments determine. None where undefined: all of them without numbers, the skewness of a
+    constant.
+    """
 
     sum: str | None
     mean: float | None

@@ -69,11 +69,11 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return for each row the sum of the multiset hashes that some tables of states have in that row.
+    """Return for each row the sum of the multiset hashes that the tables of states have in that row.
 
     Args:
         tables: Tables of states whose row i belongs to the same column.
-        undefined: Rows for which to return null. The sum is also null if a hash is.
+        undefined: Mask of rows for which to return null. The sum is also null if a table has no hash in the row.
     """
     is_null = undefined.copy()
     total = np.zeros((len(undefined), 2), np.uint64)

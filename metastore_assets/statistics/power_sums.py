@@ -12,7 +12,8 @@ from metastore_assets.values.physical import Numbers
 Counts = npt.NDArray[np.int64]
 
 FLOAT_BASE = -1126
-"""Every double is an integer times 2**FLOAT_BASE: 2**-1074 has mantissa 2**52 * 2**-1126 in the form used here."""
+"""The exponent by which all doubles become integers: the least one, 2**-1074, has the mantissa 2**52, times 2**-1126.
+"""
 _LOW_32 = np.uint64(2**32 - 1)
 _HALF = np.uint64(27)
 _LOW_27 = np.uint64(2**27 - 1)

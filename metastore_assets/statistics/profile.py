@@ -45,11 +45,12 @@ class ColumnProfile:
     histogram: Histogram | None
     """None if the policy says off or the column has no finite number or point in time."""
     fingerprints: FingerprintCounts | None = None
-    """The fingerprints of all values, if and only if `statistics.frequencies` is "repeated"."""
+    """Fingerprints (48-bit hashes) of all values with their counts, if and only if `statistics.frequencies` is
+    "repeated"."""
     value_filter: bytes | None = None
-    """The filter of the values, if the policy stores one and the values are not enumerated.
+    """The encoded set of short hashes of the values, if the policy stores one and the values are not enumerated.
 
-    The filter of enumerated values is derivable from `frequencies`.
+    The filter of enumerated values is not stored, because it is derivable from `frequencies`.
     """
 
 
@@ -62,21 +63,22 @@ def profile_field(
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks.
 
-    The policy decides whether values are enumerated. Under `auto` they are, unless they hardly repeat or are too many;
-    under `enumerated`, to which `auto` may have been resolved, unless they are too many for any table. Under `repeated`
-    values that hardly repeat are fingerprinted, unless the policy names an algorithm. Values that are not enumerated
-    are not sorted.
+    Values are enumerated (sorted, and stored with their counts) depending on the policy's `frequencies`:
 
-    The content of a column raises no error. A leaf column has only counts, lengths if it has any, and a reason if its
-    type is not profiled, a value is out of range of its type class, or its values are hidden. Hidden values also have
-    an estimated distinct count if the policy has a key.
+    - `auto`: unless they hardly repeat, or have too many distinct values.
+    - `enumerated`, a decision of an earlier profile under `auto`: unless they have too many distinct values.
+    - `repeated`: unless they hardly repeat. Then hashes of them, the fingerprints, are stored. `algorithm` may impose
+      either.
+
+    The content of a column raises no error. A column has only counts, lengths and a reason if its type is not profiled,
+    a value is out of range of its type class, or its values are hidden. Hidden values also have an estimated distinct
+    count if the policy has a key.
 
     Args:
         field: The column.
         chunks: Its values, in one chunk or more.
         policy: Returns the policy of a leaf column by its path.
-        leaves: The leaf columns, if their paths are not those of `leaf_columns(field)`, because these are ambiguous in
-            the table.
+        leaves: The leaf columns, if their paths in the table differ from those of `leaf_columns(field)`.
 
     Returns:
         A profile per leaf column, in the order of `leaf_columns`. `position` is 0 in all of them; the caller sets it.
@@ -89,9 +91,9 @@ def profile_field(
 
 
 def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
-    """Return the statistics of a column over rows in whose files it is missing.
+    """Return the statistics of a column over rows whose files do not have the column.
 
-    All its values are null; a column inside a list or a map has no elements at all.
+    All values are null. A column inside a list or a map has no elements at all.
 
     Args:
         leaf: The column.
@@ -104,13 +106,13 @@ def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -
 
 
 class _LeafProfiler:
-    """The profile of one leaf column, from chunks of its values."""
+    """The computation of the profile of one leaf column from chunks of its values."""
 
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         self.leaf = leaf
         self._policy = policy
         self._unsorted: ColumnProfiler | None = None
-        """Receives the values as they arrive, once it is decided that they are not enumerated."""
+        """The profiler of values that are not enumerated, which takes them in any order. None until that is decided."""
         self._is_decided = False
         self.value_count = self.null_count = 0
         self.reason: str | None = None
@@ -185,7 +187,7 @@ class _LeafProfiler:
             return row
 
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
-        """Return the profile of all values: from the sorted counts, or from the profiler that got them unsorted."""
+        """Return the profile: from the sorted value counts, or from the profiler that received the values unsorted."""
         runs = self._counter.blocks()
         profiler = self._unsorted
         blocks: list[Frequencies] | None = None
@@ -218,10 +220,11 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Add values to the unsorted profile and return True, if the column's values are not to be enumerated.
+        """Pass values to the profiler of unsorted values if they are not to be enumerated, and return whether that is
+        so.
 
-        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides: by a sample, then by an
-        estimate of its distinct values.
+        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides: by a sample, then by
+        an estimate of its distinct values.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)
@@ -268,7 +271,7 @@ def _concatenate(blocks: Sequence[Frequencies], cls: TypeClass) -> Frequencies:
 
 
 def _count_nulls(array: pa.Array) -> int:
-    """Return the number of logical nulls, which a dictionary, a run or a union may contain as well."""
+    """Return the number of nulls, including those inside a dictionary or a union."""
     if t.is_dictionary(array.type) or t.is_union(array.type):
         return int(pc.sum(logical_nulls(array)).as_py() or 0)
     return array.null_count

@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.histogram import Histogram
 
 COMPRESSION = 200
-"""Steps of the scale function over all ranks, and most clusters of a digest.
-
-Values so frequent that they cover more than a step have a cluster each, in addition."""
+"""Steps of the scale function, and most clusters of a digest. In addition, a value that covers more than a step has a
+cluster of its own."""
 _SHARES = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
-"""Step j of k1 begins at this share of the weight."""
+"""Element j is the share of the weight at which step j of k1 begins."""
 _HEADER = struct.Struct("<BBBHBHIIdd")
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _HUGE = 1e288
@@ -117,7 +116,7 @@ def estimate_percentiles(
 
 
 def count_ranked_values(digest: Digest | None, infinities: tuple[int, int]) -> int:
-    """Return the number of values of a digest and of the infinities."""
+    """Return the number of values that have ranks: the values of a digest and the infinities."""
     return sum(infinities) + (0 if digest is None else int(digest.weights.sum()))
 
 
@@ -154,7 +153,7 @@ def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: flo
     Args:
         digest: The digest of the finite values; None without finite values.
         infinities: How often -inf and +inf occur.
-        value: A value in physical units.
+        value: A number: dates in days, times in their unit, decimals unscaled.
     """
     below, above = infinities
     finite = count_ranked_values(digest, infinities) - below - above
@@ -237,7 +236,7 @@ def _rounded(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) ->
 
 
 def _shrink(least: float, greatest: float) -> float:
-    """Return a factor that prevents overflow of weighted sums and differences of values between these two."""
+    """Return a factor for values between two limits, so that their weighted sums and differences do not overflow."""
     return 2.0**-64 if max(abs(least), abs(greatest)) > _HUGE else 1.0
 
 
@@ -265,9 +264,9 @@ class QuantileState:
     context: ColumnContext
     digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
     percentiles: list[pa.Scalar] = field(default_factory=list)
-    """The values of those percentiles that lie in the blocks so far, ascending."""
+    """The percentiles that were picked from the blocks so far, ascending."""
     ranked_count: int = 0
-    """Values without NaN in the blocks so far."""
+    """Number of values without NaN in the blocks so far."""
     is_exact: bool = True
 
 
@@ -318,7 +317,10 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return fields
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return no percentiles, and the merged digests of finite values; null where a part's digest is missing."""
+        """Return merged digests, and null for all percentiles, which `finalize` derives from the digests.
+
+        A digest is null if a part with finite values has none.
+        """
         count = len(parts)
         return {
             "percentiles": pa.nulls(count, statistic_type("percentiles", parts.union)),
@@ -343,12 +345,12 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
     def encode_states(
         self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
     ) -> Sequence[pa.Array]:
-        """Return the digests as bounds, means and weights."""
+        """Return the digests as four arrays: minima, maxima, lists of means and lists of weights."""
         sketches = [row.quantile_sketch for row in rows]
         return _digest_arrays([None if sketch is None else decode_digest(sketch) for sketch in sketches])
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the digests as sketches."""
+        """Return the digests, encoded again, as the field `quantile_sketch`."""
         digests = decode_digests(table)
         return {"quantile_sketch": [None if digest is None else encode_digest(digest) for digest in digests]}
 
@@ -374,7 +376,7 @@ def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
 
 
 def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
-    """Pick the percentiles that lie in a sorted block without NaN."""
+    """Append the percentiles whose ranks lie in a sorted block without NaN to `state.percentiles`."""
     ends = np.cumsum(block.counts) + state.ranked_count
     ranks = nearest_ranks(state.context.rank_count)
     ranks = ranks[(ranks > state.ranked_count) & (ranks <= ends[-1])]

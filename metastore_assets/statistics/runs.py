@@ -23,16 +23,17 @@ _SHORT = 1 << 12
 _UNIQUE = 1 << 14
 _SAMPLE = 2048
 _MAX_SPAN = 2
-"""Most array elements per value for counting integers: no more memory than sorted copies would need."""
+"""Integers are counted in an array over their range if the range is at most this many times their number."""
 
 Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class ValueRun:
-    """Physical values without nulls: ascending distinct values with their counts, or one value per row.
+    """A column's values without nulls: ascending distinct values with their counts, or one value per row.
 
-    Functions that merge runs need ascending values; profilers accept values without counts in any order.
+    Numbers are integers or doubles, all other values bytes or booleans. Functions that merge runs need ascending
+    values; profilers accept values without counts in any order.
     """
 
     values: pl.Series
@@ -69,7 +70,8 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count integers that lie close together, without sorting them; None for values of other types or distribution."""
+    """Count integers that lie close together, without sorting them; None if values have another type or a wide range.
+    """
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
@@ -83,7 +85,7 @@ def count_dense(values: pl.Series) -> CountedRun | None:
 
 
 def is_hashed(values: pl.Series) -> bool:
-    """Return whether values are counted faster by hashing than by sorting: bytes that repeat are, numbers are not."""
+    """Return whether hashing counts the values faster than sorting: true for bytes that repeat, false for numbers."""
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 
@@ -155,9 +157,9 @@ def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
 
 
 def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
-    """Merge runs and yield blocks of ascending values, each value in one block. No block is empty.
+    """Merge runs and yield ascending blocks, each value in one block only. No block is empty.
 
-    The values are divided into ranges, and one range is merged at a time, so that one block is in memory.
+    One range of values is merged at a time, so that only one block is in memory.
     """
     if len(runs) == 1 and runs[0].counts is not None:
         for start in range(0, len(runs[0]), BLOCK):
@@ -172,7 +174,7 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """Concatenate series of one class, of which some may have wider integers than others."""
+    """Concatenate series of one type class. If one of them has 128-bit integers, all are converted to these."""
     if len(parts) == 1:
         return parts[0]
     if any(part.dtype == pl.Int128 for part in parts):
@@ -181,7 +183,7 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Return the values without references to the buffers of the chunks that they came from."""
+    """Copy values out of the buffers of larger chunks, so that these can be freed. Only binary values share buffers."""
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
@@ -197,7 +199,7 @@ def _splitters(runs: Sequence[ValueRun]) -> pl.Series:
 
 
 def is_mostly_distinct(values: pl.Series) -> bool:
-    """Return whether more than half of a sample are distinct values; False for few values."""
+    """Return whether more than half of a sample of the values are distinct; False for booleans and for few values."""
     if values.dtype == pl.Boolean or len(values) < 2 * _SAMPLE:
         return False
     step = len(values) // _SAMPLE

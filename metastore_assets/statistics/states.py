@@ -16,7 +16,7 @@ STATE_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statisti
 """The columns of `statistics` that merging needs; the others are derived from states or from the schema."""
 
 UNION_COLUMNS = tuple(name for name in STATE_COLUMNS if STATISTICS[name].kind in ("value", "percentiles"))
-"""The state columns that contain values of the typed union."""
+"""The state columns with values of the typed union, which is a struct with one field per type class."""
 
 SKETCH_COLUMNS: dict[str, pa.DataType] = {
     field.name: field.type for statistic in BUILTIN_STATISTICS for field in statistic.state_schema
@@ -32,7 +32,7 @@ def build_states_table(
     Args:
         rows: The statistics of the columns, with their mergeable states.
         histograms: The histogram of each row.
-        union: The typed union of the type classes of all values.
+        union: The typed union of all values: a struct with one field per type class.
 
     Returns:
         A table with a row per column and the columns `STATE_COLUMNS` and `SKETCH_COLUMNS`.
@@ -49,7 +49,7 @@ def build_states_schema(union: pa.StructType) -> pa.Schema:
 
 
 def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
-    """Return the rows of a table of states, in which the fields that `finalize_statistics` derives are still None.
+    """Return a table of states as rows. Their fields that `finalize_statistics` derives are still None.
 
     Args:
         table: A table that `build_states_table` built.

@@ -1,4 +1,8 @@
-"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`: building and parsing them."""
+"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`: building and parsing them.
+
+Values of columns of any types are stored in one Arrow column of the *typed union*: a struct with one field per type
+class.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +48,8 @@ HISTOGRAMS = "metastore.histograms"
 def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
     """Return the table `statistics` of some rows, without mergeable states.
 
-    `minimum`, `maximum` and the values of `percentiles` are of the typed union of the classes in these rows. The last
-    columns are the user-defined statistics by name: struct(value, guarantee, reason).
+    `minimum`, `maximum` and `percentiles` have a typed union of the type classes in these rows. The last columns are
+    the user-defined statistics by name: struct(value, guarantee, reason).
     """
     names = {row.type_class for row in rows if row.type_class is not None}
     table = pack_columns(rows, list(STATISTICS), union_type(class_named(name) for name in names))
@@ -91,12 +95,12 @@ _STATES = {field.name: field.default for field in fields(ColumnStatistics) if fi
 
 
 def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
-    """Return some of the `STATISTICS` of rows as a table.
+    """Return some statistics of rows as a table with one column per statistic.
 
     Args:
         rows: The rows.
-        names: The statistics, which become the columns.
-        union: The typed union of the classes of all values.
+        names: Keys of `STATISTICS`.
+        union: The typed union of the type classes of all values.
     """
     arrays = []
     for name in names:
@@ -111,7 +115,9 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values of some of the `STATISTICS` of a table, by name."""
+    """Return the values of some of the `STATISTICS` in a table: by name of the statistic, a list with one value per
+    row.
+    """
     columns: dict[str, list[Any]] = {}
     for name in names:
         column, kind = one_chunk(table.column(name)), STATISTICS[name].kind
@@ -125,11 +131,11 @@ def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]
 
 
 def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
-    """Return the rows of a column in `frequencies`, by decreasing frequency, then value.
+    """Return the rows of one column for the table `frequencies`, by decreasing frequency, then value.
 
     Args:
         path: The column's path.
-        frequencies: All of its values.
+        frequencies: All values of the column.
         union: The typed union of the table.
 
     Returns:
@@ -141,11 +147,11 @@ def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.Struc
 
 
 def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, union: pa.StructType) -> pa.Table:
-    """Return the rows of one column in the table `frequencies`, in the order of the given values.
+    """Return the rows of one column for the table `frequencies`, in the order of the given values.
 
     Args:
         path: The column's path.
-        values: Values of one class.
+        values: Values of one type class.
         counts: How often each value occurs.
         union: The typed union of the table.
     """
@@ -155,12 +161,15 @@ def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, unio
 
 
 def parse_frequencies(table: pa.Table) -> Frequencies:
-    """Return the frequencies of one column from its rows in the table `frequencies`, which are in any order."""
+    """Return the values of one column, sorted, with their frequencies, from the column's rows in the table
+    `frequencies`.
+    """
     return sum_value_counts([parse_value_counts(table)])
 
 
 def parse_value_counts(table: pa.Table) -> ValueCountRows:
-    """Return the values and their counts from the rows of one column in the table `frequencies`."""
+    """Return the values of one column and their counts, in the order of the column's rows in the table `frequencies`.
+    """
     return unpack_values(one_chunk(table.column("value"))), one_chunk(table.column("frequency")).cast(pa.int64())
 
 
@@ -178,10 +187,10 @@ def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
 
 
 def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
-    """Return a table with a column per histogram, named by its path.
+    """Return a table with one column per histogram, named by the path of the profiled column.
 
     A column has struct(minimum, frequency) for each bin that is not empty, followed by nulls. The metadata of the table
-    has the class, the exponent, the index of the first bin, the number of bins and the capacity of each path.
+    has, by path, the type class, the exponent, the index of the first bin, the number of bins and the capacity.
     """
     filled = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
     longest = max(map(len, filled.values()), default=0)
@@ -213,7 +222,11 @@ def _parse_bins(text: bytes) -> Mapping[str, tuple[Any, ...]]:
 
 
 def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
-    """Return the histograms of all columns of a table by path."""
+    """Return the histograms of a table by the path of their column.
+
+    Raises:
+        CorruptionError: The metadata of the table does not describe a column.
+    """
     bins_by_path = _parse_bins((table.schema.metadata or {}).get(HISTOGRAMS.encode(), b"{}"))
     histograms = {}
     for path, column in zip(table.column_names, table.columns, strict=True):

@@ -1,4 +1,7 @@
-"""The typed union: a struct with one nullable child per type class, of which at most one is not null."""
+"""The typed union: a struct with one nullable child per type class, of which at most one is not null.
+
+A type class is a group of Arrow types, such as all integer types, whose values are converted to one *canonical type*.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from metastore_assets.values.types import TypeClass, class_named, type_class
 
 
 def union_type(classes: Iterable[TypeClass]) -> pa.StructType:
-    """Return the struct of the canonical types of the classes, named by class and sorted by name.
+    """Return the typed union of some type classes: one child per class, named by the class and sorted by name.
 
     The class `null` has no values and therefore no child. Without any child the union has the child `boolean`, because
     Parquet has no structs without children.
@@ -25,13 +28,13 @@ def union_type(classes: Iterable[TypeClass]) -> pa.StructType:
 
 
 def pack_values(values: pa.Array, cls: TypeClass, union: pa.StructType) -> pa.StructArray:
-    """Return a canonical array of one class as union values."""
+    """Return values of one type class as an array of the typed union, in which all other children are null."""
     arrays = [values if field.name == cls.name else pa.nulls(len(values), field.type) for field in union]
     return pa.StructArray.from_arrays(arrays, fields=list(union))
 
 
 def pack_scalars(scalars: Sequence[pa.Scalar | None], union: pa.StructType) -> pa.StructArray:
-    """Return scalars of any classes as union values; None becomes a null union."""
+    """Return scalars of any type classes as an array of the typed union; None becomes a null struct."""
     names = [None if scalar is None else type_class(scalar.type).name for scalar in scalars]
     arrays = []
     for field in union:
@@ -50,7 +53,10 @@ def _array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.Array:
 
 
 def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
-    """Return union values as scalars of canonical types; None for null. Children may be of other types of the class."""
+    """Return each element of a union array as a scalar of the canonical type of its type class, or None if it is null.
+
+    A child that was stored with another type of its class, such as `string` instead of `large_string`, is converted.
+    """
     result: list[pa.Scalar | None] = [None] * len(values)
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count == len(child):
@@ -65,7 +71,9 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
 
 
 def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return a child cast to the type of its class, if possible without Arrow's kernels, whose import takes 30 ms."""
+    """Return a child cast to the canonical type of its class, if possible without Arrow's kernels: importing them takes
+    30 ms.
+    """
     if child.type == type:
         return child
     if (child.type, type) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
@@ -74,7 +82,7 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def unpack_values(values: pa.StructArray) -> pa.Array:
-    """Return union values that are all of one class as a canonical array."""
+    """Return a union array whose elements are all of one type class as an array of the canonical type of that class."""
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count < len(child):
             return child.cast(class_named(field.name).arrow)
@@ -82,12 +90,17 @@ def unpack_values(values: pa.StructArray) -> pa.Array:
 
 
 def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
-    """Return the union of all classes of some unions."""
+    """Return the typed union that has the children of all given unions."""
     return union_type(class_named(field.name) for type_ in types for field in type_)
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Return union values, or lists of (fraction, union value), cast to a union that has all their classes."""
+    """Return a union array cast to a larger union, which has all of its children and more.
+
+    Args:
+        values: Union values, or lists of (fraction, union value).
+        union: The larger union.
+    """
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
             return values
@@ -109,7 +122,8 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
 
 
 def select_class(values: pa.StructArray, cls: TypeClass) -> pa.Array:
-    """Return union values as canonical values of one class, null where they are of another class."""
+    """Return the values of one type class as an array of the canonical type, null where an element is of another class.
+    """
     at = values.type.get_field_index(cls.name)
     if at < 0:
         return pa.nulls(len(values), cls.arrow)
@@ -120,10 +134,10 @@ def select_class(values: pa.StructArray, cls: TypeClass) -> pa.Array:
 def scatter_values(
     values: Mapping[str, tuple[npt.NDArray[np.intp], pa.Array]], length: int, union: pa.StructType
 ) -> pa.StructArray:
-    """Return union values from the indices and the values of each class.
+    """Build an array of the typed union from the values of each type class and their positions.
 
     Args:
-        values: By class name: ascending indices in the result, and a canonical value for each.
+        values: By class name: ascending positions in the result, and a value of the canonical type for each.
         length: Length of the result. Elements without a value are null.
         union: The typed union; classes that it does not have are ignored.
     """

@@ -1,9 +1,9 @@
-"""Value filters: compact sets that exclude most values which a column does not have.
+"""Value filters: compact sets of hashes that prove for most absent values that a column does not have them.
 
-A filter is the set of hash prefixes, of `bits` bits each, of the values' first 64-bit hashes. For n values a prefix has
-7 + ⌈log2 n⌉ bits, so that a value that does not occur matches in n / 2^bits of the cases, at most 0.8 %. A value that
-occurs always matches. Like a Bloom filter, it contains no values. It has fewer false positives of the same size (a
-split-block Bloom filter of 10 bits per value has 1.3 %), and it is ordered, so that a part of it can be read alone.
+A filter contains a prefix of the first 64-bit hash of each value. For n values a prefix has 7 + ⌈log2 n⌉ bits, so that
+a value that does not occur matches with a probability of n / 2^bits, at most 0.8 %. A value that occurs always matches.
+Like a Bloom filter, it contains no values. At the same size it has fewer false positives (a split-block Bloom filter of
+10 bits per value has 1.3 %), and it is ordered, so that a part of it can be read alone.
 
 It is stored in the Elias–Fano encoding. The last byte of each prefix is stored as it is. For the bits before it (the
 "bucket"), the number of prefixes of each bucket is stored in unary: a 1 for each prefix, then a 0 at the end of the
@@ -29,7 +29,7 @@ Words = npt.NDArray[np.uint64]
 FilterIndices = npt.NDArray[np.int64]
 
 MIN_BITS = 18
-"""Shortest prefix. Slices of all filters then start at bucket boundaries."""
+"""Length of the shortest prefix in bits. With it, the slices of all filters start at bucket boundaries."""
 _LOWER_BITS = 8
 _PRECISION_BITS = 7
 MAX_SLICE_BITS = MIN_BITS - _LOWER_BITS
@@ -38,7 +38,7 @@ _HASH_BITS = 64
 
 @dataclass(frozen=True)
 class FilterSlice:
-    """The same slice of each of several filters. A filter may be missing."""
+    """The slices of several filters for the same range of hashes. A filter may be missing."""
 
     bits: npt.NDArray[np.int64]
     """Length of each filter's prefixes; 0 for a missing filter."""
@@ -61,10 +61,10 @@ class FilterSlice:
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_hold(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return for each filter whether it may contain a value with one of some hashes; True for a missing filter.
+        """Return for each filter whether it may contain one of some values; True for a missing filter.
 
         Args:
-            hashes: First 64-bit hashes of values, all of them in the range of the slice.
+            hashes: First 64-bit hashes of the values, all of them in the range of the slice.
         """
         matches = ~self.exists
         at = np.flatnonzero(self.exists)
@@ -92,7 +92,7 @@ class FilterSlice:
         return matches
 
     def prefixes(self) -> tuple[FilterIndices, Words]:
-        """Return all prefixes: the index of the filter that has each, ascending, and the prefixes themselves.
+        """Return all prefixes as two arrays: the index of the filter of each prefix, ascending, and the prefix.
 
         A prefix is in the upper bits of a 64-bit hash whose other bits are 0.
         """
@@ -108,11 +108,11 @@ class FilterSlice:
 def build_filter_slice(
     indices: FilterIndices, hashes: Words, bits: npt.NDArray[np.int64], slice_bits: int = 0, slice_: int = 0
 ) -> FilterSlice:
-    """Build one slice of several filters.
+    """Build one slice of each of several filters.
 
     Args:
         indices: For each hash the index of its filter, ascending.
-        hashes: Hashes, or prefixes as their upper ends, in the range of the slice; ascending within a filter.
+        hashes: Hashes in the range of the slice, ascending within a filter. Bits after the prefix are ignored.
         bits: Length of each filter's prefixes; 0 for a missing filter.
         slice_bits: The range of all hashes is divided into 2^slice_bits slices.
         slice_: The number of this slice.
@@ -142,7 +142,11 @@ def bits_for(count: int) -> int:
 
 
 def build_filter(hashes: Words) -> bytes:
-    """Return the encoded filter of the values with these hashes, which are in any order."""
+    """Return the encoded filter of a set of values.
+
+    Args:
+        hashes: The first 64-bit hash of each value, in any order.
+    """
     distinct_hashes = np.unique(hashes)
     bits = bits_for(len(distinct_hashes))
     single_slice = build_filter_slice(np.zeros(len(distinct_hashes), np.int64), distinct_hashes, np.array([bits]))

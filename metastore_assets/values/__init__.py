@@ -1,1 +1,1 @@
-"""Values of columns as Arrow data: leaf columns, type classes, canonical and physical forms, truncation, JSON."""
+"""Values of columns as Arrow data: leaf columns, type classes, conversion of values, truncation, JSON."""

@@ -26,17 +26,18 @@ class LeafColumn:
     path: str
     """Dotted path: struct `a.b`, list `a.element`, map `a.key` and `a.value`."""
     field_id: str
-    """Dotted identities (metadata FIELD_ID, or else the name), distinct for distinct fields. A part with a dot or a
-    backtick is put in backticks, and its backticks are doubled."""
+    """The identities of the column and of the columns around it, joined by dots; distinct for distinct columns. An
+    identity is the metadata FIELD_ID, or else the name. One with a dot or a backtick is put in backticks, and its
+    backticks are doubled."""
     type: pa.DataType
     repeated: bool = False
-    """Whether it is inside a list or a map, so that a row of the table has any number of its values."""
+    """Whether the column is inside a list or a map, so that a row of the table has any number of its values."""
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
-    """All paths of each struct, list and map around the column, outermost first, and of the column itself, which is
-    last. The first path of each is its current one. The others are those that it may get when other columns are added
-    or dropped: with and without backticks.
+    """All possible paths of each struct, list and map around the column, outermost first, and of the column itself,
+    last.
 
-    The path alone does not reveal the columns around it, because backticks depend on other columns of the table.
+    The first path of each is the current one. The others, with and without backticks, may become current when other
+    columns are added or dropped. They are stored because the path alone does not reveal the columns around it.
     """
 
 
@@ -92,8 +93,8 @@ def logical_nulls(array: pa.Array) -> pa.BooleanArray:
 def leaf_columns(field: pa.Field) -> list[LeafColumn]:
     """Return the leaf columns of one top-level field, depth first, in table order.
 
-    A struct, list or map is a row of its own, followed by its children. Paths are distinct within the field. They are
-    distinct within the table only if no name contains a dot; see `schema_leaves`.
+    A struct, list or map is a leaf column, too, and is followed by its children. Paths are distinct within the field.
+    They are distinct within the table only if no name contains a dot; see `schema_leaves`.
     """
     return schema_leaves([field])[0]
 
@@ -126,15 +127,14 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
 def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
     """Return the array of each leaf column of a field, in the order of `leaf_columns(field)`.
 
-    Dictionaries stay encoded.
-    A field below a null struct is null. Null lists and maps have no elements. A container's array provides its validity
-    and lengths. A union inside a struct is represented by booleans with its validity.
+    Dictionaries stay encoded. A field below a null struct is null. Null lists and maps have no elements. The array of a
+    struct, list or map has the nulls and the lengths. A union inside a struct becomes booleans with the union's nulls.
     """
     return list(_split(array))
 
 
 def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
-    """Return each child of a struct, list or map: its part of the path, and its field. Other types have none."""
+    """Return the name in paths and the field of each child of a struct, list or map. Other types have no children."""
     if t.is_struct(type):
         return [(type.field(i).name, type.field(i)) for i in range(type.num_fields)]
     if t.is_map(type):
@@ -177,7 +177,7 @@ def _numbered(path: str, taken: set[str]) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """Return a part of a path, in backticks if it could be misread as several parts or none."""
+    """Return a part of a path, in backticks if it contains a dot or a backtick, or is empty."""
     return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name or not name else name
 
 

@@ -1,4 +1,8 @@
-"""Conversions between Arrow arrays, canonical arrays of a type class, and physical numbers."""
+"""Conversions of a column's values between Arrow arrays of any type, the canonical Arrow type, and physical values.
+
+A type class (`values.types`) is a group of column types that share one *canonical* Arrow type. Integers, decimals,
+dates and times have a *physical value*: an integer that is unscaled, in days, or in the unit of the type.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ else:
     pl = lazy_module("polars")
 
 Numbers = npt.NDArray[Any]
-"""Physical values: int64, uint64, float64, or object (Python integers, where 64 bits do not hold a decimal)."""
+"""Physical values: int64, uint64, float64, or object (Python integers, for decimals beyond 64 bits)."""
 
 _EXACT = decimal.Context(prec=76)
 _MILLISECONDS_OF_A_DAY = 86_400_000
@@ -30,11 +34,11 @@ _LITTLE_WORD = np.dtype("<u8")
 
 
 def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
-    """Return the non-null values of a column chunk as a polars series of the class's physical type.
+    """Return the non-null values of a column chunk as a polars series of physical values.
 
     Args:
         array: Values of any type of the class.
-        cls: The class.
+        cls: The type class.
 
     Returns:
         Int64 or UInt64 for `integer` classes (Int128 for decimals that need it), otherwise Float64, Boolean or Binary.
@@ -60,13 +64,13 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
-    """Return a column chunk as an array of the class's canonical type, row by row, with nulls.
+    """Return a column chunk as an array of the canonical type of its type class, row by row, with nulls.
 
     Text stays unchanged even if it is not valid UTF-8.
 
     Args:
         array: Values of any type of the class.
-        cls: The class.
+        cls: The type class.
 
     Raises:
         UnsupportedTypeError: A value is beyond the range of the class.
@@ -90,7 +94,10 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
 
 
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
-    """Return ascending physical values as a compact canonical array. The inverse of `physical_series`."""
+    """Return a polars series of physical values as an array of the canonical type. The inverse of `physical_series`.
+
+    Floats must be in ascending order.
+    """
     if cls.kind == "null":
         return pa.nulls(len(series))
     if t.is_decimal(cls.arrow):
@@ -133,7 +140,9 @@ def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray
 
 
 def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
-    """Return a physical value of an `integer` or `float` class as a scalar. Integers are clamped to its range."""
+    """Return a physical value of an `integer` or `float` class as a scalar. An integer is clamped to the range of the
+    class.
+    """
     if cls.kind == "float":
         return pa.scalar(float(physical), cls.arrow)
     low, high = cls.physical_range
@@ -150,7 +159,7 @@ def physical_value(value: pa.Scalar) -> int | float:
 
 
 def order_key(value: pa.Scalar) -> Any:
-    """Return a number or bytes by which to sort scalars of one class in the order of the class, if none is NaN."""
+    """Return a number or bytes by which to sort scalars of one type class. NaN has no valid key; see `sort_key`."""
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
     if t.is_boolean(value.type):
@@ -161,13 +170,14 @@ def order_key(value: pa.Scalar) -> Any:
 
 
 def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
-    """Return a key by which to sort scalars of one class in the order of the class; NaN is the greatest value."""
+    """Return a key by which to sort scalars of one type class, NaN included, which is the greatest value."""
     key = order_key(value)
     return (True, 0.0) if key != key else (False, key)
 
 
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
-    """Return a canonical array of physical values of an `integer` class, all of which are within its range."""
+    """Return physical values of an `integer` class as an array of the canonical type. All must be in the class's range.
+    """
     if t.is_decimal(cls.arrow):
         if isinstance(physical, np.ndarray):
             data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()
@@ -179,7 +189,7 @@ def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) 
 
 
 def storage(values: pa.Array) -> pa.Array:
-    """Return a canonical array of a `bytes` class as large_binary."""
+    """Return an array of the canonical type of a `bytes` class as large_binary."""
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
     return values.cast(pa.large_binary())
@@ -241,7 +251,7 @@ def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Return canonical values cast to a type for which Arrow has kernels of minimum and maximum."""
+    """Return values of a canonical type cast to a type for which Arrow has kernels of minimum and maximum."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
     if t.is_boolean(values.type):

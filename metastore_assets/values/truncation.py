@@ -14,14 +14,14 @@ _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 
 
 def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
-    """Return the greatest storable value that is not greater than `value`, and whether it equals `value`.
+    """Return the greatest value of at most `max_bytes` bytes that is not above `value`, and whether it equals `value`.
 
-    No storable value lies between a long value and this bound, so bounds merge exactly.
+    No value of at most `max_bytes` bytes lies between `value` and this bound, so bounds merge exactly.
 
     Args:
         value: The value, UTF-8 for strings.
-        cls: The class of the value, of kind `bytes`.
-        max_bytes: The maximal length of a storable value; `MAX_BOUND_BYTES` by default.
+        cls: The type class of the value, of kind `bytes`.
+        max_bytes: The maximal length of the bound; `MAX_BOUND_BYTES` by default.
     """
     max_bytes = MAX_BOUND_BYTES if max_bytes is None else max_bytes
     if len(value) <= max_bytes:
@@ -36,15 +36,15 @@ def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -
 
 
 def truncate_upper(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar | None, bool]:
-    """Return the least storable value that is not less than `value`, and whether it equals `value`.
+    """Return the least value of at most `max_bytes` bytes that is not below `value`, and whether it equals `value`.
 
     Args:
         value: The value, UTF-8 for strings.
-        cls: The class of the value, of kind `bytes`.
-        max_bytes: The maximal length of a storable value; `MAX_BOUND_BYTES` by default.
+        cls: The type class of the value, of kind `bytes`.
+        max_bytes: The maximal length of the bound; `MAX_BOUND_BYTES` by default.
 
     Returns:
-        None as the bound if every storable value is less.
+        None as the bound if every value of that length is less.
     """
     max_bytes = MAX_BOUND_BYTES if max_bytes is None else max_bytes
     if len(value) <= max_bytes:

@@ -31,9 +31,10 @@ class TypeClass:
     """
 
     name: str
-    """The name of the class, which is also that of its field in the typed union of stored tables."""
+    """The name of the class, and of its field in the typed union: a struct with a field per class, which files store.
+    """
     arrow: pa.DataType
-    """The canonical type: the type of that field, and of every scalar of the class."""
+    """The canonical type, to which values of all types of the class are converted."""
     kind: str
     """One of the kinds above, which determines how values are ordered and computed."""
 
@@ -90,9 +91,9 @@ def type_text(type: pa.DataType) -> str:
 
 @lru_cache(maxsize=4096)
 def type_class(type: pa.DataType) -> TypeClass:
-    """Return the type class of a type. Encoded and extension types have the class of the type that they encode.
+    """Return the type class of an Arrow type. Encoded and extension types have the class of the type that they encode.
 
-    Seconds widen to milliseconds, because Parquet has no timestamps in seconds.
+    Timestamps in seconds become milliseconds, because Parquet has no timestamps in seconds.
 
     Raises:
         UnsupportedTypeError: The type has no class: a struct, list or map (their children have classes), a decimal of
@@ -113,7 +114,7 @@ def type_class(type: pa.DataType) -> TypeClass:
 
 
 def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
-    """Return the type class of each of some types, without the types that have none."""
+    """Return the type classes of the types that have one, in the same order; types without a class are left out."""
     classes = []
     for type in types:
         try:

@@ -27,12 +27,12 @@ _NOT_ENUMERATED = "the column's values are not enumerated; set `frequencies: all
 def add_user_results(
     row: ColumnStatistics, policy: ResolvedPolicy, frequencies: Frequencies | None = None
 ) -> ColumnStatistics:
-    """Return the row with the results of the user-defined statistics that its policy requests.
+    """Return the row with the results of the user-defined statistics that the policy requests.
 
     Args:
         row: The statistics, with the states of mergeable user-defined statistics.
         policy: The policy of the column.
-        frequencies: All values of the column. Without them, statistics of frequencies are absent.
+        frequencies: All values of the column. If None, results that are computed from frequencies are absent.
     """
     results: dict[str, UserResult] = {}
     states = decode_user_states(row.user_states) if policy.statistics else {}

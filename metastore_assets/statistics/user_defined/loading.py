@@ -37,19 +37,20 @@ class LoadedStatistic:
 
     @property
     def name(self) -> str:
-        """The name of its column in `statistics`."""
+        """The name of the statistic's column in the file `statistics`."""
         return self.statistic.name
 
     @property
     def key(self) -> str:
-        """The reference and the revision, which together identify its stored states."""
+        """The reference and the revision, which together identify the statistic's stored states."""
         return f"{self.reference}@{self.statistic.revision}"
 
     @cached_property
     def source(self) -> str:
-        """A digest of the source of its class and of the user's base classes, without comments and whitespace.
+        """A digest of the source code of the statistic's class and of the user's base classes, without comments and
+        whitespace.
 
-        Classes of this package are not part of it: they have revisions, and a release may change their source. Raises
+        Classes of this package are left out: they have revisions, and a release may change their source. Raises
         ConfigError if a source cannot be read.
         """
         digest = hashlib.sha256()
@@ -66,21 +67,29 @@ class LoadedStatistic:
 
 
 def load_for_class(references: tuple[str, ...], cls: TypeClass) -> tuple[LoadedStatistic, ...]:
-    """Return those of the referenced statistics that apply to a type class, in their order. Raises ConfigError."""
+    """Load the referenced statistics, and return those that apply to a type class, in the order of the references.
+
+    Raises:
+        ConfigError: A statistic cannot be imported or is invalid, or two have the same name.
+    """
     return tuple(loaded for loaded in _load_all(references) if loaded.statistic.is_for(cls)) if references else ()
 
 
 def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[LoadedStatistic, ...]:
-    """Return the statistics that a policy requests and that apply to a type class; none if it is None.
+    """Load the statistics that a policy requests, and return those that apply to a type class.
+
+    Args:
+        policy: The policy of a column.
+        type_class: Name of the column's type class. If None, there are no statistics.
 
     Raises:
-        ConfigError: A statistic cannot be imported, or two have the same name.
+        ConfigError: A statistic cannot be imported or is invalid, or two have the same name.
     """
     return load_for_class(policy.statistics, class_named(type_class)) if type_class is not None else ()
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Return the statistic whose stored states have a key (`LoadedStatistic.key`). Raises ConfigError."""
+    """Return the statistic with a key (`LoadedStatistic.key`), in its current revision. Raises ConfigError."""
     return load_statistic(key.rpartition("@")[0])
 
 

@@ -22,7 +22,7 @@ class UserResult:
     """One element of the declared type: the value, or null if it is unknown."""
     guarantee: Guarantee
     reason: str | None = None
-    """Why the value is unknown; None if it is known, or is not defined, as for a column without values."""
+    """Why the value is unknown. None if there is a value, or if it is not defined, as for a column without values."""
 
     @property
     def value(self) -> pa.Scalar:

@@ -28,11 +28,11 @@ class _CaseCounts(MergeableStatistic):
     state = pa.list_(pa.int64())
 
     def merge(self, one: list[int], other: list[int]) -> list[int]:
-        """Return the sums of both counts."""
+        """Return the sum of both counts of each case."""
         return [a + b for a, b in zip(one, other, strict=True)]
 
     def retract(self, total: list[int], part: list[int]) -> list[int]:
-        """Return the differences of both counts."""
+        """Return the difference of both counts of each case."""
         return [a - b for a, b in zip(total, part, strict=True)]
 
     def _add_cases(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
@@ -72,7 +72,7 @@ class Benford(_CaseCounts):
         return self._add_cases(state, cases, counts)
 
     def finalize(self, state: list[int]) -> float | None:
-        """Return the deviation."""
+        """Return the mean absolute deviation, or None if no value has a first digit."""
         total = sum(state)
         if not total:
             return None
@@ -80,7 +80,10 @@ class Benford(_CaseCounts):
 
 
 class StringPatterns(_CaseCounts):
-    """The share of a column's strings of each form, by decreasing share. The first pattern that matches is the form."""
+    """The shares of a column's strings by form, such as `integer`, `date` or `e-mail`, by decreasing share.
+
+    The first of `patterns` that matches a string is the string's form.
+    """
 
     name = "string_patterns"
     revision = "1"

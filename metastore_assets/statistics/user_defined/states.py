@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MAX_REASON = 300
 """Most characters of a reason."""
 NOT_ALL = "it was not computed for all rows; `metastore refresh NAME --full` computes it"
-"""The reason of a statistic whose states some parts lack."""
+"""The reason why a merged state is missing, if a part of the rows has no state of the statistic."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,16 @@ class UserStateAccumulator:
                 )
 
     def states(self) -> bytes | None:
-        """Return the encoded states, or None if there are none."""
+        """Return the encoded states, or None if the column has no such statistics."""
         return encode_user_states(self._states)
 
 
 def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
-    """Return states, given by `LoadedStatistic.key`, as bytes; None if there are no states."""
+    """Encode states as bytes; None if there are no states.
+
+    Args:
+        states: The states by `LoadedStatistic.key`.
+    """
     if not states:
         return None
     arrays = []
@@ -123,7 +127,7 @@ def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
 
 
 def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
-    """Return the states that `encode_user_states` encoded, by key."""
+    """Return the states that `encode_user_states` encoded, by `LoadedStatistic.key`; an empty mapping for None."""
     if data is None:
         return {}
     (row,) = pa.ipc.open_stream(data).read_all().to_pylist()
@@ -172,7 +176,8 @@ def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozen
 
 
 def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
-    """Return the encoded states that a policy requests, computed from all values of a column."""
+    """Return the encoded states that a policy requests, computed from all values of a column; None if it requests none.
+    """
     accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
     return accumulator.states()
@@ -226,11 +231,11 @@ class UserStates(BuiltinStatistic[UserStateAccumulator]):
         return state
 
     def to_fields(self, state: UserStateAccumulator, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the encoded states."""
+        """Return the encoded states as a field of the row."""
         return {"user_states": state.states()}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged states."""
+        """Return the merged states as one array, or no array if no part has states."""
         if all(table["user_states"].null_count == len(table) for table in parts.tables):
             return {}
         states = parts.states_by_column("user_states", parts.typed)
