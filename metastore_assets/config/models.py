@@ -103,8 +103,7 @@ class SharedTableConfig(ConfigModel):
         return self
 
     def _policy_conflict(self, column: str) -> str | None:
-        """Return a message if keys of a column's policy contradict each other: which, and what to do; None if none do.
-        """
+        """Return which keys of a column's policy contradict each other, and what to do about it; else None."""
         policy, configured = self.effective_policy(column), self.columns[column]
         key = policy.enumerating_key
         if key and (policy.frequencies == "off" or policy.values == "hidden"):

@@ -180,8 +180,7 @@ def has_reference(text: str) -> bool:
 
 
 def env_vars_to_references(value: Any) -> Any:
-    """Return a value in which Dagster's `EnvVar("X")` is replaced by the text `${X}`, also inside mappings and lists.
-    """
+    """Replace Dagster's `EnvVar("X")` in a value by the text `${X}`, also inside mappings and lists."""
     name = getattr(value, "env_var_name", None) if isinstance(value, str) else None
     if name is not None:
         return f"${{{name}}}"

@@ -104,8 +104,7 @@ class _UnfitError(ValueError):
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
-    """Return a scalar of a type class from an integer (dates: days; decimals: unscaled), a float, a boolean or bytes.
-    """
+    """Return a scalar of a type class from a float, a boolean, bytes, or an integer (days, units, unscaled)."""
     if cls.kind == "integer":
         least, greatest = cls.physical_range
         if not least <= physical <= greatest:

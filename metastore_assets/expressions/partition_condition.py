@@ -22,8 +22,7 @@ from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:
-    """A condition that is bound to the partition columns of one table. It caches its result for each value of a column.
-    """
+    """A condition that is bound to the partition columns of one table. Results are cached by value."""
 
     def __init__(self, condition: UnboundPredicate, table: str, types: Mapping[str, pa.DataType]) -> None:
         """Bind a condition to partition columns.

@@ -476,8 +476,7 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """The condition that a text begins with a prefix and, if there is a pattern, matches the pattern; or its negation.
-    """
+    """The condition that a text has a prefix and, if there is a pattern, matches it; or the negation."""
 
     column: BoundColumn
     prefix: bytes

@@ -104,8 +104,7 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
 @dataclass(frozen=True)
 class TextLiteral(UnboundLiteral):
-    """A text in quotes. It is a value of the column's type. After a word such as `date`, it is a value of that `kind`.
-    """
+    """A text in quotes: a value of the column's type or, after a word such as `date`, of that `kind`."""
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None
@@ -501,8 +500,7 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of an integer column with any number: a comparison with an integer, or a constant result.
-    """
+    """Return the comparison of an integer column with any number, as one with an integer or a constant."""
     cls = column.type_class
     least, greatest = cls.physical_range
     if operator in ("=", "!="):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LengthState:
-    """Totals and extremes of the lengths so far. Lengths of strings are in characters, those of binary values in bytes.
-    """
+    """Totals and extremes of the lengths so far: characters of strings, bytes of binary values."""
 
     has_lengths: bool
     value_width: int

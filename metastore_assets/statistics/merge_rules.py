@@ -74,8 +74,7 @@ def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Fla
 
 
 def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
-    """Return a column of all tables as one array, because one call of Arrow costs more than its work on a few values.
-    """
+    """Return a column of all tables as one array, because each call of Arrow on a short array is costly."""
     columns = [table[name] for table in tables]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
 

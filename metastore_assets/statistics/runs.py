@@ -70,8 +70,7 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count integers that lie close together, without sorting them; None if values have another type or a wide range.
-    """
+    """Count integers of a narrow range without sorting them; None for a wide range or another type."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()

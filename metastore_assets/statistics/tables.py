@@ -168,8 +168,7 @@ def parse_frequencies(table: pa.Table) -> Frequencies:
 
 
 def parse_value_counts(table: pa.Table) -> ValueCountRows:
-    """Return the values of one column and their counts, in the order of the column's rows in the table `frequencies`.
-    """
+    """Return the values and counts of one column, in the order of its rows in the table `frequencies`."""
     return unpack_values(one_chunk(table.column("value"))), one_chunk(table.column("frequency")).cast(pa.int64())
 
 

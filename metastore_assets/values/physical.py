@@ -176,8 +176,7 @@ def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
 
 
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
-    """Return physical values of an `integer` class as an array of the canonical type. All must be in the class's range.
-    """
+    """Return physical values within the range of an `integer` class as an array of its canonical type."""
     if t.is_decimal(cls.arrow):
         if isinstance(physical, np.ndarray):
             data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()

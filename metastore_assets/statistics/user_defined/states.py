@@ -176,8 +176,7 @@ def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozen
 
 
 def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
-    """Return the encoded states that a policy requests, computed from all values of a column; None if it requests none.
-    """
+    """Compute the encoded states that a policy requests from all values of a column; None for no states."""
     accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
     return accumulator.states()
