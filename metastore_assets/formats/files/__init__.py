@@ -20,4 +20,4 @@ def _open(table: TableConfig, context: OpenContext) -> TableFormat:
 
 
 FORMAT = FormatRegistration("files", "plain files", _open, has_schema=False)
-"""Tables are opened as plain files where no other format is detected."""
+"""The format of tables in which no other format is detected."""

@@ -185,7 +185,7 @@ def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Fi
 
 
 def _parquet_extremes(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
-    """Return minimum and maximum of a row group as Arrow stores them; None if their order or meaning is uncertain."""
+    """Return minimum and maximum of a row group as stored numbers or bytes; None if their order is uncertain."""
     pair = statistics.min_raw, statistics.max_raw
     kind = statistics.physical_type
     if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
@@ -275,7 +275,7 @@ def _leaf_position(
     *,
     below: int = 0,
 ) -> tuple[int, pa.DataType] | None:
-    """Return the number and the type of a leaf column in a file; None if the file has no leaf at this path.
+    """Return the number and the type of a leaf, a column without children, in a file.
 
     Args:
         fields: The fields of the file, or of a struct in it.
@@ -283,6 +283,9 @@ def _leaf_position(
         count: Returns how many column numbers a type takes.
         first: The number of the first field.
         below: How many numbers a struct takes itself, before those of its children.
+
+    Returns:
+        None if the file has no leaf at this path.
     """
     position, match = first, None
     for field in fields:
@@ -298,7 +301,10 @@ def _leaf_position(
 
 
 def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _FileBounds:
-    """Return the bounds of a column that the file lacks: only nulls if it is a top-level column, else unknown."""
+    """Return the bounds of a column that the file lacks. A missing top-level column has only nulls.
+
+    If only a field inside of a struct is missing, the bounds are unknown.
+    """
     if path[0].name in schema.names or len(path) > 1:
         return _FileBounds()
     return _FileBounds((rows, "exact"))

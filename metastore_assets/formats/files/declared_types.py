@@ -60,7 +60,7 @@ def check_declared_columns(
 
 
 def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
-    """Replace the type of a column, and types within it, by the declared ones.
+    """Return the type of a column with declared types in place of inferred ones, also inside of nested types.
 
     Args:
         name: Dotted path of the column.
@@ -155,8 +155,9 @@ def _decimals(integers: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _require_unchanged(array: pa.Array, result: pa.Array) -> pa.Array:
-    """Return the result of a cast. Raises ArrowInvalid if a cast back gives other values, because Arrow rounds
-    silently.
+    """Return the result of a cast if a cast back gives the original values.
+
+    Raises ArrowInvalid if not, because Arrow rounds silently.
     """
     before, after = _naive(array), _naive(result)
     is_decimal = pa.types.is_integer(after.type) and pa.types.is_decimal(before.type)

@@ -37,7 +37,7 @@ _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "av
 _MAGIC_BYTES = 4
 _UNKNOWN = "unknown"
 _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
-"""Suffixes after the suffix of the kind that name the compression inside of the file, as in `x.parquet.snappy`."""
+"""Suffixes of Parquet or ORC files that name the compression inside of the file, as in `x.parquet.snappy`."""
 _TEXT_KINDS = ("csv", "json")
 READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
 
@@ -62,7 +62,7 @@ class DataFile(NamedTuple):
     kind: str
     """`parquet`, `orc`, `avro`, `csv` or `json`."""
     suffix: str
-    """The suffix of the kind in lower case, such as `.tsv`; empty if the name shows no kind."""
+    """The suffix that shows the kind, in lower case, such as `.tsv`; empty if the name has none."""
     partition: Items
     """Partition values of the folders that contain the file, outermost first."""
 
@@ -88,7 +88,7 @@ class TableFolder:
     ) -> tuple[list[StoredFile], OverlappingTables]:
         """List the files of the table, without hidden, unfinished and other ignored files.
 
-        In a folder that Spark's structured streaming wrote, these are the files that its log has committed.
+        In a folder that Spark's structured streaming wrote, only the files that its log has committed are returned.
 
         Args:
             location_policy: Resolves the paths in that log.
@@ -100,7 +100,8 @@ class TableFolder:
 
         Raises:
             OSError: The location cannot be listed.
-            TableFormatError: A committed file is missing.
+            TableFormatError: A committed file is missing, the log is corrupt, or a folder does not fit the
+                partitioning.
         """
         location = self.location
         overlapping = OverlappingTables(location, formats)
@@ -154,8 +155,8 @@ class TableFolder:
 
         Args:
             files: The files of `list_files`.
-            bind: Returns the filter of partitions for the names of the partition columns, which the paths of the files
-                show.
+            bind: Creates the filter of partitions from the names of the partition columns, which the listed paths show.
+                Not called without files.
 
         Raises:
             TableFormatError: A file is of an unsupported kind, or its folders do not fit the partitioning.
@@ -214,8 +215,9 @@ class TableFolder:
         return stem, compression, next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
 
     def _partition(self, path: str, folders: Sequence[str], *, is_file: bool = False) -> Items:
-        """Return the partition values of the folders of a path. Raises TableFormatError if they do not fit the
-        partitioning.
+        """Return the partition values of the folders of a path.
+
+        Raises TableFormatError if they do not fit the partitioning or, with `is_file`, if files may not lie there.
         """
         try:
             items = self.partitioning.items(folders)
@@ -226,7 +228,7 @@ class TableFolder:
         return items
 
     def _sniff(self, stored: StoredFile) -> str:
-        """Return the kind of a file by its first bytes; `unknown` if no kind begins so."""
+        """Return the kind that the first bytes of a file show, or `unknown`. The result is cached."""
         key = cache_key("first bytes", self.location.uri, *stored)
         kind = self.cache.get(key, _decode_kind)
         if kind is None:
@@ -238,7 +240,10 @@ class TableFolder:
 
 
 def partition_columns(partitioning: Partitioning, files: Sequence[DataFile]) -> tuple[str, ...]:
-    """Return the names of all partition columns of the files. Those of the deepest folders come first."""
+    """Return the names of all partition columns.
+
+    Columns that the partitioning declares come first, then those of the deepest paths, outermost folder first.
+    """
     return _columns(partitioning, (file.partition for file in files))
 
 
@@ -322,7 +327,7 @@ def is_ignored(name: str) -> bool:
 
 
 def is_ignored_folder(name: str) -> bool:
-    """Return whether files in a folder of this name are no data. Folders `column=value` contain data."""
+    """Return whether all files in a folder of this name are ignored. Folders such as `_column=value` are not."""
     return _is_hidden(name) or ("=" not in name and is_ignored(name))
 
 

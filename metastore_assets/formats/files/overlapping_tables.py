@@ -1,6 +1,7 @@
 """Detection of tables of other formats at a folder of plain files, above it, or below it.
 
-The metadata of such a table list its live files. Plain files have no such list, so rows of removed files would count.
+The metadata of such a table says which of its files are live. If they are read as plain files, rows of removed files
+count too.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class OverlappingTables:
         """Folders above the targets of symbolic links. The values are unused."""
 
     def add_folder(self, path: str) -> None:
-        """Record a folder below the location. Folders that are not listed must be recorded too."""
+        """Record a folder below the location. The caller also records folders that it does not descend into."""
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if name == detector.metadata_folder and detector.is_metadata_file is None:
                 self._suspects[above, kind] = None
 
     def add_file(self, path: str) -> None:
-        """Record a file below the location. Files that are no data must be recorded too."""
+        """Record any file below the location. The caller also records files that are no data."""
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if detector.is_metadata_file is not None:
@@ -63,7 +64,9 @@ class OverlappingTables:
                 self._partitions.append((above, kind))
 
     def add_data_file(self, path: str) -> None:
-        """Record a data file below the location. An empty path means that the location itself is a file."""
+        """Record a data file below the location, in addition to `add_file`. With an empty path, the location is the
+        file.
+        """
         self.add_link(path)
         if self._table_file is None:
             folder, _, name = self._location.full_path(path).rpartition("/")
@@ -79,8 +82,8 @@ class OverlappingTables:
         """Raise TableFormatError if the location overlaps a table of another format.
 
         Args:
-            refresh_cache: Whether to search the folders above a location in an object store again. If not, a process
-                searches them once.
+            refresh_cache: Whether to search the folders above the location again. Otherwise a process searches them
+                once. Local folders are always searched again.
 
         Raises:
             TableFormatError: There is an overlapping table. The message names it.
@@ -160,9 +163,9 @@ class OverlappingTables:
 
 
 def _table_above(location: Location, formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
-    """Return format and location of the nearest table above a location, or above its target if it is a symbolic link.
+    """Return format and location of the nearest table above a location; None without one.
 
-    Folders without access count as no tables.
+    The folders above the target of a symbolic link are searched too. Folders without access count as no tables.
 
     Raises:
         OSError: A folder cannot be read.

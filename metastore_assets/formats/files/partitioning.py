@@ -42,27 +42,29 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Partitioning(Protocol):
-    """The rules by which folders have partition values. A path is a list of the names of folders below the table's
-    folder.
+    """The rules that derive partition values from folders.
+
+    The argument `folders` of the methods is a path: the names of folders below the table's folder, outermost first.
     """
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Return the types of the columns that exist even in a table without files. Other columns are text."""
+        """Return the types of the partition columns that are known before files are listed. Other columns are text."""
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the partition values of a path, which may end above the deepest folders. Raises ValueError if it is
-        invalid.
+        """Return the partition values of a path, which may lack the deepest folders.
+
+        Raises ValueError if a folder does not fit.
         """
 
     def check(self, folders: Sequence[str]) -> None:
-        """Raise ValueError if files may not lie in this path."""
+        """Raise ValueError if files may not lie directly in the last folder of this path."""
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
         """Return whether files of the table may lie in this path or in folders below it."""
 
     def contains_files(self, folders: Sequence[str]) -> bool:
-        """Return whether files that lie in this path belong to the table."""
+        """Return whether files directly in the last folder of this path belong to the table."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class TemplatePartitioning:
             text: The option in the configuration, which may be of any type.
 
         Raises:
-            ConfigError: It is no template.
+            ConfigError: The option is no valid template.
         """
         where = f"table {table!r}: options.template = {text!r}"
         if not isinstance(text, str) or not text.strip("/"):
@@ -178,7 +180,7 @@ class CatalogPartitioning:
     by_folder: Mapping[tuple[str, ...], Items] = field(repr=False)
     """Partition values by the path of the partition's folder. No folder lies in another one."""
     above: frozenset[tuple[str, ...]] = field(repr=False)
-    """Paths of the folders that contain folders of partitions."""
+    """Paths of all folders above the folders of partitions."""
 
     @classmethod
     def of(
@@ -221,11 +223,11 @@ class CatalogPartitioning:
         return dict(self.columns)
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the path contains the folder of a partition, is one, or lies in one."""
+        """Return whether the path is the folder of a partition, or lies above or below one."""
         return tuple(folders) in self.above or self._items(folders) is not None
 
     def contains_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the path is the folder of a partition, or lies in one."""
+        """Return whether the path is the folder of a partition, or lies below one."""
         return self._items(folders) is not None
 
     def items(self, folders: Sequence[str]) -> Items:
@@ -283,7 +285,7 @@ def key_items(items: Items) -> tuple[tuple[str, str | None], ...]:
 
 
 def typed_constant(value: Value) -> Constant:
-    """Return a partition value as a constant in the Arrow type of its column."""
+    """Return a partition value as a constant of Arrow. Its type follows from the Python type; a null is a string."""
     return constant(value, pa.string() if value is None else None)
 
 

@@ -42,7 +42,8 @@ _CACHED_FRACTION = 8
 FileTask = tuple[DataFile, TextReader | None]
 """A data file, and its reader if it is a CSV or JSON file."""
 FileContent = Any
-"""Content of one file: a summary (CSV, JSON), row count and schema (other kinds), or why it could not be read."""
+"""Content of one file: a summary (CSV, JSON), row count and schema (other kinds), or the FragmentError of reading it.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class FileDescription:
     types: tuple[tuple[str, pa.DataType], ...] = ()
     """Types of the columns of a CSV or JSON file, by name. They fit the values in all files of the table."""
     fatal: str | None = None
-    """The message of the error, if reading the file ended a process. Such a file is not opened again."""
+    """The error message if reading the file crashed a process, else None. Such a file is not opened again."""
     schema: pa.Schema | None = None
     """The file's schema in canonical types; None for CSV and JSON files."""
 
@@ -78,12 +79,12 @@ class TableSchema:
     type_reasons: list[TypeReason]
     """Why columns do not have narrower types."""
     bytes_read: int
-    """Size of the CSV and JSON files that were read because no summary of them was cached."""
+    """Bytes of the CSV and JSON files that were read because no summary of them was cached."""
 
 
 @dataclass(frozen=True)
 class SchemaReader:
-    """Reads the footers, or the texts, of a table's files, and merges their schemas to the schema of the table."""
+    """Reads the footers of a table's files, or whole CSV and JSON files, and merges their schemas."""
 
     location: Location
     """The folder of the table, or its only file."""
@@ -94,7 +95,7 @@ class SchemaReader:
     cache: MetadataCache
     """Caches what was read from each file. Only files that are not cached are read."""
     runner: TaskRunner | None
-    """Runs the tasks that read CSV and JSON files; None for a child process."""
+    """Runs the tasks that read CSV and JSON files. With None, child processes read them."""
     is_hidden: Callable[[str], bool] = lambda name: False
     """Returns whether the configuration hides the values of a column. Hidden values are not stored in the cache."""
 
@@ -221,7 +222,10 @@ class SchemaReader:
         )
 
     def _cached(self, key: bytes, reader: TextReader | None) -> FileContent | None:
-        """Return the cached content of a file without hidden values; None if it is not cached."""
+        """Return the cached content of a file without hidden values; None if it is not cached.
+
+        If the cache has values of columns that are hidden now, they are removed from it.
+        """
         if reader is None:
             return self.cache.get(key, partial(_decode_description, self.cache))
         cached = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
@@ -233,7 +237,7 @@ class SchemaReader:
         return summary
 
     def _store(self, key: bytes, file: DataFile, reader: TextReader | None, description: Any) -> FileContent:
-        """Cache the result of `describe_file`, and return it as the content of the file."""
+        """Cache the result of `describe_file` unless it is large, and return it as the content of the file."""
         if reader is not None:
             summary = reader.without_values(description, self.is_hidden)
             encoded = reader.encode(summary)
@@ -275,7 +279,10 @@ def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: 
 
 
 def _decode_description(cache: MetadataCache, data: bytes) -> tuple[int | None, pa.Schema]:
-    """Return the row count and the schema of a cached file. Schemas are cached separately, because files share them."""
+    """Return the row count and the schema of a file from its cached bytes, which refer to a cached schema.
+
+    Raises LookupError if the schema is not cached. Schemas are cached separately, because files share them.
+    """
     row_count, digest = json.loads(data)
     schema = cache.get(cache_key("schema", digest), _parse_schema)
     if schema is None:

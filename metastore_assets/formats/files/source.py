@@ -33,13 +33,14 @@ class FilesFragmentSource:
     is_readable: bool
     """Whether planning could read the file. If not, the table's schema may lack columns of the file."""
     fatal: str | None = None
-    """The message of the error, if reading the file ended a process. Such a file is not opened again."""
+    """The error message if reading the file crashed a process, else None. Such a file is not opened again."""
 
     def open(self) -> FileFragmentReader:
         """Return a reader of the file's rows in the table's types.
 
         Raises:
-            FragmentError: The file cannot be read; with `missing=True`, it was removed or overwritten.
+            FragmentError: The file cannot be read. `missing=True` means that the snapshot is out of date: the file was
+                removed or overwritten, or could not be read when the snapshot was planned.
         """
         path = self.location.full_path(self.file.stored.path)
         if self.fatal is not None:

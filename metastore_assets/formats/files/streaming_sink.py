@@ -1,4 +1,4 @@
-"""The log that Spark's structured streaming writes beside its files, which lists the committed files."""
+"""The log of Spark's streaming file sink: the folder `_spark_metadata`, which lists the committed files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION = "v1"
 
 
 def holds_sink(location: Location) -> bool:
-    """Return whether a folder has a log with at least one batch. Raises OSError."""
+    """Return whether Spark's streaming wrote a folder, whose log then has at least one batch. Raises OSError."""
     return any(_BATCH.fullmatch(name) for name in location.names(LOG, "0", ":"))
 
 
@@ -34,7 +34,7 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
         location_policy: Resolves the paths in the log.
 
     Returns:
-        The paths; None if the folder `_spark_metadata` has files but no log.
+        The paths; None if the folder `_spark_metadata` has files but no batch of a log.
 
     Raises:
         TableNotFoundError: No batch was committed yet.
@@ -80,10 +80,10 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
 
 
 def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:
-    """Return the path of a file in the log, relative to the folder.
+    """Return the path of a file relative to the folder, from its absolute path in the log.
 
-    The log has complete paths. If the folder was moved since, only the names of partition folders and of the file
-    count.
+    If the folder was moved after the log was written, the result is the file name with the `column=value` folders
+    directly above it.
     """
     try:
         target, path = location_policy.resolve(recorded)

@@ -105,7 +105,7 @@ class FilesFormat(TableFormat):
         """Return the snapshot of the current files.
 
         It reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read becomes a
-        fragment too, unless no file can be read.
+        fragment too. If no file can be read, TableFormatError is raised.
         """
         from metastore_assets.formats.files.bounds import check_integers
         from metastore_assets.formats.files.declared_types import check_declared_columns
@@ -163,8 +163,9 @@ class FilesFormat(TableFormat):
             return self._folder.list_files(policy, self._listing_filter(), self._detectors)
 
     def _listing_filter(self) -> BoundPartitionFilter | None:
-        """Return the filter of folders for a listing, before all partition columns are known; None for all
-        folders.
+        """Return the filter that decides which folders are listed; None to list all folders.
+
+        The partition columns may be unknown until the folders are listed.
         """
         if not self._filter.excludes_partitions:
             return None
@@ -178,7 +179,10 @@ class FilesFormat(TableFormat):
         return self._bind_filter(dict.fromkeys(self._filter.columns, pa.string()))
 
     def _bind(self, columns: Sequence[str]) -> BoundPartitionFilter:
-        """Return the filter of partitions, bound to these columns. Raises TableFormatError if it has other columns."""
+        """Return the partition filter for a table with these partition columns.
+
+        Raises TableFormatError if the configuration filters by another column.
+        """
         if unknown := self._filter.unknown_columns(columns):
             raise TableFormatError(
                 f"{self._location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
@@ -235,8 +239,9 @@ class FilesFormat(TableFormat):
             raise TableFormatError(f"{uri} cannot be listed: {error}") from error
 
     def _is_hidden(self, column: str) -> bool:
-        """Return whether the configuration hides the values of a top-level column. Its path may be with or without
-        backquotes.
+        """Return whether the configuration hides the values of a top-level column.
+
+        The configuration may name the column with or without backquotes.
         """
         quoted = "`" + column.replace("`", "``") + "`"
         return any(self._table.effective_policy(path).values == "hidden" for path in (column, quoted))

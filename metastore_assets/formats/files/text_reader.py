@@ -21,7 +21,7 @@ class TextReader(Protocol):
     def __hash__(self) -> int: ...
 
     def summarize(self, open_stream: OpenStream) -> Any:
-        """Read a file completely, and return which types its values fit. Raises ArrowInvalid."""
+        """Read a whole file, and return a summary: which types its values fit. Raises ArrowInvalid."""
 
     @staticmethod
     def encode(summary: Any, /) -> bytes:
@@ -74,7 +74,7 @@ class TextReader(Protocol):
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """How one file is read, and how many rows it then has. It is decided from the summaries of all files."""
+    """The reader and the row count of one file, decided from the summaries of all files."""
 
     row_count: int
     reader: TextReader

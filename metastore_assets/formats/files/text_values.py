@@ -22,7 +22,7 @@ _ZERO = r"^[+-]?[0.]*([eE].*)?$"
 
 
 def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Parse texts as values of a type. Nulls stay null, and blanks around values are ignored (not in texts and bytes).
+    """Parse texts as values of a type. Nulls stay null. Blanks around values are ignored, except in texts and bytes.
 
     Raises:
         ArrowInvalid: A text is no value of the type. These are errors too: an integer that a float does not hold
@@ -98,7 +98,7 @@ def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _are_exact(texts: pa.StringArray, values: pa.Array) -> pa.BooleanArray:
-    """Return for each text whether its float is equal to it. Texts that are no integers count as equal."""
+    """Return for each text of an integer whether the parsed float equals it exactly; True for other texts."""
     is_integer = matches(texts, r"^[+-]?[0-9]{1,18}$")
     zero = pa.scalar(0, values.type)
     integers = pc.cast(_unsigned(pc.if_else(is_integer, texts, "0")), pa.int64())

@@ -40,7 +40,9 @@ _DIGITS = 38
 
 
 def parse_type_name(name: object) -> pa.DataType:
-    """Return the type with a name, in upper or lower case. Timestamps with any time zone become UTC.
+    """Return the Arrow type for a type name such as `bigint` or `decimal(10,2)`, in upper or lower case.
+
+    Timestamps with any time zone become UTC.
 
     Raises:
         ValueError: There is no such type. The message lists names.

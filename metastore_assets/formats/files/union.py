@@ -24,7 +24,8 @@ def union_fields(
         schemas: Path and fields of each file.
 
     Returns:
-        The columns of all files, nullable, in the order of first occurrence; and for each type that was widened, why.
+        The columns of all files, nullable, in the order of first occurrence; and for each type of a column that does
+            not hold the values of all files, a type that it does not hold.
 
     Raises:
         TableFormatError: No type holds the values of two files without loss. The message has both files and types.
@@ -46,8 +47,8 @@ def union_fields(
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
-    # Floats come first, because they hold signed and unsigned integers. The union of only these is a decimal, whose
-    # values floats do not hold.
+    # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
+    # not hold.
     ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
     wide, origin = ordered[0], origins[ordered[0]]
     for type_ in ordered[1:]:
@@ -62,9 +63,10 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
 
 
 def _wider_column(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the type of a top-level column with values of two types: `wider_type`, or double for integers and floats.
+    """Return the type of a top-level column with values of two types; None if no type holds both.
 
-    pandas writes a column of integers as floats if it has nulls. Integers beyond 2^53 are refused elsewhere.
+    Unlike `wider_type`, it returns a float for integers of any size and floats, because pandas writes integers as
+    floats if there are nulls. `bounds.check_integers` refuses integers beyond 2^53.
     """
     if {pa.types.is_integer(first), pa.types.is_integer(second)} == {True, False}:
         other = second if pa.types.is_integer(first) else first
@@ -76,7 +78,7 @@ def _wider_column(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 def canonical_type(type_: pa.DataType) -> pa.DataType:
     """Return the type in which readers return a column: dictionaries, views and large types become plain types.
 
-    Of the extension types, only UUID stays; others become their storage types.
+    The extension type UUID stays. Other extension types become their storage types, and bool8 becomes boolean.
     """
     if type_ == pa.bool8():
         return pa.bool_()
@@ -150,7 +152,7 @@ def _wider_decimal(first: pa.DataType, second: pa.DataType) -> pa.DataType | Non
 
 
 def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return how many digits values have before and after the point; None if the type is no decimal or integer."""
+    """Return the maximum number of digits before and after the point; None if the type is no decimal or integer."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     if pa.types.is_integer(type_):

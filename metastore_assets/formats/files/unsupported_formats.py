@@ -21,7 +21,7 @@ _PAIMON_SCHEMA = re.compile(r"schema-[0-9]+")
 _ACID_FOLDER = re.compile(r"((delete_)?delta_[0-9]{7,}_[0-9]{7,}(_[0-9]{4,})?|base_[0-9]{7,})(_v[0-9]+)?")
 """Folders of Hive's transactional tables, which have numbers of at least seven digits. Other folders may match too."""
 _ACID_PADDED = re.compile(r"((delete_)?delta_0[0-9]{6}_[0-9]{7}(_[0-9]{4,})?|base_0[0-9]{6})(_v[0-9]+)?")
-"""Folders that are certainly of such tables: their numbers begin with a zero, which a date does not."""
+"""Matches folders that certainly belong to such tables: the numbers begin with a zero, unlike dates."""
 _ACID_FILE = re.compile(r"bucket_[0-9]{5,}(_[0-9]+)?|[0-9]{6}_[0-9]+(\.[a-z0-9.]+)?")
 _SUFFIXES = {
     "arrow": "an Arrow IPC file",
@@ -90,7 +90,9 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return whether any folder of a path is a Paimon bucket, certainly of a Hive transaction, or possibly of one."""
+    """Return three flags for the folders of a path: one of them is a Paimon bucket; one certainly belongs to a
+    transactional Hive table; one may belong to such a table.
+    """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
     bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)

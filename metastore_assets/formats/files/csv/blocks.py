@@ -163,7 +163,10 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
 
 
 def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
-    """Rewrite text for Arrow's parser, which treats every escape as one, and every blank as part of a value."""
+    """Rewrite text so that Arrow's parser reads it as the options say.
+
+    Escapes that are part of a value are doubled, and ignored blanks are removed.
+    """
     if not quoting.literal_escapes and not options.skip_initial_space:
         return data
     text = np.frombuffer(data, np.uint8)

@@ -51,7 +51,7 @@ class FirstRow:
 
     cells: tuple[str, ...]
     has_types: bool
-    """Whether the values of a column below it have a type other than text."""
+    """Whether any column has a type other than text, judged by the values below the first row."""
 
 
 class HeaderDetector:
@@ -134,7 +134,7 @@ class HeaderDetector:
         return texts.filter(pc.invert(is_null))
 
     def _occurs_again(self, column: int) -> bool:
-        """Return whether the text of the cell occurs again in its column."""
+        """Return whether the first cell of a column occurs again below it."""
         cell = self._raw_cells[column]
         return cell != "" and bool(pc.any(pc.equal(self._other_values[column], cell)).as_py())
 
@@ -163,7 +163,10 @@ class HeaderDetector:
         return len(steps) == 1 and 0 not in steps and (len(columns) > 2 or bool(steps & {1, -1}))
 
     def _is_below_an_index(self) -> bool:
-        """Return whether the row is the header of a pandas index: empty above a column 0, 1, 2, then names."""
+        """Return whether the first row is a header that pandas wrote with an index.
+
+        Its first cell is empty, above the numbers 0, 1, 2, …. The other cells are names.
+        """
         names = self._cells[1:]
         if self._raw_cells[0] or not names or not self._counts_below(0):
             return False
@@ -172,13 +175,13 @@ class HeaderDetector:
         return not any(map(_is_number, names)) or _counts_from_zero(names)
 
     def _counts_below(self, column: int) -> bool:
-        """Return whether the values below the first row are 0, 1, 2, …."""
+        """Return whether the values of a column below the first row are 0, 1, 2, …."""
         if pa.int64() not in self._other_types[column] or not len(self._other_values[column]):
             return False
         return _counts_from_zero(self._other_values[column].slice(0, _SAMPLE).to_pylist())
 
     def _has_default_names(self) -> bool:
-        """Return whether the row is a numbered word (`c1`, `c2`), and the values below have other words or shapes."""
+        """Return whether the first row has numbered names (`c1`, `c2`), and the values below have another shape."""
         columns = range(len(self._cells))
         if not self._are_numbered(columns):
             return False
@@ -186,7 +189,7 @@ class HeaderDetector:
         return None not in shapes and _shape_of(self._cells[0]) not in shapes
 
     def _are_numbered(self, columns: Sequence[int]) -> bool:
-        """Return whether at least two cells are one word with consecutive numbers from 0 or 1, such as `c1`, `c2`."""
+        """Return whether the cells, at least two, are one word with consecutive numbers from 0 or 1: `c1`, `c2`."""
         matches = [_NUMBERED.fullmatch(self._cells[column]) for column in columns]
         parts = [(match[1], int(match[2])) for match in matches if match]
         if len(parts) < max(2, len(matches)) or len({word for word, _ in parts}) > 1:
@@ -224,6 +227,9 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
         table: URI of the table, for messages.
         files: Path, `CsvSummary.has_header` and first row of each file.
 
+    Returns:
+        The decision for each file; None for a file without a first row to decide on.
+
     Raises:
         TableFormatError: A file is still ambiguous, or only some files have a header.
     """
@@ -252,7 +258,10 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
 def _check_shared_names(
     table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]], headers: set[tuple[str, ...]]
 ) -> None:
-    """Raise TableFormatError for a file of text columns if no other file has its names, because they may be values."""
+    """Raise TableFormatError if a header above text columns shares no name with other headers.
+
+    Such a row may consist of values.
+    """
     if len(headers) < 2:
         return
     uses = Counter(name for cells in headers for name in set(cells))

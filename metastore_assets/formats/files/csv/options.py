@@ -41,15 +41,15 @@ class CsvOptions:
     """Whether escapes count in values without quotes. With None, files in which that matters are refused."""
     encoding: str = "utf8"
     null_values: tuple[str, ...] | None = None
-    """Texts that mean null. With None, an empty value is null; in quotes only if the column is not text."""
+    """Texts that mean null. With None, an empty value is null, except that in quotes it is the empty text in text
+    columns."""
     skip_initial_space: bool | None = None
     """Whether blanks before values, and after closing quotes, are ignored. With None they are not, and blanks before a
     quote are refused."""
     skip_blank_lines: bool | None = None
     """Whether blank lines in a file of one column are ignored; if not, they are nulls. With None they are refused."""
     empty_text: bool = False
-    """Whether an empty value in a column of text is the empty text; if not, it is null. In other columns it is always
-    null."""
+    """Whether an empty value is the empty text in text columns and null in others. If not, `null_values` decides."""
     columns: tuple[str, ...] | None = None
     """Names of the columns in file order. They replace the names in the first row."""
     has_delimiter: bool = False

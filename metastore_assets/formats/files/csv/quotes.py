@@ -34,7 +34,7 @@ class Quoting:
     escaped_breaks: list[int] = field(default_factory=list)
     """Offsets of escaped line breaks outside of quotes. They are part of values."""
     literal_escapes: list[int] = field(default_factory=list)
-    """Offsets of escapes that stand for themselves."""
+    """Offsets of escape characters that escape nothing, so that they are part of a value."""
     skipped_blanks: list[int] = field(default_factory=list)
     """Offsets at which ignored blanks begin, each after a closing quote."""
     doubled: int = 0
@@ -55,7 +55,7 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
         is_last: Whether the text ends with the file.
 
     Raises:
-        MalformedError: A value continues after its closing quote, or an escape, or a quote after blanks, is ambiguous.
+        MalformedError: A value continues after its closing quote, or the meaning of a quote or an escape is ambiguous.
     """
     if options.quote is None and options.escape is None:
         return Quoting(np.empty(0, np.int64))
@@ -70,23 +70,24 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """What the backslashes of a text may be, escapes or part of values, if no option decides."""
+    """Evidence of whether the backslashes of a text are escapes or part of values, if no option decides."""
 
     line: int
     """Line number of the first backslash."""
     are_paired: bool | None
-    """Whether each backslash in quotes belongs to a pair, as Spark writes one backslash. None without any in quotes."""
+    """Whether all backslashes in quotes are in pairs, as Spark writes one backslash. None if there are none in quotes.
+    """
     are_escapes: bool | None
-    """Whether each backslash outside of quotes belongs to a pair or precedes a special character. None without any
-    there."""
+    """Whether each backslash outside of quotes is in a pair, or precedes a quote, delimiter or line break. None if
+    there are none outside."""
 
     @property
     def are_ambiguous(self) -> bool:
-        """Return whether they may be escapes: those in quotes, or all if there are none in quotes."""
+        """Return whether the backslashes may be escapes. Those in quotes decide; without any, those outside do."""
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return what the backslashes of this text and of another one, by the same writer, may be together."""
+        """Return the evidence of this text and of another one by the same writer. None changes nothing."""
         if other is None:
             return self
         return Backslashes(
@@ -97,11 +98,11 @@ class Backslashes:
 
 
 def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_line: int) -> Backslashes | None:
-    """Return what the backslashes of a text may be; None without any.
+    """Return the evidence of whether the backslashes of a text are escapes; None without evidence.
 
     Args:
         data: The text.
-        quoting: The quotes of the text.
+        quoting: The quotes of the text. If a quote is doubled, backslashes are no escapes.
         options: How the file is written.
         first_line: Line number of the text in its file.
     """
@@ -197,7 +198,7 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte that follows a closing quote, or that follows the ignored blanks after it."""
+        """Return the byte after a closing quote and after ignored blanks, which it records as skipped."""
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
             end += 1

@@ -45,7 +45,7 @@ class CsvReader:
     """Column name and type of each type that the configuration declares."""
 
     def summarize(self, open_stream: OpenStream) -> CsvSummary:
-        """Return which types the values of a file fit, after reading all of it. Raises ArrowInvalid."""
+        """Read a whole file, and return its row count and the types that its values fit. Raises ArrowInvalid."""
         header = self.options.header
         columns: tuple[ColumnSummary, ...] = ()
         first: tuple[RowBlock, pa.RecordBatch] | None = None
@@ -83,7 +83,7 @@ class CsvReader:
         return self._with_first_row(summary, block, batch)
 
     def _with_first_row(self, summary: CsvSummary, block: RowBlock, batch: pa.RecordBatch) -> CsvSummary:
-        """Return the summary of a file after its first row is compared with the others, to detect a header.
+        """Return a summary with the first row of the file added, and whether it is detected as a header.
 
         Args:
             summary: The summary without the values of the first row and without blank lines as values.
@@ -205,7 +205,7 @@ class CsvReader:
     def _parse_batch(
         self, columns: Sequence[pa.StringArray], block: RowBlock, first: int, names: Sequence[str], schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Parse the rows of a block, from the row number `first` on, as the types of the schema."""
+        """Parse the texts of rows as the types of the schema. The first one is the row number `first` of the block."""
         texts = {name: replace_null_texts(column, self.options) for name, column in zip(names, columns, strict=True)}
         parsed = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
         return pa.RecordBatch.from_arrays(parsed, schema=schema)
@@ -237,7 +237,10 @@ def _plan_blank_lines(
 
 
 def _parse_column(texts: pa.StringArray, field: pa.Field, block: RowBlock, first: int, options: CsvOptions) -> pa.Array:
-    """Parse values of a column, from the row number `first` of the block on. Raises ArrowInvalid with the line."""
+    """Parse the texts of a column, which begin at the row number `first` of the block.
+
+    Raises ArrowInvalid with the line if a text is no value of the column's type.
+    """
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))
     if options.empty_is_null and not pa.types.is_string(field.type):

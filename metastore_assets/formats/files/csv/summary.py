@@ -35,12 +35,12 @@ class ColumnSummary:
     """For each other type, the first value that does not fit."""
 
     def with_values(self, texts: pa.StringArray, block: RowBlock, first: int, options: CsvOptions) -> ColumnSummary:
-        """Return the summary after more values of the column.
+        """Return a summary that includes more values of the column.
 
         Args:
-            texts: The values, which begin at the row number `first` of the block.
-            block: The rows of all columns, for line numbers.
-            first: Number of a row in the block, from 0.
+            texts: The values.
+            block: The block with the rows of the values, for line numbers.
+            first: Number of the row of the first value in the block, from 0.
             options: How the file is written.
         """
         texts = replace_null_texts(texts, options)
@@ -58,7 +58,7 @@ class ColumnSummary:
         return replace(self, types=types, ruled_out=(*self.ruled_out, *mismatch))
 
     def with_blank_lines(self, count: int, options: CsvOptions) -> ColumnSummary:
-        """Return the summary with `count` blank lines at the beginning of the file as the first values."""
+        """Return a summary that includes `count` blank lines at the beginning of the file as values."""
         if not count:
             return self
         first_line = np.zeros(1, np.int64)
@@ -80,7 +80,7 @@ class CsvSummary:
     first_row: FirstRow | None = None
     """The first row, if no option says whether it is a header; else None."""
     has_header: bool | None = None
-    """Whether the first row is a header. None if that is ambiguous."""
+    """Whether the first row is detected as a header. None if that is ambiguous, or if an option says it."""
     headed: tuple[ColumnSummary, ...] = ()
     """The columns under the assumption that the first row is a header."""
     backslashes: Backslashes | None = None

@@ -35,8 +35,8 @@ def read_text_batches(
 ) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
     """Yield the rows of a file, its header included, as batches of text columns, each with its block.
 
-    If the options have no `null_values`, an empty value without quotes is null. Blank lines before the first row are in
-    no batch. A file of blank lines yields one block and None. An empty file yields nothing.
+    An empty value without quotes is null unless the options set `null_values` or `empty_text`. Blank lines before the
+    first row are in no batch. A file of blank lines yields one block and None. An empty file yields nothing.
 
     Args:
         open_stream: Opens the file.
@@ -79,7 +79,7 @@ def blank_lines_are_rows(columns: int, options: CsvOptions) -> bool:
 
 
 def blank_texts(count: int, options: CsvOptions) -> pa.StringArray:
-    """Return the values of `count` blank lines that are rows, as Arrow would parse them."""
+    """Return `count` blank lines as a column: nulls or empty texts, depending on the options."""
     is_null = options.null_values is None and not options.empty_text
     return pa.nulls(count, pa.string()) if is_null else pa.array([""], pa.string()).take(pa.repeat(0, count))
 
@@ -125,8 +125,9 @@ def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_bla
 
 
 def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
-    """Return a hint for a message if all of the first lines have the same number of another delimiter; else an empty
-    text.
+    """Return a hint for a message that names the likely delimiter; an empty text without one.
+
+    A delimiter is likely if each of the first lines has the same number of it.
     """
     if options.has_delimiter:
         return ""
@@ -150,7 +151,7 @@ def _check_width(block: RowBlock, options: CsvOptions) -> None:
 
 
 def check_blanks_before(block: RowBlock, columns: int, options: CsvOptions) -> None:
-    """Raise ArrowInvalid if blank lines before the first row may be rows. The file has no header."""
+    """Raise ArrowInvalid if a file without a header begins with blank lines that may be rows."""
     if columns == 1 and block.blanks_before and options.skip_blank_lines is None:
         raise InvalidContentError(BLANK_LINE.format(line=1))
 

@@ -114,7 +114,9 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return `misfits` if all texts are short integers without blanks and leading zeros; None for other texts."""
+    """Return the result of `misfits` faster if all texts are short integers without blanks and leading zeros; else
+    None.
+    """
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):
         return None

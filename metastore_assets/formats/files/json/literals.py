@@ -1,4 +1,7 @@
-"""Numbers of JSON as they are written, for columns of declared types: 1.50 has two decimal digits."""
+"""Parsing of JSON with the text of each number, so that columns of declared types lose no digits.
+
+As a decimal, `1.50` has two digits after the point.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ _INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Literal(str):
-    """A number in JSON, as the text that was written."""
+    """The text of a JSON number as the file has it, such as `1.50`."""
 
     __slots__ = ()
 
 
 def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object with these keys and values. Raises ValueError if a key occurs twice."""
+    """Return a JSON object as a dict from its (key, value) pairs. Raises ValueError if a key occurs twice."""
     result = dict(pairs)
     if len(result) < len(pairs):
         raise ValueError("an object has a key twice")
@@ -32,9 +35,7 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_float(text: str) -> float:
-    """Return the number that a text with a fraction or an exponent stands for. Raises ValueError if no float is so
-    large.
-    """
+    """Return the float of a JSON number with a fraction or an exponent. Raises ValueError if it is out of range."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text} is beyond all floats")
@@ -51,12 +52,12 @@ _PARSING = FieldMatcher(convert=cast_losslessly)
 
 
 def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
-    """Return a decoded value with text at declared paths, and with numbers in place of Literals elsewhere.
+    """Return a decoded value without Literals: text at declared paths, numbers elsewhere.
 
     Args:
         value: What `LITERAL_DECODER` returned.
         path: Dotted path of the value; empty for a row.
-        declared: Paths with declared types. An object or array there becomes JSON text without blanks.
+        declared: Paths with declared types. An object or array there becomes JSON text without blanks; null stays null.
     """
     if path in declared:
         return value if value is None or type(value) is str else _json_text(value)
@@ -72,7 +73,7 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return a type with string in place of the types at declared paths."""
+    """Return an Arrow type in which string replaces the types at declared paths."""
     if path in declared:
         return pa.string()
     if pa.types.is_struct(type_):

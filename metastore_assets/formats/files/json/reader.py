@@ -44,7 +44,7 @@ _ENCODING = "JSON lines are read in UTF-8"
 _BLANKS = b" \t\r"
 _LINE = re.compile(rb"[^ \t\r\n][^\n]*\n?")
 _HALF = r"\ud"
-"""The beginning of an escaped surrogate. Only two surrogates together are a character."""
+"""The start of an escaped UTF-16 surrogate. A surrogate without its pair is no character."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ class JsonReader:
     """Dotted path and type of each type that the configuration declares."""
 
     def summarize(self, open_stream: OpenStream) -> JsonSummary:
-        """Read a file completely, and return the kinds of its values. Raises ArrowInvalid with the line."""
+        """Read a whole file, and return its row count and the kinds of its values.
+
+        Raises ArrowInvalid, whose message has the line.
+        """
         shape = Shape()
         rows = 0
         for number, _, row in self._read_rows(open_stream):
@@ -75,7 +78,7 @@ class JsonReader:
 
     @staticmethod
     def without_values(summary: JsonSummary, is_hidden: Callable[[str], bool]) -> JsonSummary:
-        """Return the summary itself, which has line numbers and no values."""
+        """Return the summary unchanged, because it contains line numbers and no values."""
         return summary
 
     @staticmethod
@@ -142,7 +145,7 @@ def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArra
 
 
 def _conversion(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that makes parsed values fit a type; None if values need no change.
+    """Return a function that changes parsed values to fit an Arrow type; None if no value needs a change.
 
     An object without keys becomes the text `{}`, because Parquet stores no structs without fields.
     """
@@ -192,10 +195,10 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
 
 
 def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each line that is not blank, without leading blanks. A line that is too long ends the
-    file.
+    """Yield number and bytes of each line that is not blank, without leading blanks.
 
-    Blank lines are skipped together, because a small compressed file may have millions of them.
+    It stops after an incomplete line of more than LINE_BYTES, which the caller refuses. Blank lines are skipped
+    together, because a small compressed file may have millions of them.
     """
     number, incomplete_line, at_end = 1, b"", False
     while not at_end:

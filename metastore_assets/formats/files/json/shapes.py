@@ -25,14 +25,14 @@ _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.bool_(): (bool,),
     pa.string(): (str,),
 }
-"""By the type of a column, the Python types of the values that it holds."""
+"""Python types of the parsed values that a column of each Arrow type can hold."""
 _NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", dict: "an object", list: "an array"}
 _TYPES_BY_NAME: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, str, dict, list)}
 
 
 @dataclass
 class Shape:
-    """What is known of all values at one path: kinds, range of integers, and the shapes of fields or items."""
+    """Summary of all values at one path: kinds, range of integers, and the shapes of fields or items."""
 
     locations: dict[type, str] = field(default_factory=dict)
     """Where each Python type occurs first, as text for messages. Null is not recorded."""
@@ -41,21 +41,30 @@ class Shape:
     first_beyond: str = ""
     """Where the first integer beyond 2^53 occurs; empty without one."""
     fields: dict[str, Shape] = field(default_factory=dict)
-    """Shapes of the values of objects by key, in the order of first occurrence."""
+    """For each key of the objects at this path, the shape of its values, in the order of first occurrence."""
     items: Shape | None = None
     """The shape of the items of all arrays; None without arrays."""
 
 
 @dataclass(frozen=True)
 class JsonSummary:
-    """What planning must know of a file of JSON lines."""
+    """Row count and value kinds of one file of JSON lines, from which planning infers the columns."""
 
     row_count: int
     shape: Shape
 
 
 def observe(shape: Shape, value: Any, line: int) -> None:
-    """Add a parsed value in a line of a file to a shape."""
+    """Add a parsed value, and the values inside of it, to a shape in place.
+
+    Args:
+        shape: The shape of the value's path.
+        value: The value. Null changes nothing.
+        line: Line number of the value, for messages.
+
+    Raises:
+        ArrowInvalid: The objects at one path have too many different keys.
+    """
     if value is None:
         return
     kind = type(value)
@@ -99,7 +108,7 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a shape that leads to the same types, and has no values of the data.
+    """Return a copy of a shape from which the same types are inferred, without values of the data.
 
     The minimum and maximum of integers are replaced by the ends of the range that decides on the type.
     """
@@ -113,8 +122,9 @@ def without_extremes(shape: Shape) -> Shape:
 
 
 def _range_end(size: int, ends: Sequence[int]) -> int:
-    """Return the smallest of the ends that is not below `size`; beyond all ends, the greatest number with as many
-    digits.
+    """Return the first of the ascending `ends` that is at least `size`.
+
+    If `size` exceeds all of them, return the greatest number with as many digits as `size`.
     """
     return next((end for end in ends if size <= end), 10 ** len(str(size)) - 1)
 
@@ -153,7 +163,7 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 
 
 def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
-    """Yield the reasons why a column does not have other types: the first value that does not fit each of them."""
+    """Yield the types that a column cannot have, each with where the first value occurs that does not fit."""
     for type_, kinds in _KINDS.items():
         other_kind = next((kind for kind in shape.locations if kind not in kinds), None)
         if other_kind is not None:
