@@ -133,7 +133,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: di
     with pytest.MonkeyPatch.context() as patch, everything_on_spark():
         sent = watch_what_travels(patch)
         refresh(config, table, lambda: spark)
-    assert {"Fragment", "FragmentEntry", "Merge", "_Merged", "_MapTask", "_Part", "_Completion"} <= sent
+    assert {"Fragment", "FragmentEntry", "TreeMerge", "_TaskResult", "_PartialSum", "_Part", "_Completion"} <= sent
     return Metastore(config.root).table("t")
 
 
