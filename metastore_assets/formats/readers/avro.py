@@ -79,7 +79,7 @@ class AvroHeader:
 
 
 def read_avro_fields(source: pa.NativeFile) -> list[pa.Field]:
-    """Return the top-level columns of an Avro file, of which only the header is read. Raises ArrowInvalid."""
+    """Return the top-level columns of an Avro file from its header. No rows are read. Raises ArrowInvalid."""
     with _decoder_errors():
         schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
         check_distinct(schema.names)
@@ -114,7 +114,10 @@ def read_avro_records(
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
-    """Read the header from the beginning of a file. Raises ArrowInvalid, UnsupportedError or LimitError."""
+    """Read the header from the start of a stream, which is then at the first block.
+
+    Raises ArrowInvalid, UnsupportedError, LimitError, or for corrupt bytes an error that `_decoder_errors` converts.
+    """
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")
     metadata: dict[str, bytes] = {}
@@ -209,7 +212,10 @@ def _to_decimals(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 class _Blocks:
-    """A file-like object for the Avro decoder: the blocks of a file, decompressed and checked, with another schema."""
+    """A file-like object for the Avro decoder: a header with the given schema, then the blocks of a file.
+
+    The blocks are decompressed and checked against limits before the decoder reads them.
+    """
 
     def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
         self._limits = AvroLimits(schema)
@@ -234,7 +240,10 @@ class _Blocks:
         return self._position
 
     def _decompressed_blocks(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        """Yield each block in three pieces. Its data is one piece, because the decoder reads it in one call."""
+        """Yield each block in two or three pieces: counts, data if there is any, and marker.
+
+        The data is one piece, because the decoder reads it in one call.
+        """
         while stream.peek(1):
             count = _read_varint(stream)
             if count < 0:
@@ -295,12 +304,12 @@ def encode_varint(value: int) -> bytes:
 
 
 _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
-"""Other names of codecs, which table formats use and some writers store in files, with Avro's names."""
+"""Avro's name of a codec for each other name that table formats or writers use."""
 
 
 @contextmanager
 def _decoder_errors() -> Iterator[None]:
-    """Convert the errors of the decoder for corrupt bytes to ArrowInvalid."""
+    """Convert errors in the `with` block that corrupt bytes cause in the decoder to ArrowInvalid."""
     try:
         yield
     except EOFError as error:

@@ -1,8 +1,8 @@
-"""Limits on Avro schemas and blocks, which are checked before the decoder runs, because it trusts every declared
-length.
+"""Limits on Avro schemas and blocks, which are checked before the decoder runs.
 
-A list of a billion nulls takes only the bytes of its length, and a recursive type can nest calls of the decoder
-without end. docs/decisions/0005-avro-limits.md shows why a memory limit of the process is not enough.
+The decoder trusts every declared length. A list of a billion nulls takes only the bytes of its length, and a recursive
+type can nest calls of the decoder without end. docs/decisions/0005-avro-limits.md shows why a memory limit of the
+process is not enough.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class _EncodedType:
     min_bytes: int
     """Minimum size of a value."""
     type_count: int
-    """Number of types within it, itself included."""
+    """Number of types in this type, itself included."""
     depth: int
     has_items: bool
-    """Whether it contains arrays or maps."""
+    """Whether the type is an array or a map, or contains one."""
     has_empty_items: bool
-    """Whether it contains arrays whose items may take no bytes. Their declared lengths can be any number."""
+    """Whether the type is or contains an array whose items may take no bytes. Such an array may declare any length."""
 
 
 class AvroLimits:

@@ -228,7 +228,7 @@ def _metadata(field_id: Any) -> dict[bytes, bytes] | None:
 
 
 def full_name(name: str, namespace: str) -> str:
-    """Return the name of a named type with its namespace; unchanged if it has one."""
+    """Return the full name of a named type. A name with a dot is already full."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
@@ -237,7 +237,10 @@ def _is_named(written: Any) -> bool:
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
-    """Return a conversion of the pairs (type name, value) that the decoder returns for named types in a union."""
+    """Return a function that converts a pair (type name, value) to the prepared value.
+
+    The decoder returns such pairs for named types in a union.
+    """
     if prepare is None:
         return lambda pair: pair[1]
     return lambda pair: prepare(pair[1])
@@ -268,7 +271,9 @@ def _prepare_map(item: Prepare | None) -> Prepare:
 
 
 def _prepare_union(non_null_types: list[AvroType]) -> Prepare:
-    """Return a conversion of a union value to a struct in which only the field of its branch is not null.
+    """Return a function that converts a value of a union to a struct with one field per branch.
+
+    Only the field of the value's branch is not null.
 
     Raises:
         UnsupportedError: Values of two branches have the same Python type, so they do not identify their branch.

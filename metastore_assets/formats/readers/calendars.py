@@ -86,7 +86,7 @@ class FileCalendar:
         return map_leaves(array, lambda leaf: self._rebase_leaf(leaf) if self._is_affected(leaf, has_int96) else leaf)
 
     def affects(self, type_: pa.DataType, *, has_int96: bool = False) -> bool:
-        """Return whether values of a non-nested type may need a conversion.
+        """Return whether values of a non-nested type may be in the hybrid calendar.
 
         Args:
             type_: Type of the values.
@@ -105,7 +105,7 @@ class FileCalendar:
         return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the first value of a date or timestamp type that is the same in both calendars, as Arrow's integer."""
+        """Return the value of a date or timestamp type, as Arrow's integer, from which on both calendars agree."""
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
         return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)

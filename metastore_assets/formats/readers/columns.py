@@ -37,7 +37,9 @@ class FileColumns(Protocol):
 
 
 def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> FileColumns:
-    """Open a data file, and return its columns. Field ids in the file are under `PARQUET:field_id` at every depth.
+    """Open a data file, and return its columns.
+
+    If the file has field ids, they are in the metadata of the fields at every depth, under `PARQUET:field_id`.
 
     Args:
         kind: `parquet`, `orc` or `avro`.

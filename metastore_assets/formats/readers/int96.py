@@ -67,14 +67,16 @@ def _year(millis: pa.TimestampScalar) -> int:
 
 
 def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
-    """Yield INT96 values in microseconds, or in nanoseconds if microseconds would lose digits.
+    """Yield INT96 values in microseconds, or in nanoseconds where microseconds would lose digits.
+
+    Slices of a flat array may have different units. A nested array has one unit.
 
     Args:
         micros: The values in microseconds, without overflow.
         nanos: The same values in nanoseconds, which may have overflowed.
 
     Raises:
-        UnsupportedError: A value, or all values of a nested array together, fit neither unit.
+        UnsupportedError: A value fits neither unit, or the values of a nested array fit no common unit.
     """
     pairs = list(zip(_timestamps(micros), _timestamps(nanos), strict=True))
     if not any(_lost_nanoseconds(fine, finer).any() for fine, finer in pairs):
@@ -95,7 +97,10 @@ def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
 
 
 def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
-    """Return the nanoseconds that each value in microseconds lacks, also if `nanos` overflowed; 0 for nulls."""
+    """Return the nanoseconds that each value in microseconds lacks; 0 for nulls.
+
+    The result is right even if `nanos` overflowed.
+    """
     fine, finer = (pc.fill_null(array.cast(pa.int64()), 0).to_numpy() for array in (micros, nanos))
     with np.errstate(over="ignore"):
         return finer - fine * 1000

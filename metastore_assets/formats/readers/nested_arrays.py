@@ -11,7 +11,7 @@ from metastore_assets.startup import pc
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the leaf arrays of a nested array, or the array itself. Values below null lists or maps are skipped."""
+    """Yield the leaf arrays of a nested array, or the array itself. Values below null lists are skipped."""
     if pa.types.is_struct(array.type) or pa.types.is_union(array.type):
         for index in range(array.type.num_fields):
             yield from leaves(array.field(index))

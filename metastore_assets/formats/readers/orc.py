@@ -87,7 +87,10 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """Return the file to read local timestamps from, and the clock of each stripe; None if all are in UTC."""
+        """Return the file from which local timestamps are read, and the clock of each stripe.
+
+        If all stripes are in UTC, there are no clocks (None), and the file is the original one.
+        """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())
 

@@ -143,7 +143,10 @@ class OrcTail:
 
 @dataclass(frozen=True)
 class Stripe:
-    """One stripe, as protobuf fields by number: the index and data of some rows, followed by a footer."""
+    """Position and lengths of one stripe, as protobuf fields by number.
+
+    A stripe has the index and the data of some rows, followed by a footer.
+    """
 
     fields: dict[int, list[Value]]
 
@@ -216,7 +219,7 @@ def _number(fields: dict[int, list[Value]], field: int) -> int:
 
 
 def _decode_integers(value: Value) -> list[int]:
-    """Return the integers in one value of a repeated field, which may be packed."""
+    """Return the integers in one value of a repeated field. A packed value has several."""
     if isinstance(value, int):
         return [value]
     numbers, position = [], 0

@@ -62,8 +62,8 @@ Antarctica/DumontDUrville Antarctica/McMurdo Antarctica/Syowa Asia/Vientiane Atl
 CST6CDT EET EST5EDT Europe/Oslo Indian/Antananarivo Indian/Kerguelen MST7MDT PST8PDT Pacific/Majuro Pacific/Midway WET
 """
 _MERGED_1950, _MERGED_1970 = frozenset(_NAMES_1950.split()), frozenset(_NAMES_1970.split())
-"""Zones whose history before 1950, or before 1970, many copies of the time zone database replace by that of another
-zone. Java's copy does not."""
+"""Zones whose offsets before 1950, or before 1970, are uncertain. Many copies of the time zone database replace this
+part of their history by the history of another zone. Java's copy does not."""
 
 _SECOND = 1_000_000_000
 _MILLI = 999_999
@@ -75,8 +75,8 @@ _JAVA_START = -2_208_988_800
 _QUARTER = 15 * 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START_1950, _START_1970 = -631_152_000, -86_400
-"""First second at which the offsets of these zones are certain. It is one day before 1970, because times of day are
-stored as times on 1 January 1970."""
+"""First second at which the offsets of the zones in _MERGED_1950 and _MERGED_1970 are certain. The second one is a day
+before 1970, because times of day are stored as times on 1 January 1970."""
 _YEAR_2037, _DAY = 2_114_380_800, 86_400
 """Start of the year whose smallest offset is the standard offset of a zone, and the seconds of a day."""
 
@@ -304,7 +304,7 @@ def _encode_chunks(compression: int, data: bytes) -> bytes:
 
 
 def _decompress_lz4(data: bytes) -> bytes:
-    """Decompress an LZ4 block of unknown size, because Arrow's codec must know the size."""
+    """Decompress an LZ4 block of unknown size, which Arrow's codec cannot do."""
     result = bytearray()
     position = 0
 

@@ -91,8 +91,8 @@ class ParquetColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the top-level column at `index`, in file order, in the type of the file.
 
-        INT96 timestamps are in microseconds, or in nanoseconds if they have any. Strings and bytes are dictionary
-        arrays in row groups with few distinct values.
+        INT96 timestamps are in microseconds, or in nanoseconds where microseconds would lose digits. Strings and bytes
+        are dictionary arrays in row groups with few distinct values.
         """
         if _has_empty_struct(self.fields[index].type):
             yield from self._read_empty(self.fields[index])
@@ -148,7 +148,10 @@ class ParquetColumns:
             yield batch.column(0)
 
     def _convert_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
-        """Yield INT96 timestamps in microseconds, or in nanoseconds if they have any. Raises UnsupportedError."""
+        """Yield INT96 timestamps in microseconds, or in nanoseconds where microseconds would lose digits.
+
+        Raises UnsupportedError if values fit neither unit.
+        """
         finer = None if self._is_written_by_spark else self._read_group(self._nanosecond_file, group, leaves, False)
         position = 0
         for array in arrays:

@@ -1,7 +1,7 @@
 """Reading of Parquet footers that Arrow refuses because of one harmless error.
 
-Hive marks the group of a map's entries with the logical type UNKNOWN, which only columns of nulls may have. Its library
-has no other equivalent of the legacy type MAP_KEY_VALUE. The parent group already has the type MAP.
+Hive marks the group of a map's entries with the logical type UNKNOWN, which only columns of nulls may have. Here this
+mark is removed before Arrow parses the footer. Nothing is lost, because the parent group has the type MAP.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def _without_unknown_groups(footer: bytes) -> bytes:
 
 
 def _unknown_groups(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of each invalid logical type, which is the last field of its struct."""
+    """Yield start and end (exclusive) of the bytes of each invalid logical type.
+
+    Only a logical type that is the last field of its struct is yielded.
+    """
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)
@@ -78,8 +81,9 @@ class _ThriftCursor:
         return self._data[self.position]
 
     def fields(self) -> Iterator[tuple[int, int, int]]:
-        """Yield id, type code and start of each field of a struct. The caller must read or skip each value before the
-        next.
+        """Yield id, type code and start of each field of a struct.
+
+        The caller must read or skip the value of a field before it requests the next field.
         """
         field = 0
         while True:

@@ -37,12 +37,12 @@ _CONSTANT_ROWS = 16_384
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """How the fields of a table are found in one data file."""
+    """Which column or constant of one data file each field of the table has its values from."""
 
     matcher: FieldMatcher
     """Matches a field of the table with a column of the file, by name or by field id."""
     constants: Mapping[str, Constant]
-    """Values of fields by their identity, such as partition values. They replace columns of the file."""
+    """Constant values, such as partition values, by the identity of a field. They replace the values in the file."""
 
 
 class FileFragmentReader:
@@ -131,12 +131,12 @@ class FileFragmentReader:
 
 @contextmanager
 def fragment_errors(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
-    """Convert errors of the block to a FragmentError that names the file.
+    """Convert errors in the `with` block, such as corrupt bytes or a missing file, to a FragmentError.
 
     It also records what is read, so that the parent process can name the file if this process crashes.
 
     Args:
-        path: The data file.
+        path: The data file, which the error names.
         what: The part of the file that is read, such as a column.
         stored: The file that is read, if it is not the data file itself but another one that its rows need.
     """
@@ -161,7 +161,7 @@ def fragment_errors(path: str, what: str = "the file", stored: str | None = None
 
 
 def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield the same rows. Dictionary arrays that do not save memory are decoded."""
+    """Yield the same rows, with dictionary arrays decoded unless they save memory."""
     for piece in pieces:
         if isinstance(piece, pa.DictionaryArray) and not saves_memory(piece):
             yield from decode_dictionary(piece)

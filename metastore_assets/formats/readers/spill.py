@@ -1,4 +1,4 @@
-"""A temporary Parquet file for the rows of Avro, CSV and JSON files, which have no columnar access."""
+"""A temporary Parquet file for the rows of Avro, CSV and JSON files, which cannot be read by column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILLER = pa.field("", pa.bool_())
 
 
 class SpilledColumns:
-    """The top-level columns of rows that are written to a temporary Parquet file when it is created."""
+    """Rows that can be read by column. The constructor writes them to a temporary Parquet file."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.row_count = 0

@@ -1,4 +1,4 @@
-"""Results of user-defined statistics from states or from frequencies."""
+"""Computation of the results of user-defined statistics, from merged states or from frequencies of all values."""
 
 from __future__ import annotations
 

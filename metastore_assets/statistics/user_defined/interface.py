@@ -47,7 +47,7 @@ class UserStatistic(ABC):
     @property
     @abstractmethod
     def route(self) -> Route:
-        """The way in which the statistic is updated after a commit."""
+        """How the statistic is updated after a commit."""
 
     def is_for(self, cls: TypeClass) -> bool:
         """Return whether the statistic applies to a type class."""
@@ -110,7 +110,10 @@ class MergeableStatistic(UserStatistic):
 
 
 class FrequencyStatistic(UserStatistic):
-    """A statistic computed from the frequencies of all values; absent where values are not enumerated."""
+    """A statistic that is computed from the frequencies of all values.
+
+    It is absent for columns whose values are not enumerated.
+    """
 
     @abstractmethod
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> Any:

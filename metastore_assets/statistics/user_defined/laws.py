@@ -1,6 +1,7 @@
-"""Laws of user-defined statistics, tested on random data. A statistic that obeys them stays correct after any commit.
+"""Laws that user-defined statistics must obey, such as that `merge` is associative, tested on random data.
 
-Two states of the same rows must be equal, floats in them up to rounding, however they were computed.
+A statistic that obeys them stays correct after any commit: states of the same rows are equal, however they were
+computed. Floats are compared up to rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import TypeClass, class_named
 
 TRIES = 200
-"""Random data sets per type class."""
+"""Default number of random data sets per type class."""
 _MOST_ROWS = 30
 _CLOSE = 1e-9
 _EXACT = Context(prec=76)
@@ -46,7 +47,7 @@ class Counterexample:
     observed: str
 
     def to_json(self) -> dict[str, object]:
-        """Return the counterexample as in `check-statistic --json`."""
+        """Return the counterexample as JSON values, as `metastore check-statistic --json` prints it."""
         return {
             "law": self.law,
             "type_class": self.type_class,

@@ -47,11 +47,10 @@ class LoadedStatistic:
 
     @cached_property
     def source(self) -> str:
-        """A digest of the source code of the statistic's class and of the user's base classes, without comments and
-        whitespace.
+        """A digest of the source of the statistic's class and its base classes, without comments and whitespace.
 
-        Classes of this package are left out: they have revisions, and a release may change their source. Raises
-        ConfigError if a source cannot be read.
+        Base classes in this package are not included: they have revisions, and a release may change their source.
+        Raises ConfigError if a source cannot be read.
         """
         digest = hashlib.sha256()
         for cls in type(self.statistic).__mro__:

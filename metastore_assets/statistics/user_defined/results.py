@@ -31,7 +31,10 @@ class UserResult:
 
 
 def build_result_columns(rows: Sequence[Mapping[str, UserResult]]) -> dict[str, pa.StructArray]:
-    """Return a column of the table `statistics` for each user-defined statistic that a row has, by name."""
+    """Return the columns of user-defined statistics in the table `statistics`, by name.
+
+    There is a column for each statistic that has a result in at least one row.
+    """
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _column([row.get(name) for row in rows]) for name in names}
 
@@ -58,14 +61,16 @@ def read_results(table: pa.Table, builtin: Sequence[str]) -> list[dict[str, User
 
 
 def normalize_results(table: pa.Table, builtin: Sequence[str]) -> dict[str, pa.Array]:
-    """Return by name the columns of a table `statistics` that have a user-defined result in at least one row.
+    """Return the columns of user-defined statistics in a form that depends only on their results.
+
+    Columns without any result are omitted, and the order does not depend on the order in the table.
 
     Args:
-        table: The table.
+        table: A table `statistics`.
         builtin: Names of the columns of built-in statistics, which are ignored.
 
     Returns:
-        The columns, ordered by the first row that has a result.
+        The columns by name, ordered by the first row that has a result.
     """
     columns: list[tuple[int, str, pa.Array]] = []
     for field in table.schema:

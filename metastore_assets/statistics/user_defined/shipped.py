@@ -104,7 +104,7 @@ class StringPatterns(_CaseCounts):
     """Regular expressions of RE2 by name of the form. A string that matches none of them has the form `other`."""
 
     def initial(self) -> list[int]:
-        """Return zero counts of the patterns."""
+        """Return zero counts of the patterns and of `other`."""
         return [0] * (len(self.patterns) + 1)
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
@@ -133,7 +133,10 @@ class LongestCommonPrefix(MergeableStatistic):
         """Return None, because there is no longest prefix without strings."""
 
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
-        """Return the common prefix of the state and of the least and the greatest value, which all values share."""
+        """Return the common prefix of the state and of all values.
+
+        A prefix that the least and the greatest value share is shared by all values.
+        """
         ends = pc.min_max(values).as_py()
         prefix = _common(ends["min"], ends["max"])
         return prefix if state is None else _common(state, prefix)
@@ -160,7 +163,7 @@ class OutsideFences(FrequencyStatistic):
     result = pa.float64()
 
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
-        """Return the exact share, computed from the positions of the fences among the values."""
+        """Return the exact share, or None if it is not defined."""
         if count_nan(Frequencies(values, counts)):
             values, counts = values[:-1], counts[:-1]
         ends = np.cumsum(counts.to_numpy())

@@ -1,7 +1,8 @@
 """States of user-defined statistics: all states of a column are one binary value, an Arrow stream of one row.
 
-The row has a column per statistic, named by its key: struct(`state`, `reason`). There is a reason instead of a state if
-the user's code raised an error or returned a value of another type. Other statistics are not affected.
+The row has a column per statistic: struct(`state`, `reason`). The column's name is the key of the statistic, its
+reference and revision. There is a reason instead of a state if the user's code raised an error or returned a value of
+another type. Other statistics are not affected.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa
     """
     try:
         result = call()
-    except Exception as error:  # An error of a user's code costs that statistic only.
+    except Exception as error:  # An error of a user's code affects only that statistic.
         raise UserCodeError(f"{what} raised {type(error).__name__}: {error}"[:_MAX_REASON]) from error
     try:
         return pa.array([result.as_py() if isinstance(result, pa.Scalar) else result], type_)
@@ -91,7 +92,12 @@ class UserStateAccumulator:
         return bool(self._statistics)
 
     def add(self, values: pa.Array, counts: pa.Int64Array) -> None:
-        """Add values of the canonical type of the class, with their counts."""
+        """Update the states with more values.
+
+        Args:
+            values: Values in the canonical Arrow type of the column's type class.
+            counts: How often each value occurs.
+        """
         for key, statistic in self._statistics.items():
             state = self._states[key]
             if state.reason is None and len(values):
@@ -167,7 +173,7 @@ def list_state_keys(data: bytes | None) -> frozenset[str]:
 
 
 def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozenset[str]:
-    """Return the keys of the states that a policy requests of a column of a type class."""
+    """Return the keys of the states that a policy requests for a column of a type class."""
     if not policy.statistics:
         return frozenset()
     return frozenset(
