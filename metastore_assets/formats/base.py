@@ -52,10 +52,12 @@ class FragmentReader(Protocol):
         Args:
             field: a field of the table's schema. If the fragment lacks it, all values are the field's default, or null.
             encoded: whether chunks of text or bytes may be dictionary arrays. A chunk is one only if the file stores a
-                dictionary with less than half as many entries as the chunk has rows. Entries may be repeated or unused.
+                dictionary with less than half as many entries as the chunk has rows. Entries of the dictionary may be
+                repeated or unused.
 
         Returns:
-            Arrays of `field.type`. Their lengths sum to `row_count`.
+            Arrays of `field.type`, or with `encoded` also dictionary arrays of these values. Their lengths sum to
+                `row_count`.
 
         Raises:
             FragmentError: the file cannot be read.
@@ -75,7 +77,7 @@ class FragmentSource(Protocol):
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """The source of a fragment whose size in bytes may be wrong, because it comes from the table's metadata."""
+    """The source of a fragment whose size comes from the table's metadata, and therefore may be wrong."""
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
@@ -193,7 +195,7 @@ class Snapshot:
     fragments: tuple[Fragment, ...]
     """Sorted by (partition_key, id). Ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
-    """Why columns of plain files do not have narrower types, where values decide the type.
+    """Why the detected types of columns in plain files are not narrower.
 
     There is at most one reason for a column and a type.
     """
@@ -205,7 +207,8 @@ class Snapshot:
     derived: tuple[DerivedColumn, ...] = ()
     """Columns and partition fields that are computed from other columns."""
     bytes_read: int = field(default=0, compare=False)
-    """Bytes of data files that were read completely to build this snapshot. Only new CSV and JSON files are read so."""
+    """Bytes of data files that were read completely to build this snapshot. Only new CSV and JSON files are read
+    completely."""
 
     def partition_type(self, column: str) -> pa.DataType:
         """Return the type of a partition column's values.

@@ -68,7 +68,7 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
     """Return the bounds of a column that has the same value in all rows of a file.
 
-    The bounds are exact, but a null has no minimum and maximum, and neither has NaN.
+    They are exact. If the value is null or NaN, the minimum and the maximum are absent.
 
     Args:
         value: the value of the column.

@@ -39,7 +39,7 @@ def cache_key(kind: str, *identity: object) -> bytes:
 class MetadataCache:
     """The cached values of one table.
 
-    They come from the table's last version in the Metastore, from this process, or are new.
+    A value is stored by the table's last version, shared between the tables of this process, or new.
     """
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:

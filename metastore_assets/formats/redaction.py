@@ -51,12 +51,12 @@ class RedactedFormat(TableFormat):
     def snapshot(self) -> Snapshot:
         with redact_errors(self._uri):
             snapshot = self._table_format.snapshot()
-        return replace(snapshot, fragments=tuple(map(_redacted, snapshot.fragments)))
+        return replace(snapshot, fragments=tuple(map(_redact_fragment, snapshot.fragments)))
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
         with redact_errors(self._uri):
             diff = self._table_format.changes(since)
-        return diff and replace(diff, added_fragments=tuple(map(_redacted, diff.added_fragments)))
+        return diff and replace(diff, added_fragments=tuple(map(_redact_fragment, diff.added_fragments)))
 
     def partition_columns(self) -> tuple[str, ...]:
         with redact_errors(self._uri):
@@ -64,7 +64,7 @@ class RedactedFormat(TableFormat):
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         with redact_errors(self._uri):
-            original = replace(snapshot, fragments=tuple(map(_original, snapshot.fragments)))
+            original = replace(snapshot, fragments=tuple(map(_original_fragment, snapshot.fragments)))
             return self._table_format.bounds(original, column)
 
 
@@ -152,10 +152,10 @@ def redacted_error(error: MetastoreError) -> MetastoreError:
     return type(error)(text)
 
 
-def _redacted(fragment: Fragment) -> Fragment:
+def _redact_fragment(fragment: Fragment) -> Fragment:
     return replace(fragment, source=RedactedSource(fragment.source, fragment.path))
 
 
-def _original(fragment: Fragment) -> Fragment:
+def _original_fragment(fragment: Fragment) -> Fragment:
     source = fragment.source
     return replace(fragment, source=source.source) if isinstance(source, RedactedSource) else fragment

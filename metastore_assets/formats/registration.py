@@ -30,8 +30,8 @@ class FormatDetector:
     metadata_folder: str
     """Name of the folder with a table's metadata, directly below the table's folder."""
     is_table: Callable[[Location], bool]
-    """Return True if a folder is a table of the format. It confirms what `metadata_folder` suggests, by few requests.
-    Raises OSError."""
+    """Return True if a folder that contains `metadata_folder` is a table of the format. It sends few requests. Raises
+    OSError."""
     is_metadata_file: Callable[[str], bool] | None = None
     """Return True for the name of a metadata file. None if every file in a metadata folder is one."""
     partition_file_prefix: str | None = None
@@ -66,8 +66,8 @@ class FormatRegistration:
     title: str
     """The name of the format in messages."""
     open: Callable[[TableConfig, OpenContext], TableFormat]
-    """Open a table without reading it. It also validates the table's `options`, which nothing else does, and raises
-    ConfigError."""
+    """Open a table without reading it. Raises ConfigError for invalid `options` of the table, which nothing else
+    checks."""
     detect: Callable[[Location], bool] | None = None
     """Return True if a folder that the user configured without `format` has the metadata of this format. It sends one
     or two requests. Raises OSError. None if this format is never detected."""

@@ -314,8 +314,8 @@ _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "bytes": (_is_bytes,),
     "other": (),
 }
-"""Tests of the types in files that may be cast to a target type, by the kind of the target type. Arrow alone would also
-parse numbers in texts."""
+"""For each kind of target type, predicates of the types in files that may be cast to it. Arrow alone would also parse
+numbers in texts."""
 
 
 def type_kind(type_: pa.DataType) -> str:

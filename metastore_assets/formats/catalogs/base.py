@@ -1,4 +1,4 @@
-"""The interface of catalog clients, and what they return: entries of tables, and listings of databases."""
+"""The interface of catalog clients, and what they return: entries of tables, listings of databases."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class DeclaredTable:
     def is_true(self, key: str) -> bool:
         """Return True if a parameter of the table has the value `true`.
 
-        If it is not set, a parameter of the serde counts.
+        If the table does not have the parameter, it is looked up among those of the serde.
         """
         return (self.parameters.get(key) or self.serde_parameters.get(key) or "").lower() == "true"
 
@@ -70,7 +70,7 @@ LoadPartitions = Callable[[], Iterable[DeclaredPartition]]
 
 
 def resolve_listed_table(table: DeclaredTable) -> ListedTable:
-    """Return what a listing of the database shows for a declared table: its format, or why it has none.
+    """Return the listing's item for a declared table: its format, or the reason why it cannot be read.
 
     Its partitions are not requested, so they are not checked.
     """
@@ -199,9 +199,9 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if only the registered partitions of a Spark table count, or it has none.
+    """Return True if a Spark table consists of its registered partitions, or is not partitioned.
 
-    False: its folders count.
+    Otherwise it consists of all partition folders at its location.
     """
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"

@@ -52,14 +52,14 @@ class GlueCatalogClient:
             raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
         if reason := _link_reason(table):
             raise TableFormatError(reason)
-        entry = resolve_entry(_declared_table(table), lambda: self._partitions(database, name))
+        entry = resolve_entry(_declared_table(table), lambda: self._request_partitions(database, name))
         return replace(entry, storage_options=storage_options(self._properties))
 
     def _listed_table(self, table: Mapping[str, Any]) -> ListedTable:
         reason = _link_reason(table)
         return ListedTable(table["Name"], None, reason) if reason else resolve_listed_table(_declared_table(table))
 
-    def _partitions(self, database: str, name: str) -> Iterator[DeclaredPartition]:
+    def _request_partitions(self, database: str, name: str) -> Iterator[DeclaredPartition]:
         pages = self._glue.get_paginator("get_partitions").paginate(
             DatabaseName=database, TableName=name, ExcludeColumnSchema=True
         )

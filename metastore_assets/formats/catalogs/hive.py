@@ -63,7 +63,7 @@ class HiveCatalogClient:
                 if type(error).__name__ == "NoSuchObjectException":
                     raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
                 raise
-            entry = resolve_entry(_declared_table(table), lambda: _partitions(client, database, name))
+            entry = resolve_entry(_declared_table(table), lambda: _request_partitions(client, database, name))
         return replace(entry, storage_options=storage_options(self._properties))
 
     def _client(self) -> AbstractContextManager[Any]:
@@ -74,7 +74,7 @@ class HiveCatalogClient:
         return HiveCatalog(self._name, **self._properties)._client
 
 
-def _partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:
+def _request_partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:
     names = client.get_partition_names(db_name=database, tbl_name=name, max_parts=-1)
     for batch in _batches(names):
         for partition in client.get_partitions_by_names(db_name=database, tbl_name=name, names=batch):

@@ -37,7 +37,7 @@ from metastore_assets.tasks.isolation import stream_isolated
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
 _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
-"""A field of each kind of action that is null in the rows of a checkpoint that hold another kind."""
+"""By kind of action, a field that is null in the rows of a checkpoint that contain another kind."""
 _LEADING_ROW_COUNT = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 _BATCH = 8192
 
@@ -88,7 +88,7 @@ class LogChanges:
 
     adds: list[AddedFile]
     removed: list[FileKey]
-    """Identities of the logical files that these commits remove. Not all of them are in the older state."""
+    """Identities of the logical files that these commits remove. Older commits need not have added them."""
 
 
 class Replay:
@@ -246,7 +246,7 @@ def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Itera
 
 
 def _action_key(action: Mapping[str, Any]) -> FileKey:
-    vector = _vector(action.get("deletionVector"))
+    vector = _parse_vector(action.get("deletionVector"))
     return _file_key(as_text(action.get("path"), "path"), vector)
 
 
@@ -268,7 +268,7 @@ def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
         as_integer(action.get("modificationTime"), "modificationTime"),
         values,
         _row_count(stats_text, stats_parsed),
-        _vector(action.get("deletionVector")),
+        _parse_vector(action.get("deletionVector")),
         (stats_text or stats_parsed) if with_statistics else None,
     )
 
@@ -302,7 +302,7 @@ def _row_count(stats_text: str | None, stats_parsed: Mapping[str, Any] | None) -
     return None if count is None else as_integer(count, "numRecords", minimum=0)
 
 
-def _vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
+def _parse_vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
     if not descriptor or as_object(descriptor, "deletionVector").get("storageType") is None:
         return None
     storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)

@@ -57,7 +57,7 @@ class _Head:
 class CachedLog:
     """Replays a table's log from the cache and the later commits, and caches the result.
 
-    Without a usable cache it reads the complete log.
+    If the cache cannot be used, it replays the log from its checkpoint.
     """
 
     def __init__(self, location: Location, cache: MetadataCache, at: str | None) -> None:
@@ -80,8 +80,8 @@ class CachedLog:
     def log(self) -> Log | None:
         """List the log from the cached version on.
 
-        Return None if nothing is cached, or the log does not continue the cached replay. The log is then to be listed
-        otherwise.
+        Return None if nothing is cached, or the log does not continue the cached replay. The caller then lists the log
+        itself.
         """
         head = self._head()
         if head is None:
@@ -207,7 +207,7 @@ def _merge_changes(changes: Sequence[LogChanges]) -> LogChanges:
 
 def _encode_changes(changes: LogChanges) -> bytes:
     adds = [
-        [add.path, add.size, add.modification_time, add.partition_values, add.row_count, _vector(add.vector)]
+        [add.path, add.size, add.modification_time, add.partition_values, add.row_count, _encode_vector(add.vector)]
         for add in changes.adds
     ]
     return zlib.compress(json.dumps([adds, changes.removed], separators=(",", ":")).encode(), 1)
@@ -224,7 +224,7 @@ def _decode_changes(data: bytes) -> LogChanges:
     )
 
 
-def _vector(vector: DeletionVector | None) -> list[Any] | None:
+def _encode_vector(vector: DeletionVector | None) -> list[Any] | None:
     if vector is None:
         return None
     return [vector.storage, vector.path_or_inline, vector.offset, vector.size, vector.cardinality]

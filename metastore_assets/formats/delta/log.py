@@ -75,17 +75,14 @@ class Log:
         return tuple(sorted(complete))
 
     def files(self, table: str, version: int) -> tuple[list[str], tuple[str, ...]]:
-        """Return the names of the files that make up a version.
+        """Return the names of the files that make up a version, as (JSON files, parts of a checkpoint).
 
-        A compacted file is used only where commits are missing.
+        The JSON files are commits after the checkpoint, newest first, and compacted files where commits are missing.
+        Without a checkpoint they begin with version 0, and there are no parts.
 
         Args:
             table: URI of the table, for messages.
             version: the version to replay.
-
-        Returns:
-            The commits and compacted files to read, newest first, and then the parts of the checkpoint that they
-                continue. There are no parts if the log begins with version 0.
 
         Raises:
             TableFormatError: commits are missing, and no checkpoint or compacted file replaces them.

@@ -25,7 +25,8 @@ _DOUBLE_DIGITS = 15
 """Number of decimal digits that a double holds exactly. Some writers convert decimals to doubles."""
 _DOUBLE_ERROR = Decimal(2) ** -52
 _ENDS_OF_INT64 = (-(2**63), 2**63 - 1)
-"""deltalake writes these in place of decimals of scale 0 that do not fit into 64 bits."""
+"""The least and the greatest 64-bit integer. The writer deltalake records them in place of decimals of scale 0 that do
+not fit into 64 bits."""
 _WIDE = Context(prec=80)
 
 _Bound = tuple[Any, Guarantee]
@@ -34,7 +35,7 @@ _UNKNOWN: _Bound = (None, "absent")
 
 @dataclass(frozen=True)
 class StatisticsColumn:
-    """A leaf column, by the names that the log's statistics use."""
+    """A leaf column, with the names by which the log's statistics refer to it."""
 
     path: tuple[str, ...]
     """Physical names from the top-level column down."""
@@ -89,13 +90,15 @@ def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
     # A minimum or maximum may be the value of a deleted row.
     is_tight = add.vector is None and statistics.get("tightBounds") is not False
     minimum, maximum = (
-        _bound(_at(statistics.get(f"{side}Values"), column.path), column, side == "max", is_tight)
+        _bound(_nested_value(statistics.get(f"{side}Values"), column.path), column, side == "max", is_tight)
         for side in ("min", "max")
     )
-    return FragmentBounds(_null_count(_at(statistics.get("nullCount"), column.path), add, is_tight), minimum, maximum)
+    return FragmentBounds(
+        _null_count(_nested_value(statistics.get("nullCount"), column.path), add, is_tight), minimum, maximum
+    )
 
 
-def _at(values: Any, path: tuple[str, ...]) -> Any:
+def _nested_value(values: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         values = values.get(name) if isinstance(values, Mapping) else None
     return values

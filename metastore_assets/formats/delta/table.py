@@ -254,7 +254,7 @@ class _Table:
     def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
         """Return the values of a partition by column identity, and its partition key.
 
-        The key is None if it is not selected.
+        The key is None if the configuration does not select the partition.
         """
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]

@@ -79,7 +79,10 @@ class _Cursor:
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
-    """Raise UnsupportedError for a block that cannot be merged, or ArrowInvalid for one without an instant."""
+    """Raise an error for a block that cannot be merged.
+
+    It is UnsupportedError, or ArrowInvalid for a block without an instant.
+    """
     for block in blocks:
         if block.kind == _HFILE:
             raise UnsupportedError("log blocks in HFile are not supported")

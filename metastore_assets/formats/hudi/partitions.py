@@ -74,7 +74,7 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        If none are recorded, it is `PATH_COLUMN`, or none for a table without partition folders.
+        If the table records none, the only one is `PATH_COLUMN`. A table without partition folders then has none.
         """
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
@@ -124,8 +124,7 @@ class PartitionPaths:
 def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.DataType:
     """Return the type that the schema gives to a partition column's values.
 
-    The type is text if the folder names are formatted dates, or if the schema has no column of that name and a leaf
-    type.
+    The type is text if the folder names are formatted dates, or if the schema has no such column or its type is nested.
     """
     fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
     field: pa.Field | None = fields.get(column.lower())

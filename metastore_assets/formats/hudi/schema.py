@@ -71,7 +71,8 @@ def table_schema(
 ) -> HudiSchema | None:
     """Return the schema that the commits or the table's properties record; None if neither records one.
 
-    The newest commit that is no mere rewrite counts, then the newest rewrite, then the properties.
+    The newest commit takes precedence that has a schema and did not only rewrite rows, then the newest rewrite, then
+    the properties.
 
     Args:
         location: the table's folder.

@@ -65,9 +65,9 @@ def transcode_log(path: str) -> None:
         content, kind = data[start : start + length], block.kind
         headers = {key: in_utc(text) if key == SCHEMA_HEADER else text for key, text in block.headers.items()}
         if kind == AVRO_BLOCK:
-            content, kind = _parquet(_avro_rows(content, block.headers)), PARQUET_BLOCK
+            content, kind = _encode_parquet(_decode_avro_block(content, block.headers)), PARQUET_BLOCK
         elif kind == PARQUET_BLOCK:
-            content = _parquet(open_parquet(pa.BufferReader(content)).read())
+            content = _encode_parquet(open_parquet(pa.BufferReader(content)).read())
         result += encode_block(kind, headers, content)
     # The path may be a link to the table's own file, which must not change.
     os.unlink(path)
@@ -92,7 +92,7 @@ def _needs_transcoding(type_: object, *, nested: bool) -> bool:
     return any(_needs_transcoding(part, nested=True) for part in below)
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _encode_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(_table_in_utc(table), sink)
     return sink.getvalue().to_pybytes()
@@ -123,7 +123,7 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
+def _decode_avro_block(content: bytes, headers: Mapping[int, str]) -> pa.Table:
     """Return the rows of an Avro block of a log file.
 
     The block consists of a version, the number of rows, and for each row its length and its bytes. The content versions
@@ -140,7 +140,7 @@ def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
         position += 4 + length
     if position != len(content) or len(rows) != count:
         raise pa.ArrowInvalid("a log block is longer or shorter than its rows")
-    columns = AvroColumns(pa.PythonFile(pa.BufferReader(_container(headers[SCHEMA_HEADER], rows)), mode="r"))
+    columns = AvroColumns(pa.PythonFile(pa.BufferReader(_encode_avro_file(headers[SCHEMA_HEADER], rows)), mode="r"))
     table = pa.table(
         [pa.chunked_array(columns.read(index), field.type) for index, field in enumerate(columns.fields)],
         schema=pa.schema(columns.fields),
@@ -149,14 +149,14 @@ def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
     return table
 
 
-def _container(schema: str, rows: list[bytes]) -> bytes:
+def _encode_avro_file(schema: str, rows: list[bytes]) -> bytes:
     """Return an Avro container file with the given encoded rows."""
     body = b"".join(rows)
-    items = b"".join(_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
+    items = b"".join(_encode_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
     header = b"Obj\x01" + encode_varint(2) + items + encode_varint(0) + _SYNC
     return header + encode_varint(len(rows)) + encode_varint(len(body)) + body + _SYNC
 
 
-def _text(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     data = text.encode()
     return encode_varint(len(data)) + data

@@ -21,8 +21,8 @@ _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",)
 def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
     """Return the null count, minimum and maximum of a leaf column in a data file.
 
-    All are absent without statistics. Minimum and maximum have the guarantee `bound`, because writers may truncate them
-    and ignore NaN.
+    All are absent without statistics, or if writers differ in how they count a nested column. Minimum and maximum have
+    the guarantee `bound`, because writers may truncate them and ignore NaN.
 
     Args:
         path: the fields from the top-level column down to the leaf.

@@ -59,7 +59,7 @@ class PositionDeletes:
             names = [field.name for field in file.fields]
             paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
             deleted: list[Positions] = []
-            for chunk_paths, chunk_positions in aligned([paths, positions]):
+            for chunk_paths, chunk_positions in align_chunks([paths, positions]):
                 part = pc.filter(chunk_positions, _names_file(chunk_paths, data_path, exact))
                 if part.null_count:
                     raise ValueError("it has a row without a position")
@@ -85,7 +85,7 @@ class PositionDeletes:
         return decode_vector(verify_checksum(stored[4:]), self.record_count, "manifest", row_count)
 
 
-def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
+def align_chunks(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
     """Yield the chunks of several columns, cut so that the arrays of each tuple have the same length.
 
     Raises ArrowInvalid unless all columns have the same number of rows.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.iceberg.delete_files import Positions, aligned
+from metastore_assets.formats.iceberg.delete_files import Positions, align_chunks
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
@@ -114,7 +114,7 @@ def deleted_positions(
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
         deleted = _Rows(columns)
         start = 0
-        for pieces in aligned([_leaves(data, key) for key in keys]):
+        for pieces in align_chunks([_leaves(data, key) for key in keys]):
             positions.append(np.flatnonzero(deleted.contain(pieces)).astype(np.uint64) + np.uint64(start))
             start += len(pieces[0])
     return np.unique(np.concatenate(positions))

@@ -51,34 +51,34 @@ class ManifestCache:
 
 
 def _encode_entries(entries: Sequence[FileEntry]) -> bytes:
-    records = [entry._replace(statistics=_pairs(entry.statistics)) for entry in entries]  # type: ignore[arg-type]
-    return zlib.compress(json.dumps(records, separators=(",", ":"), default=_bytes).encode(), 1)
+    records = [entry._replace(statistics=_encode_statistics(entry.statistics)) for entry in entries]  # type: ignore[arg-type]
+    return zlib.compress(json.dumps(records, separators=(",", ":"), default=_encode_bytes).encode(), 1)
 
 
 def _decode_entries(data: bytes) -> list[FileEntry]:
-    return [_entry(FileEntry(*record)) for record in json.loads(zlib.decompress(data))]
+    return [_decode_entry(FileEntry(*record)) for record in json.loads(zlib.decompress(data))]
 
 
-def _entry(record: FileEntry) -> FileEntry:
+def _decode_entry(record: FileEntry) -> FileEntry:
     return record._replace(
-        partition=tuple(map(_value, record.partition)),
+        partition=tuple(map(_decode_value, record.partition)),
         equality_ids=tuple(record.equality_ids),
-        statistics=None if record.statistics is None else Statistics(*map(_mapping, record.statistics)),
+        statistics=None if record.statistics is None else Statistics(*map(_decode_mapping, record.statistics)),
     )
 
 
-def _pairs(statistics: Statistics | None) -> list[list[tuple[int, Any]]] | None:
+def _encode_statistics(statistics: Statistics | None) -> list[list[tuple[int, Any]]] | None:
     """Return the maps of statistics as lists of pairs, because the keys of JSON objects are texts."""
     return None if statistics is None else [list(one.items()) for one in statistics]
 
 
-def _mapping(pairs: Any) -> Mapping[int, Any]:
-    return {key: _value(value) for key, value in pairs}
+def _decode_mapping(pairs: Any) -> Mapping[int, Any]:
+    return {key: _decode_value(value) for key, value in pairs}
 
 
-def _bytes(value: bytes) -> dict[str, str]:
+def _encode_bytes(value: bytes) -> dict[str, str]:
     return {"bytes": base64.b64encode(value).decode()}
 
 
-def _value(value: Any) -> Any:
+def _decode_value(value: Any) -> Any:
     return base64.b64decode(value["bytes"]) if isinstance(value, dict) else value

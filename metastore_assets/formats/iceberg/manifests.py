@@ -71,7 +71,10 @@ class Manifest(NamedTuple):
     """0 for data files, 1 for delete files."""
     sequence_number: int
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
-    """(lower bound, upper bound, whether a null or NaN may occur) for each partition field. None if not recorded."""
+    """(lower bound, upper bound, whether there is a null or NaN) for each partition field. None if not recorded.
+
+    If a manifest list does not record whether there is a null, there may be one. An unrecorded NaN does not count.
+    """
     is_encrypted: bool = False
     length: int | None = None
     """Length in bytes; None if the list does not record it."""
@@ -256,7 +259,7 @@ def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> t
 
 
 def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
-    # Old writers do not record whether there is a NaN, so there may be one.
+    # Old writers do not record whether there is a NaN. `Partitions.bound_item` therefore uses no bounds of floats.
     mixed = record.get("contains_null") is not False or record.get("contains_nan") is True
     return record.get("lower_bound"), record.get("upper_bound"), mixed
 

@@ -105,7 +105,7 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
     current_schema_id = raw.get("current-schema-id")
     if current_schema_id is None:
         current_schema_id = (raw.get("schema") or {}).get("schema-id", max(schemas))
-    specs = {spec.get("spec-id", 0): _spec(spec["fields"]) for spec in raw.get("partition-specs") or ()}
+    specs = {spec.get("spec-id", 0): _parse_spec(spec["fields"]) for spec in raw.get("partition-specs") or ()}
     refs = {name: (ref["type"], ref["snapshot-id"]) for name, ref in (raw.get("refs") or {}).items()}
     current = raw.get("current-snapshot-id")
     if current in (None, -1):
@@ -118,7 +118,7 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
         last_updated_ms=raw["last-updated-ms"],
         schemas=schemas,
         current_schema_id=current_schema_id,
-        specs=specs or {0: _spec(raw.get("partition-spec") or ())},
+        specs=specs or {0: _parse_spec(raw.get("partition-spec") or ())},
         default_spec_id=raw.get("default-spec-id", 0),
         snapshots={one["snapshot-id"]: _parse_snapshot(one) for one in raw.get("snapshots") or ()},
         current_snapshot_id=current,
@@ -129,14 +129,14 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
     )
 
 
-def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
+def _parse_spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
     return tuple(
         PartitionField(
             name=field_json["name"],
             field_id=field_json.get("field-id", _FIRST_PARTITION_ID + index),
             source_id=source_ids[0] if len(source_ids := _source_ids(field_json)) == 1 else None,
-            transform=(transform := _transform(field_json["transform"], len(source_ids))),
-            width=_width(field_json["transform"]) if transform == "bucket" else None,
+            transform=(transform := _transform_kind(field_json["transform"], len(source_ids))),
+            width=_bucket_count(field_json["transform"]) if transform == "bucket" else None,
             source_ids=source_ids,
             written=field_json["transform"],
         )
@@ -149,10 +149,10 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(source for source in ids if source is not None)
 
 
-def _transform(name: str, sources: int) -> str:
-    """Return the kind of a transform from its name, and the number of its source columns.
+def _transform_kind(name: str, sources: int) -> str:
+    """Return the kind of a transform, which is `unknown` for one that this package does not know.
 
-    It may be `unknown`. Unknown transforms are allowed, because later versions of the specification may add some.
+    Unknown transforms are allowed, because later versions of the specification may add some.
     """
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
@@ -160,7 +160,7 @@ def _transform(name: str, sources: int) -> str:
     return "unknown" if sources != 1 and kind not in ("void", "bucket") else kind
 
 
-def _width(name: str) -> int | None:
+def _bucket_count(name: str) -> int | None:
     digits = name.partition("[")[2].partition("]")[0].strip()
     return int(digits) if digits.isdecimal() and int(digits) else None
 

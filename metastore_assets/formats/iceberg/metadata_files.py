@@ -70,9 +70,9 @@ def newest_metadata(folder: Location) -> StoredFile:
     highest = max((number for number in numbers.values() if number is not None), default=None)
     candidates = sorted(name for name, number in numbers.items() if number in (None, highest))
     if len(candidates) > 1:
-        hint = _hint(folder)
+        hint = _read_version_hint(folder)
         hinted = [name for name in candidates if hint in (_stem(name), name)]
-        candidates = hinted or sorted(candidates, key=lambda name: _age(folder, name))
+        candidates = hinted or sorted(candidates, key=lambda name: _update_order(folder, name))
     return files[candidates[-1]]
 
 
@@ -82,7 +82,7 @@ def read_metadata_json(location: Location, path: str) -> Mapping[str, Any]:
     Raises TableNotFoundError if it does not exist, or TableFormatError if it is not a metadata file.
     """
     full_path = location.full_path(path)
-    raw = _json(location, path)
+    raw = _read_json(location, path)
     if not isinstance(raw, dict) or not isinstance(raw.get("location"), str):
         raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
     return raw
@@ -98,7 +98,7 @@ def _version(name: str) -> int | None:
     return int(match[1] or match[2]) if match else None
 
 
-def _hint(folder: Location) -> str | None:
+def _read_version_hint(folder: Location) -> str | None:
     for name in _HINTS:
         try:
             text = folder.read(f"{METADATA}/{name}").decode("utf-8", "replace").strip()
@@ -109,7 +109,7 @@ def _hint(folder: Location) -> str | None:
     return None
 
 
-def _age(folder: Location, name: str) -> tuple[int, int, str]:
+def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
     path = f"{METADATA}/{name}"
     raw = read_metadata_json(folder, path)
     with metadata_errors(folder.full_path(path)):
@@ -119,7 +119,7 @@ def _age(folder: Location, name: str) -> tuple[int, int, str]:
 
 def _is_metadata(location: Location, path: str) -> bool:
     try:
-        raw = _json(location, path)
+        raw = _read_json(location, path)
     except TableFormatError:
         # For a corrupt file the name decides.
         return _version(path.rpartition("/")[2]) is not None
@@ -128,7 +128,7 @@ def _is_metadata(location: Location, path: str) -> bool:
     return isinstance(raw, dict) and "location" in raw and not _MARKS.isdisjoint(raw)
 
 
-def _json(location: Location, path: str) -> Any:
+def _read_json(location: Location, path: str) -> Any:
     full_path = location.full_path(path)
     try:
         return parse_json_file(location.read(path))

@@ -50,15 +50,17 @@ class FallbackIds:
         """
         field_paths: dict[int | None, set[tuple[int | None, ...]]] = {}
         for field_path in (
-            field_path for schema in metadata.schemas.values() for field_path in _field_paths(_struct(schema["fields"]))
+            field_path
+            for schema in metadata.schemas.values()
+            for field_path in _field_paths(_struct_nodes(schema["fields"]))
         ):
             field_paths.setdefault(field_path[-1], set()).add(field_path)
         text = metadata.properties.get(NAME_MAPPING)
         if text:
-            mapping = tuple(map(_mapped, json.loads(text)))
+            mapping = tuple(map(_mapping_node, json.loads(text)))
             if all(_is_among(field_path, field_paths.get(field_path[-1])) for field_path in _field_paths(mapping)):
                 return cls(mapping, by_position=False)
-        return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
+        return cls(_position_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
         """Return the matcher of the table's fields with the fields of one file.
@@ -87,7 +89,7 @@ class FallbackIds:
             if node is not None:
                 if node.id is not None:
                     yield str(node.id), field.name
-                yield from self._identified(_below(field.type), node.children)
+                yield from self._identified(_child_fields(field.type), node.children)
 
     def _node(self, field: pa.Field, index: int, nodes: _Tree) -> Node | None:
         if self.by_position:
@@ -123,13 +125,13 @@ class _NamedMatcher(FieldMatcher):
 
 def has_ids(fields: Sequence[pa.Field]) -> bool:
     """Return True if any field of a file has a field id."""
-    return any(PARQUET_FIELD_ID in (field.metadata or {}) or has_ids(_below(field.type)) for field in fields)
+    return any(PARQUET_FIELD_ID in (field.metadata or {}) or has_ids(_child_fields(field.type)) for field in fields)
 
 
-def _below(type_: pa.DataType) -> list[pa.Field]:
+def _child_fields(type_: pa.DataType) -> list[pa.Field]:
     """Return the child fields of a type. Inside lists and maps they have the names that name mappings use."""
     if isinstance(type_, pa.BaseExtensionType):
-        return _below(type_.storage_type)
+        return _child_fields(type_.storage_type)
     if pa.types.is_struct(type_):
         return list(type_)
     if pa.types.is_map(type_):
@@ -139,35 +141,35 @@ def _below(type_: pa.DataType) -> list[pa.Field]:
     return []
 
 
-def _mapped(entry: Mapping[str, Any]) -> Node:
+def _mapping_node(entry: Mapping[str, Any]) -> Node:
     """Return a node of a name mapping, parsed from JSON."""
-    return Node(tuple(entry["names"]), entry.get("field-id"), tuple(map(_mapped, entry.get("fields") or ())))
+    return Node(tuple(entry["names"]), entry.get("field-id"), tuple(map(_mapping_node, entry.get("fields") or ())))
 
 
-def _positions(fields: Sequence[Mapping[str, Any]]) -> _Tree:
+def _position_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
     """Return a node for each column position. The node of position n has the field id n.
 
     Iceberg numbers the columns of a new table so. Positions start at 0 if a field has the id 0, else at 1. Nested
     fields are in the order of their ids.
     """
-    by_id = {node.id: node for node in _struct(fields)}
+    by_id = {node.id: node for node in _struct_nodes(fields)}
     first = 0 if 0 in by_id else 1
     last = max((field_id for field_id in by_id if field_id is not None), default=0)
     return tuple(by_id.get(number, Node((), None)) for number in range(first, last + 1))
 
 
-def _struct(fields: Sequence[Mapping[str, Any]]) -> _Tree:
+def _struct_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
     ordered = sorted(fields, key=lambda field: field["id"])
-    return tuple(Node((field["name"],), field["id"], _type(field["type"])) for field in ordered)
+    return tuple(Node((field["name"],), field["id"], _type_nodes(field["type"])) for field in ordered)
 
 
-def _type(type_: Any) -> _Tree:
+def _type_nodes(type_: Any) -> _Tree:
     if not isinstance(type_, dict):
         return ()
     if type_["type"] == "struct":
-        return _struct(type_["fields"])
+        return _struct_nodes(type_["fields"])
     parts = ("element",) if type_["type"] == "list" else ("key", "value")
-    return tuple(Node((part,), type_[f"{part}-id"], _type(type_[part])) for part in parts)
+    return tuple(Node((part,), type_[f"{part}-id"], _type_nodes(type_[part])) for part in parts)
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:

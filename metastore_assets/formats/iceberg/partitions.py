@@ -130,17 +130,17 @@ class Partitions:
         """Return the partition with the given stored values, one for each field of the spec."""
         partition = self._partitions_by_values.get((spec_id, raw))
         if partition is None:
-            partition = self._partitions_by_values[spec_id, raw] = self._describe(self.specs[spec_id], raw)
+            partition = self._partitions_by_values[spec_id, raw] = self._create_partition(self.specs[spec_id], raw)
         return partition
 
-    def normal(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
+    def normalize(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return stored values in a normal form, so that files of one partition have equal values.
 
         Stored values may differ: NaN does not equal itself, and the byte length of a decimal depends on the column's
         precision when it was written.
         """
         types = self._variable.get(spec_id)
-        return raw if types is None else tuple(map(_normal, raw, types))
+        return raw if types is None else tuple(map(_normalize, raw, types))
 
     def text(self, field: PartitionField, raw: Any) -> str | None:
         """Return a stored value as text of a partition key; None for null.
@@ -152,12 +152,12 @@ class Partitions:
             return None
         if field.transform in _UNITS:
             return _period_text(raw, field.transform)
-        return value_text(_typed(raw, self._type(field)))
+        return value_text(_typed_constant(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """Return the (field, text) pair for a bound in a manifest list, if lower and upper bound are equal.
+        """Return the (field, text) pair of a partition field whose bounds in a manifest both are `bound`.
 
-        None if a partition in the manifest may still have another value.
+        None if the field may still have another value in the manifest.
         """
         is_number = field.transform in _UNITS or field.transform == "bucket"
         type_ = pa.int32() if is_number else self._type(field)
@@ -168,11 +168,11 @@ class Partitions:
             return None
         return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
 
-    def _describe(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
+    def _create_partition(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
         pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
         items = tuple((field.name, self.text(field, value)) for field, value in pairs)
         constants = tuple(
-            (str(field.source_id), _typed(value, type_))
+            (str(field.source_id), _typed_constant(value, type_))
             for field, value in pairs
             if field.transform == "identity"
             and field.source_id in self._top_level
@@ -200,13 +200,13 @@ def _is_variable(type_: pa.DataType | None) -> bool:
     return type_ is not None and (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
-def _normal(raw: Any, type_: pa.DataType | None) -> Any:
+def _normalize(raw: Any, type_: pa.DataType | None) -> Any:
     if isinstance(raw, bytes) and type_ is not None and pa.types.is_decimal(type_):
         return int.from_bytes(raw, "big", signed=True)
     return _NAN if isinstance(raw, float) and math.isnan(raw) else raw
 
 
-def _typed(raw: Any, type_: pa.DataType | None) -> Constant:
+def _typed_constant(raw: Any, type_: pa.DataType | None) -> Constant:
     """Return a stored value as a constant of its type.
 
     Manifests store dates and times as numbers, and decimals as bytes.

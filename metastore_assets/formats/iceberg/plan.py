@@ -147,11 +147,11 @@ class FragmentPlanner:
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Yield the entries of delete files, and of data files in selected partitions.
 
-        Their partition values are normalized; see `Partitions.normal`.
+        Their partition values are normalized; see `Partitions.normalize`.
         """
         for entry in entries:
             self.specs_in_use.add(entry.spec_id)
-            partition = self.partitions.normal(entry.spec_id, entry.partition)
+            partition = self.partitions.normalize(entry.spec_id, entry.partition)
             normalized = entry if partition is entry.partition else entry._replace(partition=partition)
             if normalized.content != DATA or self._is_selected(normalized):
                 yield normalized

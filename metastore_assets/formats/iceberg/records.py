@@ -20,12 +20,13 @@ def records_by_id(
     Args:
         data: the content of the file.
         names: the name of each requested field, by field id.
-        spec: the partition spec, whose fields a record `partition` has. They are named by `partition_name`.
+        spec: the partition spec of the file. Its fields are inside the field `partition`, under the names of
+            `partition_name`.
     """
 
     def schemas(field: Any) -> tuple[Any, Any]:
-        written = _named(field, _Naming(names, spec))
-        return written, _pruned(written)
+        written = _rename_fields(field, _Naming(names, spec))
+        return written, _prune_fields(written)
 
     return read_avro_records(data, schemas)
 
@@ -89,38 +90,40 @@ class _PartitionNaming(_Naming):
         return f"{_UNWANTED}{index}"
 
 
-def _named(type_: Any, naming: _Naming) -> Any:
+def _rename_fields(type_: Any, naming: _Naming) -> Any:
     """Return an Avro type with renamed fields and without logical types.
 
     The Python values of logical types do not cover all stored values.
     """
     if isinstance(type_, list):
-        return [_named(one, naming) for one in type_]
+        return [_rename_fields(one, naming) for one in type_]
     if not isinstance(type_, dict):
         return type_
     result = {key: value for key, value in type_.items() if key != "logicalType"}
     for key in ("type", "items", "values"):
         if isinstance(result.get(key), dict | list):
-            result[key] = _named(result[key], naming)
+            result[key] = _rename_fields(result[key], naming)
     if "fields" in type_:
         names = naming.of(type_["fields"])
         result["fields"] = [
-            {"name": name, "type": _named(field["type"], naming.below(name))}
+            {"name": name, "type": _rename_fields(field["type"], naming.below(name))}
             for name, field in zip(names, type_["fields"], strict=True)
         ]
     return result
 
 
-def _pruned(type_: Any) -> Any:
+def _prune_fields(type_: Any) -> Any:
     """Return an Avro type without the fields that were not requested."""
     if isinstance(type_, list):
-        return [_pruned(one) for one in type_]
+        return [_prune_fields(one) for one in type_]
     if not isinstance(type_, dict):
         return type_
-    result = {key: _pruned(value) if key in ("type", "items", "values") else value for key, value in type_.items()}
+    result = {
+        key: _prune_fields(value) if key in ("type", "items", "values") else value for key, value in type_.items()
+    }
     if "fields" in type_:
         result["fields"] = [
-            {"name": field["name"], "type": _pruned(field["type"])}
+            {"name": field["name"], "type": _prune_fields(field["type"])}
             for field in type_["fields"]
             if not field["name"].startswith(_UNWANTED)
         ]

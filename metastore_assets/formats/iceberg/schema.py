@@ -71,16 +71,16 @@ def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
     """Return the top-level field of a path of `field_paths` in Arrow, pruned to this path."""
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
-        field = _annotated(table, above, pa.field(above["name"], pa.struct([field])))
+        field = _with_id_and_default(table, above, pa.field(above["name"], pa.struct([field])))
     return field
 
 
 def _field(table: str, field: Mapping[str, Any], above: str) -> pa.Field:
     path = f"{above}{field['name']}"
-    return _annotated(table, field, pa.field(field["name"], _type(table, path, field["type"])))
+    return _with_id_and_default(table, field, pa.field(field["name"], _type(table, path, field["type"])))
 
 
-def _annotated(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Field:
+def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Field:
     result = result.with_metadata({FIELD_ID: str(field["id"])})
     default = field.get("initial-default")
     if default is None:
@@ -104,15 +104,15 @@ def _type(table: str, path: str, type_: Any) -> pa.DataType:
         return pa.struct([_field(table, field, f"{path}.") for field in type_["fields"]])
     if type_["type"] == "list":
         element = pa.field("element", _type(table, f"{path}.element", type_["element"]))
-        return pa.list_(_identified(element, type_["element-id"]))
+        return pa.list_(_with_field_id(element, type_["element-id"]))
     if type_["type"] == "map":
         key = pa.field("key", _type(table, f"{path}.key", type_["key"]), nullable=False)
         value = pa.field("value", _type(table, f"{path}.value", type_["value"]))
-        return pa.map_(_identified(key, type_["key-id"]), _identified(value, type_["value-id"]))
+        return pa.map_(_with_field_id(key, type_["key-id"]), _with_field_id(value, type_["value-id"]))
     raise TableFormatError(f"{table}: column {path!r} has type {type_['type']!r}, which has no reader")
 
 
-def _identified(field: pa.Field, field_id: int) -> pa.Field:
+def _with_field_id(field: pa.Field, field_id: int) -> pa.Field:
     return field.with_metadata({FIELD_ID: str(field_id)})
 
 
@@ -147,21 +147,21 @@ def default_value(value: Any, type_: pa.DataType) -> Constant:
         ]
         return pa.StructArray.from_arrays(children, fields=list(type_)) if children else pa.array([{}], type_)
     if pa.types.is_list(type_):
-        items = _joined(value, type_.value_type)
+        items = _concat_values(value, type_.value_type)
         return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items, type=type_)
     if pa.types.is_map(type_):
-        keys, items = _joined(value["keys"], type_.key_type), _joined(value["values"], type_.item_type)
+        keys, items = _concat_values(value["keys"], type_.key_type), _concat_values(value["values"], type_.item_type)
         if len(keys) != len(items):
             raise ValueError(f"it has {len(keys)} keys and {len(items)} values")
         return pa.MapArray.from_arrays(pa.array([0, len(keys)], pa.int32()), keys, items, type=type_)
-    return constant(_plain(value, type_), type_)
+    return constant(_to_arrow_input(value, type_), type_)
 
 
-def _joined(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+def _concat_values(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return pa.concat_arrays([pa.nulls(0, type_), *(default_value(value, type_) for value in values)])
 
 
-def _plain(value: Any, type_: pa.DataType) -> Any:
+def _to_arrow_input(value: Any, type_: pa.DataType) -> Any:
     """Return a value of a leaf type in a form that Arrow accepts."""
     if pa.types.is_decimal(type_):
         return Decimal(value)

@@ -39,7 +39,7 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
         SnapshotNotFoundError: the table does not have that state.
     """
     if at is None:
-        return _head(name, metadata)
+        return _current_state(name, metadata)
     if at in metadata.refs:
         kind, snapshot_id = metadata.refs[at]
         return _state(name, metadata, snapshot_id, at, current_schema=kind == "branch")
@@ -74,7 +74,7 @@ def history_change_since(metadata: TableMetadata, state: State, previous: Snapsh
     return "rolled back" if is_previous or int(previous.id) in metadata.snapshots or not line else None
 
 
-def _head(name: str, metadata: TableMetadata) -> State:
+def _current_state(name: str, metadata: TableMetadata) -> State:
     current = metadata.current_snapshot_id
     snapshot = None if current is None else _snapshot(name, metadata, current, "the current one")
     # Adding, renaming or dropping a column is a commit without a snapshot.
