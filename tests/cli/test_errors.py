@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from metastore_assets.cli import failures
+from metastore_assets.cli.commands import cli
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.metastore import Metastore
@@ -82,7 +84,15 @@ def test_help_is_printed_as_it_is(arguments: list[str]) -> None:
     assert "error:" not in help_text
     assert help_text.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
     assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in help_text.splitlines()}
-    assert "..." not in help_text.partition("Commands:")[2]
+    assert "..." not in help_text.partition("Common commands:")[2]
+
+
+def test_help_lists_every_command_in_one_section() -> None:
+    """The sections have all commands, each once; the five most used ones come first."""
+    lines = run("--help").stdout.partition("Common commands:")[2].splitlines()
+    names = [line.split()[0] for line in lines if re.match(r"  [a-z]", line)]
+    assert names[:5] == ["profile", "refresh", "show", "top", "check"]
+    assert sorted(name for name in names if name in cli.commands) == sorted(cli.commands)
 
 
 @pytest.mark.parametrize("command", ["show", "versions", "top"])

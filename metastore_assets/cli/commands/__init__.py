@@ -52,33 +52,17 @@ def cli() -> None:
     """
 
 
-for _command in (
-    backfill,
-    changes,
-    check,
-    check_statistic,
-    clustering,
-    compact,
-    count,
-    diff,
-    estimate,
-    expire,
-    histogram,
-    history,
-    profile,
-    prune,
-    purge,
-    quantile,
-    rank,
-    refresh,
-    report,
-    show,
-    spark_server,
-    sql,
-    tables,
-    top,
-    verify,
-    versions,
-    where,
-):
-    cli.add_command(_command)
+_SECTIONS = {
+    "Common commands": (profile, refresh, show, top, check),
+    "Set up and refresh": (tables, backfill, spark_server),
+    "Look at a table": (histogram, quantile, rank, where, history, report, sql),
+    "Plan a query": (prune, estimate, count, clustering),
+    "Compare versions": (versions, changes, diff),
+    "Check the statistics": (verify, check_statistic),
+    "Maintain the store": (compact, expire, purge),
+}
+"""The commands by the sections of `metastore --help`."""
+
+for _title, _commands in _SECTIONS.items():
+    for _command in _commands:
+        cli.add_command_to_section(_title, _command)
