@@ -1,4 +1,4 @@
-"""The indexes of a version: what the profiles of all fragments and of all partitions say, by column."""
+"""The indexes of a version: bounds of each column in all fragments, and statistics of each column in all partitions."""
 
 from metastore_assets.index.fragments import IndexColumn, IndexReader, IndexRows, update_index
 from metastore_assets.index.partitions import (

@@ -3,7 +3,8 @@
     index/<unique>.index.parquet    segments (see `store.segments`): `rows` has the fragments, `column <field id>` the
                                     bounds and counts of a column
 
-In a file, `rows` and the sections of columns have the same fragments in the same order, so a column needs no keys.
+A section is a group of rows that is read by name. In a file, the section `rows` and the sections of columns have the
+same fragments in the same order, so columns need no keys.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ from metastore_assets.values.types import TypeClass, class_named
 
 FOLDER = "index"
 LONGEST = 64
-"""Maximum size in bytes of a text or binary bound in the index. A longer one is replaced by the nearest shorter bound.
-"""
+"""Maximum size in bytes of a text or binary bound. A longer bound is replaced by the closest bound of this size."""
 
 FRAGMENTS = pa.schema(
     [
@@ -49,14 +49,14 @@ FRAGMENTS = pa.schema(
         ("row_count", pa.int64()),
     ]
 )
-"""Columns of the section `rows`. `name` identifies the fragment's profile, so a fragment that was profiled again has
-another name. `id` identifies the fragment."""
+"""Columns of the section `rows`. `id` identifies the fragment, and `name` its profile: if a fragment is profiled again,
+it has another name."""
 
 
 def column_schema(union: pa.StructType) -> pa.Schema:
-    """Return the columns of a column's section, with bounds of a union type.
+    """Return the schema of a column's section, with bounds of a union type.
 
-    The rows of a fragment are nulls (`null_count`) and values, among them NaN (`nan_count`).
+    `null_count` and `nan_count` are numbers of rows. The bounds do not cover NaN.
     """
     return pa.schema(
         [
@@ -78,10 +78,10 @@ class IndexColumn:
     """The bounds and counts of one column in each fragment, in the order of `IndexReader.fragments`."""
 
     null_count: pa.ChunkedArray
-    """Null if it is unknown."""
+    """Number of rows that are null; null if it is unknown."""
     nan_count: pa.ChunkedArray
     minimum: pa.ChunkedArray
-    """No value except NaN is less. Null if there is no such value, or if it is unknown."""
+    """A lower bound of all values except NaN; null if there is no such value, or if the bound is unknown."""
     maximum: pa.ChunkedArray
 
 
@@ -90,10 +90,11 @@ class IndexRows:
     """The bounds and counts of all columns in some fragments."""
 
     fragments: pa.Table
-    """One row per fragment, with the columns FRAGMENTS."""
+    """One row per fragment, with the columns of FRAGMENTS."""
     columns: Mapping[str, pa.Table]
-    """By field id, a table with one row per fragment in the same order, as `column_schema` describes. Columns that no
-    fragment has are missing. For a fragment without the column, the table says that all rows are null."""
+    """The bounds and counts of each column, by field id: a row per fragment, in the same order, as in `column_schema`.
+    If only some fragments have the column, all rows of the other fragments count as null. Columns that no fragment
+    has are missing."""
 
     @property
     def union(self) -> pa.StructType:
@@ -112,7 +113,7 @@ class IndexReader:
         self._fragments: dict[tuple[str, ...], pa.Table] = {}
 
     def fragments(self, columns: Sequence[str] = ("bytes", "row_count")) -> pa.Table:
-        """Return some columns of FRAGMENTS for all fragments of the version."""
+        """Return some of the columns of FRAGMENTS, with a row for each fragment of the version."""
         key = tuple(columns)
         rows = self._fragments.get(key)
         if rows is None:
@@ -120,15 +121,15 @@ class IndexReader:
         return rows
 
     def names(self) -> set[str]:
-        """Return the profile names of the fragments of the version."""
+        """Return the names of the profiles of all fragments of the version."""
         return set(self.fragments(("name",))["name"].to_pylist())
 
     def column(self, field_id: str, cls: TypeClass | None) -> IndexColumn:
-        """Return the bounds and counts of a column in each fragment.
+        """Return the bounds and counts of a column in each fragment, in the order of `fragments`.
 
         Args:
             field_id: Field id of the column.
-            cls: The current class of the column's values; None if the column has no values.
+            cls: The current type class of the column's values; None if the column has no values.
         """
         segments = self._reader.segments
         tables = [segment.filter_live(_read_column(segment, field_id, cls)) for segment in segments]
@@ -140,11 +141,11 @@ class IndexReader:
 
 
 def _read_column(segment: Segment, field_id: str, cls: TypeClass | None) -> pa.Table:
-    """Return the columns of IndexColumn for each fragment of a segment, live or not."""
+    """Read the bounds and counts of a column for all fragments of a segment, including removed ones."""
     type_ = pa.null() if cls is None else cls.arrow
     names = ["null_count", "nan_count", "minimum", "maximum"]
     if column_section(field_id) not in segment.sections.sections:
-        # The column is null in fragments that do not have it.
+        # The column is null in fragments that were written without it.
         row_counts = segment.read_section(ROWS, ["row_count"])["row_count"]
         zeros, no_values = pa.array(np.zeros(len(row_counts), np.int64)), pa.nulls(len(row_counts), type_)
         return pa.table([row_counts, zeros, no_values, no_values], names=names)
@@ -162,16 +163,13 @@ def _bounds_of_class(table: pa.Table, side: str, cls: TypeClass | None) -> pa.Ar
 
 
 def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows, changes: KeyChanges) -> SegmentFiles:
-    """Write the fragment index of a version. No existing file is changed.
+    """Write the fragment index of the next version; return its files. No existing file is changed.
 
     Args:
         store: The table's folder.
         base: The index of the version before; None without one.
-        rows: The fragments that were added or replaced.
-        changes: The names of these fragments, and of those that were removed.
-
-    Returns:
-        The files of the index.
+        rows: The index rows of the added and replaced fragments.
+        changes: The profile names of these fragments, and of removed fragments.
 
     Raises:
         CorruptionError: A file of `base` is damaged.
@@ -208,7 +206,7 @@ def _read_live_rows(segment: Segment) -> IndexRows:
 
 
 def column_section(field_id: str) -> str:
-    """Return the name of the section with a column."""
+    """Return the name of the section that stores a column."""
     return f"column {field_id}"
 
 
@@ -235,7 +233,12 @@ def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Arra
 
 
 def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return bounds and counts with bounds of another union type, which must have all of their classes."""
+    """Cast the bounds in a table of bounds and counts to another union type.
+
+    Args:
+        table: The table, as `column_schema` describes it.
+        union: The type, which must have all type classes of the bounds.
+    """
     schema = column_schema(union)
     if table.schema.equals(schema):
         return table
@@ -247,7 +250,7 @@ def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the bounds and counts of a column that fragments do not have: all of their rows are null."""
+    """Return the bounds and counts of a column for fragments without the column: all of their rows are null."""
     count = len(fragments)
     true, none = pa.repeat(pa.scalar(True), count), pa.nulls(count, union)
     zeros = pa.array(np.zeros(count, np.int64))
@@ -256,7 +259,10 @@ def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def shorten_bounds(table: pa.Table) -> pa.Table:
-    """Return the table with no bound longer than LONGEST. A shortened bound is still a bound, but not exact."""
+    """Shorten text and binary bounds that are longer than LONGEST. A shortened bound is still a bound, but not exact.
+
+    If there is no valid shorter bound, the bound becomes null.
+    """
     for side, bound in (("minimum", truncate_lower), ("maximum", truncate_upper)):
         values: pa.StructArray = table[side].combine_chunks()
         exact = table[f"{side}_exact"].combine_chunks()
@@ -297,11 +303,11 @@ def _replace_bounds(
 
 
 def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
-    """Return a table with one row per fragment. Fragments without a row in `table` get the row of a missing column.
+    """Return bounds and counts with one row per fragment. Fragments without a row in `table` get a row of nulls.
 
     Args:
-        table: Bounds and counts of a column in some fragments.
-        positions: The positions of these fragments.
+        table: Bounds and counts of a column in some of the fragments.
+        positions: The positions of these fragments among all fragments.
         fragments: All fragments.
     """
     union = table.schema.field("minimum").type
@@ -312,7 +318,9 @@ def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> p
 
 
 def _encodings(union: pa.StructType) -> dict[str, str]:
-    """Return the encodings of the bounds: counts are mostly alike, and so are adjacent bounds of clustered columns."""
+    """Return the Parquet encodings of the columns. Counts, and bounds of clustered columns, differ little from row to
+    row.
+    """
     encodings = dict.fromkeys(("bytes", "row_count", "null_count", "nan_count"), "DELTA_BINARY_PACKED")
     for field in union:
         cls = class_named(field.name)

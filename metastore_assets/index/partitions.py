@@ -1,10 +1,10 @@
-"""The partition index: the statistics of all partitions, stored column by column.
+"""The partition index: the statistics of each column in all partitions, stored column by column.
 
     index/<unique>.partitions.parquet    segments (see `store.segments`): `rows` has the partitions, `column <field id>`
                                          the statistics of a column, a row for each partition that has the column
 
-A small commit writes no segment. While few partitions differ from the index, the version's document lists them, and
-their statistics are read from their profiles. When there are more, one segment is written for all of them.
+A small commit writes no segment. While few partitions differ from the index, the version's document lists them as
+unindexed, and their statistics are read from their profiles. When more differ, one segment is written for all of them.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from metastore_assets.values.physical import one_chunk
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
 POSITION = pa.field("_partition", pa.int32())
-"""First column of rows of statistics: the position of the partition in its segment."""
+"""The first column of statistics rows: the position of the row's partition among the partitions of its segment."""
 UNION_COLUMNS = ("minimum", "maximum", "percentiles")
-"""The columns of statistics that hold values of the typed union."""
+"""The statistics that are values of the column, stored in a union type."""
 _KIND = SegmentKind(
     "partitions",
     FOLDER,
     PARTITIONS,
-    max_deltas=3,  # like an unindexed partition, each takes a request when all partitions are looked up
-    large_section_rows=1 << 10,  # smaller columns share a row group, because the footer would be larger than their rows
+    max_deltas=3,  # Limited, because each delta costs a request when all partitions are looked up.
+    large_section_rows=1 << 10,  # Smaller columns share a row group: else the footer would be larger than their rows.
 )
 _MAX_UNINDEXED = 8
-"""Most partitions that the version's document lists, to be read from their profiles."""
+"""Maximum number of unindexed and removed partitions that the version's document lists."""
 _SORT_AT_ONCE = 1 << 16
-"""Most rows that are sorted in memory at once. More rows are sorted column by column."""
+"""Maximum number of rows that are sorted in memory at once. More rows are sorted column by column."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class PartitionRows:
     """The statistics of all columns in some partitions."""
 
     partitions: pa.Table
-    """One row per partition, with the columns PARTITIONS."""
+    """One row per partition, with the columns of PARTITIONS."""
     rows: pa.Table
-    """One row per partition and column: POSITION, then the columns of statistics."""
+    """One row per partition and column: the partition's position (POSITION), then the statistics."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -80,7 +80,7 @@ class PartitionRows:
         return list(self._slices)
 
     def count(self, field_id: str) -> int:
-        """Return the number of rows of statistics of a column."""
+        """Return the number of partitions that have statistics of a column."""
         return self._slices[field_id][1]
 
     def column(self, field_id: str) -> pa.Table:
@@ -102,7 +102,7 @@ class PartitionRows:
 
     @lock_free_cached_property
     def _slices(self) -> dict[str, tuple[int, int]]:
-        """By field id, the first row in `by_column` and the number of rows."""
+        """(first row in `by_column`, number of rows) of each column, by field id."""
         field_ids = self._ids.dictionary.to_pylist()
         counts = np.bincount(self._ids.indices.to_numpy(), minlength=len(field_ids))
         firsts = np.cumsum(counts) - counts
@@ -120,20 +120,20 @@ class PartitionReader:
 
     @lock_free_cached_property
     def partitions(self) -> pa.Table:
-        """Keys and row counts of the partitions, sorted by key: PARTITIONS."""
+        """The keys and row counts of the partitions, sorted by key, with the columns of PARTITIONS."""
         return self._partitions.take(pa.array(self._order))
 
     def column(self, field_id: str, without: Collection[str] = ()) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
         """Yield the statistics of a column, segment by segment.
+
+        Partitions that were profiled without the column have no row.
 
         Args:
             field_id: Field id of the column.
             without: Names of statistics that are not read.
 
         Yields:
-            The position in `partitions` of each row's partition, and the rows. A partition without a row was profiled
-                without
-            the column.
+            (positions, rows). `positions` has the position of each row's partition in `partitions`.
         """
         positions = np.empty(len(self._order), np.int64)
         positions[self._order] = np.arange(len(self._order))
@@ -160,14 +160,14 @@ def update_partitions(
     changes: KeyChanges,
     read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
 ) -> PartitionIndex:
-    """Return the partition index of a version. Write a segment only if many partitions differ from the index before.
+    """Return the partition index of the next version. A segment is written only if many partitions differ from `base`.
 
     Args:
         store: The table's folder.
         base: The index of the version before; None without one.
         changed: The partitions that were added or changed, by key.
-        changes: The same keys, and those of removed partitions.
-        read: Reads the statistics of partitions, in any number of batches, if a segment is written.
+        changes: The keys of these partitions and of removed partitions.
+        read: Reads the statistics of partitions in batches. It is called only if a segment is written.
 
     Raises:
         CorruptionError: A stored file is damaged.
@@ -205,7 +205,7 @@ def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: Pa
 
 
 class _StoredPartitions:
-    """The statistics of the live partitions of one segment."""
+    """The statistics in one segment, without removed partitions."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -252,10 +252,10 @@ class _StoredPartitions:
 
 
 def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.Table]) -> PartitionRows:
-    """Return the statistics of several partitions as one table.
+    """Combine the statistics of several partitions into one table.
 
     Args:
-        partitions: Key and row count of each partition.
+        partitions: (key, row count) of each partition.
         tables: The statistics of each partition, in the same order.
     """
     keys, counts = zip(*partitions, strict=True) if partitions else ((), ())
@@ -284,7 +284,7 @@ class PartitionPart(Protocol):
 
 
 def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
-    """Return the statistics of the partitions of all parts."""
+    """Concatenate parts into one. The positions of partitions are counted over all parts."""
     if len(parts) == 1 and isinstance(parts[0], PartitionRows):
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)
@@ -297,7 +297,7 @@ def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the columns of statistics that occur in any of some schemas. Bounds have the union of their types."""
+    """Return the schema for statistics of several schemas: all of their columns. Bounds have the union of their types."""
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)
     fields = {POSITION.name: POSITION}
@@ -311,8 +311,14 @@ def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows of statistics with the columns and types of a schema that has all of their columns. Raises
-    ArrowInvalid.
+    """Cast rows of statistics to a schema that has all of their columns. Missing columns become null.
+
+    Args:
+        rows: The rows.
+        schema: The schema, as `statistics_schema` returns it.
+
+    Raises:
+        ArrowInvalid: A column cannot be cast.
     """
     if rows.schema.equals(schema):
         return rows
@@ -330,7 +336,10 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def empty_statistics(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows. `Schema.empty_table` fails if an extension type occurs inside a column."""
+    """Return statistics without rows.
+
+    `Schema.empty_table` would fail if a column contains an extension type.
+    """
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
@@ -343,7 +352,9 @@ def _set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Tab
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Return a column in another type. Nulls fit any type: a user's statistic may have changed its type."""
+    """Cast a column to another type. A column of nulls fits any type: a user-defined statistic may have changed its
+    type.
+    """
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)
     return pc.cast(column, type_)

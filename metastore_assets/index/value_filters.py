@@ -1,11 +1,11 @@
-"""The value filters of a version's fragments, cut into slices, so that looking up a value reads one slice of all
-filters.
+"""The value filters of all fragments of a version, stored so that looking up a value reads only a small part of them.
 
     index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments,
                                             `slice <number> <field id>` a slice of each of their filters
 
-The hash of a value determines its slice (`statistics.value_filter`). A section has the slices of the filters of all
-fragments of the file, in their order. The larger a file is, the more slices a column has.
+A value filter is a set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the first
+bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments. The
+larger a file is, the more slices a column has.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ _SLICE_SCHEMA = pa.schema(
 )
 _KIND = SegmentKind("value_filters", FOLDER, pa.schema([("name", pa.string())]))
 _MIN_SLICE_BYTES = 256 << 10
-"""Least size in bytes of a slice section, unless the column has only one."""
+"""Minimum size in bytes of a section with a slice, unless the column has only one slice."""
 _MIN_FILTER_BYTES = 64
-"""Least average size in bytes of the slice of one filter."""
+"""Minimum average size in bytes of one filter's part of a slice."""
 
 
 @dataclass(frozen=True)
 class ValueFilters:
-    """The value filters of some columns of some fragments, before they are cut into slices."""
+    """The value filters of some columns and fragments, before they are cut into slices."""
 
     names: pa.Array
-    """The names of the fragments' profiles."""
+    """The names of the fragments' profiles. They give the order of the fragments."""
     columns: Mapping[str, tuple[pa.Array, FilterSlice]]
-    """By field id: for each fragment the class with which its values were hashed, null without a filter; and the
-    filters."""
+    """(type classes, filters) of each column, by field id, with an item per fragment. Values were hashed as values of
+    this type class. It is null for a fragment without a filter."""
 
 
 _NO_FILTERS = ValueFilters(pa.array([], pa.string()), {})
@@ -70,11 +70,11 @@ class FragmentFilter(NamedTuple):
     """The value filter of one column of one fragment."""
 
     type_class: str
-    """Name of the class with which the values were hashed."""
+    """Name of the type class that values were hashed with."""
     bits: int
-    """Length of a hash prefix."""
+    """Length of a hash prefix in bits."""
     prefixes: Words
-    """Sorted hash prefixes, in the upper bits of 64-bit words."""
+    """Sorted hash prefixes. Each is in the upper bits of a 64-bit word."""
 
 
 class ValueFilterReader:
@@ -88,23 +88,25 @@ class ValueFilterReader:
 
     @lock_free_cached_property
     def names(self) -> list[str]:
-        """The profile names of the version's fragments."""
+        """The names of the profiles of all fragments of the version."""
         names: list[str] = self._reader.read_rows()["name"].to_pylist()
         return names
 
     def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return a mask over the fragments, in the order of `names`: true if a fragment may contain a value.
+        """Return a mask of the fragments that may contain any of some values, in the order of `names`.
+
+        Fragments without a filter may contain any value.
 
         Args:
             field_id: Field id of the column.
-            cls: The class with which the values were hashed.
-            hashes: The 64-bit hashes of the values, of which the fragment must contain one.
+            cls: The type class that the values were hashed with.
+            hashes: The 64-bit hashes of the values.
         """
         masks = [segment.may_hold(field_id, cls, hashes) for segment in self._segments]
         return np.concatenate([np.zeros(0, np.bool_), *masks])
 
     def filters(self, field_id: str) -> dict[str, FragmentFilter]:
-        """Return the filters of a column by profile name; fragments without a filter are missing."""
+        """Return the filters of a column, by name of the fragment's profile. Fragments without a filter are missing."""
         filters = {}
         for segment in self._segments:
             if field_id not in segment.slicings:
@@ -122,7 +124,7 @@ class ValueFilterReader:
 
 
 class _FilterSegment:
-    """The filters of the live fragments of one segment."""
+    """The filters in one segment."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -138,7 +140,7 @@ class _FilterSegment:
 
     @lock_free_cached_property
     def slicings(self) -> dict[str, int]:
-        """By field id, the number of hash bits that select a slice."""
+        """The number of leading hash bits that select a slice, by field id."""
         slices: dict[str, int] = {}
         for section in self._segment.sections.sections:
             if section.startswith("slice "):
@@ -156,14 +158,14 @@ class _FilterSegment:
         live = self._segment.live_mask
         for slice_, slice_hashes in by_slice.items():
             classes, cells = self.read_slice(field_id, slice_)
-            # Values that were hashed as another class have other hashes.
+            # Filters of values with another type class say nothing, because their hashes differ.
             is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
             mask = is_other | cells.may_hold(slice_hashes)
             may_hold |= mask if live is None else mask[live]
         return may_hold
 
     def read_slice(self, field_id: str, slice_: int) -> tuple[pa.Array, FilterSlice]:
-        """Return the value class and the slice of the filter of each fragment, live or not."""
+        """Return the type class and the slice of each fragment's filter, including removed fragments."""
         names = _SLICE_SCHEMA.names
         table = self._segment.read_section(_slice_section(field_id, slice_), names)
         with parquet_errors(self._segment.uri):
@@ -171,8 +173,12 @@ class _FilterSegment:
             return classes, FilterSlice(bits.to_numpy(), upper, lower, self.slicings[field_id], slice_)
 
     def read_filters(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], FilterIndices, Words]:
-        """Return the filters of a column's live fragments: class and bits of each, then position and prefix of each
-        hash.
+        """Return the filters of a column as arrays, without removed fragments.
+
+        Returns:
+            The type class and the prefix length of each filter; then, for each hash in these filters, the position of
+                its
+            fragment, and its prefix. The hashes are sorted by position.
         """
         slices = [self.read_slice(field_id, slice_) for slice_ in range(1 << self.slicings[field_id])]
         positions, prefixes = _concat_sorted([self._live_prefixes(cells) for _, cells in slices])
@@ -180,11 +186,12 @@ class _FilterSegment:
         return self._segment.filter_live(classes), self._live_bits(first), positions, prefixes
 
     def read_prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
-        """Return the hashes in one slice of a column: the position of the live fragment, and the prefix, of each.
+        """Return the hashes in one slice of a column, as (position of the fragment, prefix) arrays. Removed fragments
+        are left out.
 
         Args:
             field_id: Field id of the column.
-            slicing: The number of hash bits that select a slice, which may differ from that of the stored slices.
+            slicing: The number of leading hash bits that select a slice. The stored slices may have another number.
             slice_: Number of the slice.
         """
         stored = self.slicings[field_id]
@@ -196,7 +203,7 @@ class _FilterSegment:
         return _concat_sorted([self._read_stored_slice(field_id, number) for number in range(first, first + count)])
 
     def read_classes_and_bits(self, field_id: str) -> tuple[list[str | None], npt.NDArray[np.int64]]:
-        """Return the value class and the prefix length of each live fragment's filter."""
+        """Return the type class and the prefix length of each fragment's filter, without removed fragments."""
         if field_id not in self.slicings:
             return [None] * len(self.names), np.zeros(len(self.names), np.int64)
         classes, cells = self.read_slice(field_id, 0)
@@ -225,16 +232,13 @@ class _FilterSegment:
 def update_value_filters(
     store: ObjectStore, base: SegmentFiles | None, changes: KeyChanges, batches: Iterable[ValueFilters]
 ) -> SegmentFiles:
-    """Write the value filters of a version. No existing file is changed.
+    """Write the value filters of the next version; return their files. No existing file is changed.
 
     Args:
         store: The table's folder.
         base: The filters of the version before; None without any.
-        changes: The names of fragments that were added, replaced or removed.
-        batches: The filters of the added fragments.
-
-    Returns:
-        The files of the filters.
+        changes: The profile names of fragments that were added, replaced or removed.
+        batches: The filters of the added and replaced fragments.
 
     Raises:
         CorruptionError: A file of `base` is damaged.
@@ -257,7 +261,7 @@ def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: Va
 
 
 def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str, slicing: int) -> Iterator[pa.Table]:
-    """Yield the slices of the filters of a column: those of segments, then those of the batch."""
+    """Yield the slices of a column as tables, with the filters of all segments, then those of the batch."""
     heads = [part.read_classes_and_bits(field_id) for part in parts]
     if field_id in batch.columns:
         batch_classes, batch_cells = batch.columns[field_id]
@@ -283,17 +287,17 @@ def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str,
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
-    """Return the positions and prefixes of several slices together, sorted by position."""
+    """Concatenate (positions, prefixes) of several slices, sorted by position."""
     positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     order = np.argsort(positions, kind="stable")
     return positions[order], prefixes[order]
 
 
 def _choose_slicing(column_bytes: int, fragments: int) -> int:
-    """Return the number of hash bits that select a slice of a column's filters.
+    """Return the number of leading hash bits that select a slice, for the filters of all columns of a file.
 
     Args:
-        column_bytes: Average size of the filters of a column.
+        column_bytes: Average size in bytes of the filters of a column.
         fragments: Number of fragments.
     """
     slices = column_bytes // max(_MIN_SLICE_BYTES, _MIN_FILTER_BYTES * fragments)

@@ -1,15 +1,21 @@
-"""Policies that depend on the values: whether `auto` enumerates a column, and whether `repeated` fingerprints it.
+"""Policies that depend on the data: decide which columns are enumerated, that is stored as value counts.
 
-Both are decided from the numbers of distinct values and of values. A column is estimated with more than
-FREQUENCY_LIMIT distinct values, or when more than half of more than NEAR_UNIQUE_FROM values are distinct. It is
-enumerated again only when it has at most half as many distinct values, and they occur four times on average (or are
-few). So a table near a threshold does not change with each commit. Fingerprints are for columns whose values hardly
-repeat, however many there are: the same thresholds without FREQUENCY_LIMIT.
+A column with the policy `auto` is either enumerated or estimated. A column with the policy `repeated` is either
+enumerated or fingerprinted, that is stored as short hashes of its values. The numbers of distinct values and of all
+values decide:
 
-Distinct values are counted by merged sketches, which are functions of the sets of values: two processes that publish
-the same fragments after the same version decide the same. Estimating takes effect at once, because it needs no
-reading. Enumerating takes effect with the next commit, because its plan has to say what is read again. Fingerprinting
-takes effect at once: fingerprints are derived from value counts.
+- An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
+  NEAR_UNIQUE_FROM values and more than half of them are distinct.
+- It becomes enumerated again only if it has at most half of FREQUENCY_LIMIT distinct values, which occur four times on
+  average or are few. So a column near a limit does not change with each commit.
+- A `repeated` column follows the same rules, but without FREQUENCY_LIMIT.
+
+Distinct values are counted by merging sketches, which depend only on the sets of values. Two processes that publish the
+same fragments after the same version therefore decide the same.
+
+A change to estimated or fingerprinted takes effect at once, because it needs no reading: fingerprints are derived from
+value counts. A change of an estimated column to enumerated takes effect with the next commit, because the plan must
+list what is read again.
 """
 
 from __future__ import annotations
@@ -42,11 +48,11 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
 
 _OVERESTIMATE = 1.1
-"""A sketch overestimates distinct values at most by this factor: see `distinct`."""
+"""Upper bound of the ratio between the estimate of a sketch and the true number of distinct values, see `distinct`."""
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
-    """Return why a column with this many distinct values is estimated; None if it is not."""
+    """Return the reason why an enumerated `auto` column becomes estimated; None if it stays enumerated."""
     if distinct > FREQUENCY_LIMIT:
         return f"about {distinct:,} distinct values, more than {FREQUENCY_LIMIT:,}"
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
@@ -55,21 +61,21 @@ def why_estimated(distinct: int, values: int) -> str | None:
 
 
 def why_enumerated(distinct: int, values: int) -> str | None:
-    """Return why a column that was estimated is enumerated again; None if it is not."""
+    """Return the reason why an estimated `auto` column becomes enumerated again; None if it stays estimated."""
     if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values):
         return f"about {distinct:,} distinct values among {values:,}: few enough to be enumerated"
     return None
 
 
 def why_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return why a `repeated` column with this many distinct values is fingerprinted; None if it is not."""
+    """Return the reason why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated."""
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
         return f"about {distinct:,} of {values:,} values are distinct: few of them can occur twice"
     return None
 
 
 def why_not_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return why a column that was fingerprinted is enumerated; None if it is not."""
+    """Return the reason why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted."""
     if 2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values:
         return f"about {distinct:,} distinct values among {values:,}: they repeat, so that value counts are shorter"
     return None
@@ -81,12 +87,15 @@ def _why_not_enumerated(policy: ResolvedPolicy, estimate: CardinalityEstimate) -
 
 
 def _alternative(policy: ResolvedPolicy) -> CardinalityMode:
-    """Return how a policy is resolved for a column that is not enumerated."""
+    """Return what a column becomes under a policy if it is not enumerated."""
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
 
 
 def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """Return how a version resolved the undecided columns, by field id. Columns without a record are enumerated."""
+    """Return what a version decided about its columns with `auto` or `repeated`, by field id.
+
+    Columns without a recorded decision are enumerated.
+    """
     leaves = table_profile_spec(version.schema, table).unresolved
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
 
@@ -94,17 +103,18 @@ def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, Card
 def planned_resolutions(
     base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, has_new_snapshot: bool
 ) -> dict[str, CardinalityMode]:
-    """Resolve the undecided columns that the published version has, before anything is read.
+    """Decide about columns with `auto` or `repeated` before anything is read, from the published version.
 
     Args:
         base: The published version.
         schema: The schema of the snapshot.
         table: The configured policies.
         store: The table's folder.
-        has_new_snapshot: Whether the table has changed since `base`. Else columns are not enumerated again.
+        has_new_snapshot: Whether the table has changed since `base`. Without a change, no column becomes enumerated
+            again.
 
     Returns:
-        How the policy of each column is resolved, by field id. Columns that `base` does not have are left out.
+        The decisions by field id. Columns that `base` does not have are left out.
     """
     column_specs = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
     states = {leaf: spec.state(leaf) for spec in column_specs if spec is not None for leaf in spec.values}
@@ -129,7 +139,8 @@ def planned_resolutions(
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Target:
-    """Return the plan's target with the policies of all undecided columns resolved.
+    """Decide about columns with `auto` or `repeated` after fragments were profiled; return the target with the
+    decisions.
 
     Args:
         context: The table, its store and engine.
@@ -163,7 +174,8 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
             continue
         before, new = estimates_before.get(leaf.field_id, UNKNOWN), added_estimates.get(leaf.field_id, UNKNOWN)
         if before.type_class is None or before.type_class != type_class(leaf.type).name:
-            # The published version does not have the column: fragments that are read again for it count as well.
+            # The published version does not have the column, or has it with another type. Fragments that are read again
+            # for it count as added.
             if read_again_estimates is None:
                 read_again_estimates = estimate_cardinality(engine, store, undecided, read_again)
             new, before = merge_estimates([new, read_again_estimates.get(leaf.field_id, UNKNOWN)]), UNKNOWN
@@ -180,12 +192,14 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
 
 
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
-    """Return the decisions to record in a version, by field id, from the statistics of its table.
+    """Return the decisions that the next version records for its `auto` and `repeated` columns, by field id.
+
+    A column that has always been enumerated has no record.
 
     Args:
         store: The table's folder.
-        target: The version, with all policies resolved.
-        files: The table's profile.
+        target: The next version, with all policies resolved.
+        files: The table's profile in the next version.
     """
     before = target.base.decisions if target.base else {}
     estimates: dict[str, CardinalityEstimate] | None = None
@@ -214,7 +228,7 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
 
 
 def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
-    """Return whether a policy is resolved in this mode already, or there is nothing to resolve."""
+    """Return whether the policy already has the mode. True if `mode` is None, because nothing has to be decided."""
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
 
@@ -225,10 +239,10 @@ def _needs_sketch(
     estimates: Mapping[str, CardinalityEstimate],
     added: Sequence[FragmentEntry],
 ) -> set[str]:
-    """Return the undecided columns that only sketches can resolve.
+    """Return the undecided columns whose decision needs merged sketches.
 
-    The other columns are enumerated in every case: even if all values of added fragments were new and different, they
-    would have few enough distinct values.
+    The other columns stay enumerated in every case: even if all values of added fragments were new and distinct, the
+    column would have few enough distinct values.
 
     Args:
         store: The table's folder.
@@ -269,7 +283,7 @@ def _needs_sketch(
 def _is_enumerated(
     policy: ResolvedPolicy, before: CardinalityEstimate, added: CardinalityEstimate, *, has_removed: bool
 ) -> bool:
-    """Return whether a column is enumerated, by the estimates of the published version and of the added fragments."""
+    """Return whether a column stays enumerated, from the estimates of the published version and the added fragments."""
     if added.not_enumerated:
         return False
     if not has_removed:

@@ -1,4 +1,4 @@
-"""Backfills of one table, processed chunk by chunk in this process or elsewhere."""
+"""Backfills of one table: plan one, and process it chunk by chunk in this process or elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ESTIMATE_VERSIONS = 5
-"""Most versions whose refresh stats are read for an estimate of the duration."""
+"""Number of recent versions whose durations are used to estimate the duration of a backfill."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,18 @@ class ChunkResult:
     """The result of processing one chunk of a backfill."""
 
     version: int | None
-    """The version that was published; None if none was."""
+    """Number of the published version; None if the chunk published none."""
     fragments: int
     """Number of fragments that were read."""
     bytes: int
     """Stored size of the fragments."""
     failed_checks: tuple[str, ...] = ()
-    """Names of the checks of Dagster that failed after the version was published."""
+    """Names of the Dagster checks that failed after the version was published."""
 
 
 ChunkProcessor = Callable[[Chunk, str], ChunkResult]
-"""Processes one chunk. The text, such as `2 of 5`, says to people which chunk it is; it is empty for an only chunk."""
+"""Processes one chunk. The text tells people which chunk it is, such as `2 of 5`. It is empty if there is only one
+chunk."""
 
 
 @dataclass
@@ -72,10 +73,10 @@ class BackfillResult:
     done: bool = False
     """Whether all selected partitions are in a published version."""
     failed_checks: list[str] = field(default_factory=list)
-    """Names of the checks of Dagster that failed after a version was published."""
+    """Names of the Dagster checks that failed after a version was published."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the answer of `backfill --json`."""
+        """Return the result as `backfill --json` prints it."""
         return {**vars(self), "seconds": round(self.seconds, 3)}
 
 
@@ -85,13 +86,15 @@ def plan_backfill(
     selection: BackfillSelection,
     options: BackfillOptions = DEFAULT_OPTIONS,
 ) -> BackfillPlan:
-    """Return the plan of a backfill. Reads metadata only.
+    """Plan a backfill of a table, with an estimate of its duration. Reads metadata only.
+
+    A plan continues an interrupted backfill of the same selection, unless the options request a restart.
 
     Args:
         config: The configuration.
         table: The table.
         selection: The criteria of the partitions.
-        options: Whether versions are published, the size of chunks, and whether the backfill starts from the beginning.
+        options: Whether versions are published, the size of chunks, and whether to start from the beginning.
 
     Raises:
         PartitionNotFoundError: The selection matches no partition.
@@ -115,7 +118,10 @@ def plan_backfill(
 def backfill(
     config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, process: ChunkProcessor, result: BackfillResult
 ) -> None:
-    """Process the chunks of a plan, and record each finished chunk: a later plan of the same selection omits it.
+    """Process the chunks of a plan in order, and record progress, so that an interrupted backfill can be continued.
+
+    In the mode `all`, the partitions of a finished chunk are recorded, and later plans of the selection leave them out.
+    In other modes these partitions are up to date, and are therefore not selected again.
 
     Args:
         config: The configuration.
@@ -151,7 +157,7 @@ def backfill(
     result.done = plan.publishes
 
 
-def local_work(
+def local_processor(
     config: MetastoreConfig,
     table: TableConfig,
     spark: Callable[[], SparkSession],
@@ -195,7 +201,10 @@ def _refresh_chunk(
     chunk: Chunk,
     progress: Callable[[Progress], None],
 ) -> ChunkResult:
-    """Refresh the table, reading partitions of the chunk again, and publish a version."""
+    """Publish a version for which the fragments in the chunk's partitions are read again.
+
+    Partitions that the table has lost since planning are left out.
+    """
     read_again = chunk.read_again
     while True:
         try:
@@ -237,7 +246,7 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return the plan without the fragments that an interrupted attempt at its first chunk has profiled."""
+    """Return a plan whose first chunk does not count fragments that an interrupted attempt has already profiled."""
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))
     profiled = {entry.id for entry in attempt.entries}
@@ -253,7 +262,7 @@ def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: Version
 
 
 def _recent_refresh_stats(versions: VersionStore, newest: int) -> list[RefreshStats]:
-    """Return the refresh stats of the last versions that still exist."""
+    """Return the stats of the refreshes that published the most recent versions, except expired versions."""
     refresh_stats = []
     for number in range(newest, max(0, newest - _ESTIMATE_VERSIONS), -1):
         try:

@@ -1,8 +1,8 @@
 """The plan of a backfill: which partitions are read, and in which chunks.
 
 A version describes the whole table. All partitions that are missing or outdated in the newest version therefore make
-one chunk, however many there are; their profiles are saved as they are finished. Partitions that are up to date and
-are read again can be split into several chunks, each of which publishes a version.
+one chunk, however many there are. Their profiles are saved while the chunk is processed. Partitions that are up to date
+and are read again can be split into several chunks, each of which publishes a version.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from metastore_assets.pipeline.plan import Plan
 from metastore_assets.store.manifest import RefreshStats
 
 Mode = Literal["outdated", "missing", "stale", "all"]
-"""Which states of partitions are selected: `missing` from the newest version; `stale`, because the partition or its
-policies changed since; `outdated`, which is missing or stale; or `all`."""
+"""The partitions to select, by their state. `missing`: the newest version does not have the partition. `stale`: the
+partition or its policies changed since the newest version. `outdated`: missing or stale. `all`: every partition."""
 
 CHUNK_BYTES = 16 << 30
-"""Most stored bytes that a chunk reads again, unless chunks are limited by a number of partitions."""
+"""Maximum stored size in bytes of the fragments that a chunk reads again. Not used if chunks are limited by a number of
+partitions."""
 
 
 @dataclass(frozen=True)
 class BackfillSelection:
-    """The criteria that partitions of a backfill satisfy, all at once."""
+    """The criteria that select the partitions of a backfill. A selected partition satisfies all of them."""
 
     mode: Mode = "outdated"
     partitions: tuple[str, ...] = ()
-    """Partition keys or patterns, see `match_partitions`. Empty for all partitions."""
+    """Partition keys or patterns, see `match_partitions`. Empty: no restriction."""
     keys: tuple[str, ...] | None = None
-    """Keys of a list of partitions, which may be empty; None if there is no list."""
+    """A list of partition keys, which may be empty. None: no restriction."""
     first: str | None = None
     last: str | None = None
-    """Bounds of a range, both included, see `PartitionRanges`."""
+    """`first` and `last` are the inclusive bounds of a range of partitions, see `PartitionRanges`. None: no bound."""
     where: str | None = None
-    """A condition on partition columns, see `PartitionFilter`."""
+    """A condition on partition columns, see `PartitionFilter`. None: no restriction."""
 
     @property
     def id(self) -> str:
-        """Digest of the criteria: a backfill continues an interrupted backfill with the same id."""
+        """A digest of the criteria. A backfill continues an interrupted backfill with the same id."""
         keys = ["keys", *sorted(set(self.keys))] if self.keys is not None else []
         bounds = [repr(self.first), repr(self.last)]
         bounds += [] if self.where is None else [repr(PartitionFilter.of(self.where))]
@@ -69,6 +70,7 @@ class BackfillSelection:
 
         Raises:
             PartitionNotFoundError: A criterion matches no partition.
+            ColumnNotFoundError: The condition names a column that is no partition column.
             LiteralError: A bound is no value of the partition columns.
         """
         ranges = PartitionRanges(table, snapshot)
@@ -90,7 +92,7 @@ class BackfillSelection:
 
 
 def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the keys of the partitions that may satisfy the condition `where`."""
+    """Return the keys of the partitions that may satisfy the condition `where`. Raises an error if there are none."""
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}
     names = (name for key_items in items.values() for name, _ in key_items)
@@ -114,18 +116,18 @@ class Chunk:
     keys: tuple[str, ...]
     """Selected partitions, in the order of their values."""
     read_again: tuple[str, ...]
-    """Those of the partitions that are read although their profiles are stored."""
+    """Keys of the partitions whose fragments are read although their profiles are stored."""
     fragments: int
     """Number of fragments to read, including those of partitions that are not selected."""
     bytes: int
-    """Stored size of these fragments."""
+    """Stored size in bytes of the fragments to read."""
     publishes: bool = True
-    """Whether the chunk publishes a version. Else its profiles are saved for the next refresh."""
+    """Whether the chunk publishes a version. If not, its profiles are saved for the next refresh."""
 
 
 @dataclass(frozen=True)
 class PartitionTotals:
-    """The number of some partitions, and the number and stored size of fragments to read in them."""
+    """Totals over some partitions: their number, and the number and stored size of the fragments to read."""
 
     partitions: int = 0
     fragments: int = 0
@@ -137,12 +139,12 @@ class BackfillOptions:
     """The options of a backfill besides its selection."""
 
     publish: bool = True
-    """Whether versions are published. Without a published version, none is published either while partitions that are
+    """Whether chunks publish versions. If the table has no version yet, nothing is published while partitions that are
     not selected are missing."""
     chunk_partitions: int | None = None
-    """Most partitions that a chunk reads again; None to limit chunks by `CHUNK_BYTES`."""
+    """Maximum number of partitions that a chunk reads again; None to limit chunks by `CHUNK_BYTES`."""
     restart: bool = False
-    """Whether partitions that an interrupted backfill has finished are processed again."""
+    """Whether to process again the partitions that an interrupted backfill has finished."""
 
 
 DEFAULT_OPTIONS = BackfillOptions()
@@ -150,30 +152,30 @@ DEFAULT_OPTIONS = BackfillOptions()
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """The chunks of a backfill, and the numbers that describe them."""
+    """The chunks of a backfill, and their totals."""
 
     table: str
     snapshot: str
     version: int
-    """The newest version, which the plan starts from; 0 before the first."""
+    """Number of the newest version, which the plan starts from; 0 if there is none."""
     selection: BackfillSelection
     selected: int
-    """Number of partitions that satisfy the selection, up to date or not."""
+    """Number of partitions that satisfy all criteria except the mode."""
     total: int
     """Number of partitions of the table."""
     missing: int
-    """Number of partitions to process that the version does not have."""
+    """Number of partitions to process that the newest version does not have."""
     stale: int
-    """Number of partitions to process that the version has, and that are outdated."""
+    """Number of partitions to process that the newest version has, but that have changed since."""
     chunks: tuple[Chunk, ...]
     unselected: PartitionTotals
-    """The outdated partitions that are not selected."""
+    """Totals of the missing and stale partitions that are not selected."""
     done: tuple[str, ...] = ()
-    """Partitions that an interrupted backfill with the same selection has finished."""
+    """Keys of the selected partitions that an interrupted backfill with the same selection has finished."""
     attempt: str = ""
-    """Identifies the backfill, see `BackfillRecord`. A plan that continues an interrupted backfill has the same id."""
+    """Id of the backfill, see `BackfillRecord`. A plan that continues an interrupted backfill has its id."""
     seconds: float | None = None
-    """Estimated duration, from the durations of earlier versions; None without an earlier version."""
+    """Estimated duration in seconds, from the durations of earlier refreshes; None if there are none."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -192,23 +194,24 @@ class BackfillPlan:
 
     @property
     def bytes(self) -> int:
-        """Stored size of the fragments to be read."""
+        """Stored size in bytes of the fragments to read."""
         return sum(chunk.bytes for chunk in self.chunks)
 
 
 def make_backfill_plan(
     plan: Plan, selection: BackfillSelection, options: BackfillOptions = DEFAULT_OPTIONS, *, done: Collection[str] = ()
 ) -> BackfillPlan:
-    """Return the plan of a backfill.
+    """Return the plan of a backfill: the chunks and their totals, without the duration.
 
     Args:
-        plan: The plan of a refresh that reads nothing again.
+        plan: The plan of a refresh that reads no fragments again.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
         done: Keys of partitions that an interrupted backfill has finished.
 
     Raises:
         PartitionNotFoundError: The selection matches no partition.
+        ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound is no value of the partition columns.
     """
     base = plan.base
@@ -261,12 +264,13 @@ def make_backfill_plan(
 
 
 def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, versions: int) -> float | None:
-    """Return the estimated duration of a backfill in seconds; None without an earlier version.
+    """Estimate the duration of a backfill in seconds; None without an earlier refresh.
 
-    The rate is that of the version that read most. Each version takes at least as long as the fastest earlier one.
+    Reading is as fast as in the earlier refresh that read most. Each version takes at least as long as the fastest
+    earlier refresh.
 
     Args:
-        refresh_stats: What refreshes of earlier versions read, and their durations.
+        refresh_stats: The bytes that earlier refreshes read, and their durations.
         bytes_: Stored bytes to read.
         versions: Number of versions to publish.
     """
@@ -278,12 +282,12 @@ def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, version
 
 
 def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
-    """Return whether a mode selects an outdated partition, which is stale if published and missing otherwise."""
+    """Return whether a mode selects an outdated partition: a stale one if it is published, else a missing one."""
     return mode in ("outdated", "all") or (mode == "stale") == is_published
 
 
 def _is_current(plan: Plan) -> bool:
-    """Return whether the published version has the plan's snapshot and profile spec."""
+    """Return whether the published version has the plan's snapshot and profile spec, so that it is up to date."""
     base = plan.base
     planned = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
     return base is not None and (base.snapshot, base.committed_at, base.spec_id) == planned
@@ -297,7 +301,7 @@ def _totals(fragments: Mapping[str, Sequence[Fragment]], keys: Collection[str]) 
 def _split_into_chunks(
     keys: Sequence[str], fragments: Mapping[str, Sequence[Fragment]], max_partitions: int | None
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the keys in their order in chunks of about the same size, or of at most `max_partitions` keys."""
+    """Split the keys in their order into chunks of about equal size, or of at most `max_partitions` keys."""
     sizes = {key: sum(fragment.bytes for fragment in fragments[key]) for key in keys}
     total = sum(sizes.values())
     limit = total / max(1, -(-total // CHUNK_BYTES))

@@ -1,4 +1,7 @@
-"""Numbers of values and of distinct values of columns, which decide whether columns are enumerated."""
+"""Estimates of the numbers of values and of distinct values of columns.
+
+They decide whether a column is enumerated, that is whether all of its distinct values are stored with their counts.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ PROFILES_PER_TASK = 16
 
 @dataclass(frozen=True)
 class CardinalityEstimate:
-    """The numbers of values and of distinct values of one column in some fragments."""
+    """The estimated numbers of values and of distinct values of one column in some fragments."""
 
     type_class: str | None
-    """Name of the class of the values; None if there are none."""
+    """Name of the type class of the values; None if there are no values."""
     values: int
     distinct: int
     """Estimated number of distinct values."""
     sketch: bytes | None = None
-    """Sketch of the distinct values, if it was read."""
+    """Mergeable sketch of the distinct values; None if it was not read."""
     not_enumerated: bool = False
-    """Whether a fragment was profiled without value counts, because its values hardly repeat."""
+    """Whether at least one fragment was profiled without value counts, because its values hardly repeat."""
 
 
 UNKNOWN = CardinalityEstimate(None, 0, 0)
@@ -60,7 +63,7 @@ def estimate_cardinality(
 def _read_estimates(
     store: ObjectStore, leaves: frozenset[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """Read and merge the estimates of some fragments. Runs in a worker process."""
+    """Read and merge the estimates of columns from the profiles of some fragments. May run in a worker process."""
     estimates = []
     with StatesReader(store) as reader:
         for entry in fragments:
@@ -102,7 +105,9 @@ def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEsti
 
 
 def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: CardinalityEstimate) -> CardinalityEstimate:
-    """Return an estimate by a sketch of the table's value counts; if the column is not enumerated, the same estimate.
+    """Return an estimate with a sketch of the column's published value counts.
+
+    Returns the estimate unchanged if the published version does not enumerate the column.
 
     Args:
         store: The table's folder.
@@ -120,7 +125,11 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """Return the estimates in a table's statistics, by field id, without sketches.
+    """Return the estimates of all columns of a table, by field id. They come from its statistics and have no sketches.
+
+    Args:
+        store: The table's folder.
+        files: The table's profile.
 
     Raises:
         CorruptionError: The statistics are damaged.

@@ -1,9 +1,11 @@
-"""Column specs: what the profile of a top-level column contains, or has to contain, as a short text.
+"""Column specs: a short text that says what the profile of a top-level column contains, or has to contain.
 
-Statistics, frequencies and histograms have a version each, and names and column order are separate. So a change of one
-output leaves the others alone; a stored profile satisfies every spec that wants no more than it contains; and renaming
-or reordering columns changes no content. Default values are left out of the text, so that a new option with a default
-changes no stored spec.
+A stored profile satisfies a spec if it contains at least the wanted outputs. Statistics, frequencies and histograms
+each have a version, so that a change of one output does not outdate the others. Names and column order are recorded
+separately, because no number depends on them. Default values are left out of the text, so that a new option does not
+change stored specs.
+
+A top-level column has one or more leaves: columns without children, such as the fields of a struct.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_class, type_fingerprint
 
 FREQUENCIES_VERSION = "1"
-"""Raise it when frequencies change for the same rows, so that fragments are profiled again."""
+"""Version of frequencies. Raise it when frequencies change for the same rows, so that fragments are profiled again."""
 HISTOGRAMS_VERSION = HISTOGRAM.version
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
 _NOT_ENUMERATED = {"auto": "estimated", "enumerated": "estimated", "repeated": "fingerprinted"}
-"""By the state of a spec, the state of a fragment whose values were not worth enumerating."""
+"""How a fragment stores a leaf that it did not enumerate because its values hardly repeat, by the state in the spec."""
 _ENUMERATING = ("enumerated", "auto", "repeated")
-"""States of columns with value counts, unless a fragment did not enumerate them."""
+"""States of leaves that have value counts, except in fragments that did not enumerate them."""
 DERIVED = "="
 """Prefix of the keys of user-defined statistics that are derived from value counts."""
 _DEFAULT = ResolvedPolicy()
@@ -42,24 +44,25 @@ _DEFAULT_BINS = histogram_capacity(int(_DEFAULT.histogram))
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """The outputs of one top-level column. Leaf columns below it are named by field ids."""
+    """The outputs of one top-level column. Its leaves are identified by field ids."""
 
     statistics: str
-    """Digest of the leaves' type classes, which all numbers are computed from."""
+    """Digest of what all numbers depend on: the version of statistics, and the types of the leaves."""
     names: str = field(compare=False)
-    """Digest of the leaves' positions, paths and types, which no number depends on."""
+    """Digest of the leaves' positions, paths and types. No number depends on names or positions."""
     values: tuple[str, ...]
-    """The leaves whose type is supported. The keys below are such leaves."""
+    """Leaves whose type is supported and whose values are shown. Only these leaves are keys of the mappings below."""
     frequencies: Mapping[str, str] = field(default_factory=dict)
-    """`auto` and `repeated` (undecided), `fingerprinted`, `estimated` or `off`. Leaves without a key are enumerated."""
+    """How frequencies are stored, by leaf: `auto` and `repeated` (not decided yet), `fingerprinted`, `estimated` or
+    `off`. Leaves without a key are enumerated."""
     histograms: Mapping[str, int] = field(default_factory=dict)
-    """Most bins, 0 for no histogram. Leaves without a key have the default."""
+    """Maximum number of bins, by leaf; 0 for no histogram. Leaves without a key have the default."""
     without_quantiles: tuple[str, ...] = ()
     value_filters: tuple[str, ...] = field(default=(), compare=False)
-    """Leaves with value filters, which only profiles of fragments have."""
+    """Leaves with value filters. Only profiles of fragments have such filters."""
     user_defined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By leaf and key `module:Class@revision`, the digest of the source of user-defined statistics. Keys of statistics
-    that are derived from value counts begin with `=`: nothing is stored for them."""
+    """User-defined statistics by leaf: keys `module:Class@revision`, and digests of their source code. A key that
+    begins with `=` names a statistic that is derived from value counts, so that nothing is stored for it."""
     frequencies_version: str = ""
     histograms_version: str = ""
 
@@ -77,11 +80,24 @@ class ColumnSpec:
         return _NOT_ENUMERATED.get(state, state) if leaf in not_enumerated else state
 
     def satisfies(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
-        """Return whether every wanted output is stored, or is derived from stored ones."""
+        """Return whether each wanted output is stored, or can be derived from stored ones.
+
+        Args:
+            wanted: The spec with the wanted outputs.
+            not_enumerated: Leaves whose values a fragment did not enumerate, although the spec allows it.
+        """
         return not any(True for _ in self.missing_outputs(wanted, not_enumerated))
 
     def missing_outputs(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-        """Yield (leaf, output) for wanted outputs that are not stored and cannot be derived."""
+        """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
+
+        The outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of user-defined
+        statistics. If the types differ, all statistics of the column are missing, and only these are reported.
+
+        Args:
+            wanted: The spec with the wanted outputs.
+            not_enumerated: Leaves whose values a fragment did not enumerate, although the spec allows it.
+        """
         if self.statistics != wanted.statistics:
             yield from ((leaf, "statistics") for leaf in wanted.values)
             if not wanted.values:
@@ -104,7 +120,14 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
-        """Return whether exactly the wanted outputs are stored. Names and column order are not compared."""
+        """Return whether exactly the wanted outputs are stored. Names and column order are not compared.
+
+        Leaves that are not decided yet (`auto`, `repeated`) count as enumerated.
+
+        Args:
+            wanted: The spec with the wanted outputs.
+            not_enumerated: Leaves whose values a fragment did not enumerate, although the spec allows it.
+        """
         return (
             (self.statistics, self.without_quantiles) == (wanted.statistics, wanted.without_quantiles)
             and self.user_defined == wanted.user_defined
@@ -142,7 +165,7 @@ class ColumnSpec:
         return "enumerated" if state in _ENUMERATING else state
 
     def to_text(self) -> str:
-        """Return the spec as it is stored."""
+        """Return the spec as the text that is stored."""
         document: dict[str, Any] = {"statistics": self.statistics, "names": self.names, "values": list(self.values)}
         document |= {"frequencies": self.frequencies} if self.frequencies else {}
         document |= {"histograms": self.histograms} if self.histograms else {}
@@ -155,7 +178,7 @@ class ColumnSpec:
 
 @lru_cache(maxsize=65_536)
 def parse_column_spec(text: str) -> ColumnSpec | None:
-    """Parse a stored spec. Return None for a text of another form, which satisfies no spec."""
+    """Parse a stored spec. Returns None for a text of another form, which satisfies no spec."""
     try:
         document = json.loads(text)
         frequencies_version, histograms_version = document["versions"]
@@ -179,8 +202,8 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
     """Return the spec of a top-level column.
 
     Args:
-        position: Position of its first leaf in the table.
-        leaves: Its leaves, with their policies.
+        position: Position of the column's first leaf among the leaves of the table.
+        leaves: The column's leaves, with their policies.
     """
     policies = list(leaves)
     typed = [(leaf.field_id, policy) for leaf, policy in policies if policy.values == "shown" and _is_typed(leaf)]

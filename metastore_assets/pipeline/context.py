@@ -1,4 +1,4 @@
-"""The objects that every stage of a refresh needs: a module by itself, because the modules of all stages import it."""
+"""The context that all stages of a refresh share. A separate module, because the modules of the stages import it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ignore_progress(progress: Progress) -> None:
 
 @dataclass(frozen=True)
 class RefreshContext:
-    """The table of one refresh, its store, and the engine that runs the tasks."""
+    """The objects that all stages of one refresh use: the table, its store, and the engine that runs tasks."""
 
     engine: Engine
     versions: VersionStore
@@ -26,7 +26,7 @@ class RefreshContext:
     """The configuration of the table, with the key of its hidden values."""
     progress: Callable[[Progress], None] = ignore_progress
     keep_versions: int = 1
-    """Number of versions that are retained, each with the profiles of fragments that it removed."""
+    """Number of versions to retain. The profiles of fragments that these versions removed are retained as well."""
 
     @property
     def objects(self) -> ObjectStore:

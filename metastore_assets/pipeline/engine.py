@@ -1,8 +1,10 @@
-"""The engine of a refresh: Spark, or this process and its children for little work.
+"""Decide where the work of a refresh runs: on Spark, or in this process and its child processes.
 
-A session and its first job take seconds, and a job some tenths of a second. Many commits need less than that. This
-process merges the Metastore's own files only: a table's files can crash the process that reads them, so a child process
-reads them.
+Starting a Spark session takes seconds, and each job some tenths of a second. Most commits change little, so their work
+is done sooner without Spark.
+
+The files of a table may crash the process that reads them, so a child process reads them. This process merges only
+files that the Metastore wrote.
 """
 
 from __future__ import annotations
@@ -25,16 +27,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _SMALL_MERGE = 4_000
-"""Most profiles of columns that this process merges: less than a second of work."""
+"""Maximum number of column profiles that this process merges: less than a second of work. A column profile is the
+profile of one column in one set of rows, such as a fragment."""
 _SMALL_SUM = 500_000
-"""Most values whose counts this process sums: less than a second of work."""
+"""Maximum number of values whose counts this process sums: less than a second of work."""
 _SMALL_BYTES = 32 << 20
 _SMALL_FILES = 32
-"""Most bytes and files that `auto` reads without Spark: a few seconds of work."""
+"""Maximum bytes (above) and number of files that `auto` reads without Spark: a few seconds of work."""
 
 
 def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
-    """Raise ConfigError if the configured engine leaves refreshes to runs of Dagster."""
+    """Raise ConfigError if the configured engine runs refreshes as jobs of Dagster, not in this process."""
     if config.engine == EMR_SERVERLESS:
         raise ConfigError(
             f"table {table.name!r}: with `engine: {EMR_SERVERLESS}` refreshes are jobs that runs of Dagster launch: "
@@ -44,44 +47,47 @@ def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
 
 
 class Engine:
-    """The Spark of one refresh, started when something needs it.
+    """Runs the tasks of a refresh on Spark, or without Spark if there is little work. Starts Spark at the first need.
 
-    `spark` reads files of tables on Spark always; `auto` reads few and small ones in a child process.
+    An engine of kind `spark` always reads the files of tables on Spark. One of kind `auto` reads few and small files in
+    a child process. Both kinds do small merges in this process.
     """
 
     def __init__(self, start: Callable[[], SparkSession] | None, kind: Literal["spark", "auto"] = "spark") -> None:
         """Create an engine.
 
         Args:
-            start: Returns the session, and starts it at the first call. None: all files of tables are read in child
-                processes, and work that needs Spark raises MetastoreError.
-            kind: Where files of tables are read.
+            start: Returns the Spark session, and starts it at the first call. Without it, all files of tables are read
+                in
+                child processes, and work that needs Spark raises MetastoreError.
+            kind: Whether few and small files of tables are read on Spark as well (`spark`), or in a child process
+                (`auto`).
         """
         self._start = start
         self._kind = kind
         self.spark_runner: TaskRunner = SparkRunner(self.start)
-        """Runs tasks on Spark, whatever their number."""
+        """Runs tasks on Spark, even if there is only one."""
 
     @classmethod
     def of(cls, config: MetastoreConfig, start: Callable[[], SparkSession]) -> Engine:
-        """Return the engine of a configuration, for work that is not a refresh."""
+        """Create the engine of a configuration for work that is not a refresh, such as a purge."""
         return cls(start, "auto" if config.engine == "auto" else "spark")
 
     @classmethod
     def of_refresh(cls, config: MetastoreConfig, table: TableConfig, start: Callable[[], SparkSession]) -> Engine:
-        """Return the engine of a configuration for a refresh. Raise ConfigError if refreshes run elsewhere."""
+        """Create the engine of a configuration for a refresh. Raises ConfigError if refreshes are jobs of Dagster."""
         check_refreshes_here(config, table)
         return cls.of(config, start)
 
     def start(self) -> SparkSession:
-        """Return the session, and start it if it does not run. Raises MetastoreError without a way to start one."""
+        """Return the Spark session, and start it if necessary. Raises MetastoreError if the engine has no Spark."""
         if self._start is None:
             raise MetastoreError("there is more to read than this process reads without Spark: pass a Spark session")
         return self._start()
 
     @property
     def session(self) -> SparkSession:
-        """The session, started when it is not running."""
+        """The Spark session, which is started if necessary. Raises MetastoreError if the engine has no Spark."""
         return self.start()
 
     def slots(self) -> int:
@@ -89,22 +95,26 @@ class Engine:
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
-        """Return the runner of tasks that read fragments: a child process if `reads_here` says so, else Spark."""
+        """Return the runner of tasks that read fragments: child processes if `reads_here` is true, else Spark.
+
+        Without Spark, child processes read all fragments.
+        """
         return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
 
     def summing_runner(self, columns: int, values: int) -> TaskRunner:
-        """Return the runner of tasks that sum value counts: this process if `sums_here` says so, else Spark.
+        """Return the runner of tasks that sum value counts: this process if `sums_here` is true, else Spark.
 
         Args:
-            columns: Number of columns, summed over all profiles.
-            values: Number of their values.
+            columns: Number of column profiles to sum.
+            values: Number of values in these profiles.
         """
         return InProcessRunner() if self.sums_here(columns, values) else self.spark_runner
 
     def reads_here(self, fragments: Sequence[Fragment]) -> bool:
         """Return whether fragments are read without Spark, because they are few and small.
 
-        If metadata of the table say that they are large, the sizes are checked in the storage before Spark is started.
+        Sizes come from the table's metadata. If these are too large, the sizes of the stored files decide: starting
+        Spark for wrong metadata would waste time.
         """
         if self._kind != "auto" or len(fragments) > _SMALL_FILES:
             return False
@@ -118,27 +128,34 @@ class Engine:
         return True
 
     def sums_here(self, columns: int, values: int) -> bool:
-        """Return whether the value counts of this many columns, with this many values in all, are summed here."""
+        """Return whether this process sums value counts, without Spark.
+
+        Args:
+            columns: Number of column profiles to sum.
+            values: Number of values in these profiles.
+        """
         return values <= _SMALL_SUM and self.merges_here(columns)
 
     def merges_here(self, columns: int) -> bool:
-        """Return whether this process merges this many profiles of columns, without Spark."""
+        """Return whether this process merges this many column profiles, without Spark."""
         return columns <= _SMALL_MERGE
 
     def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:
-        """Return `[function(task) for task in tasks]`, run here or on Spark.
+        """Return `[function(task) for task in tasks]`, computed in this process or on Spark.
 
         Args:
-            function: Reads files of the Metastore alone: they crash nothing.
+            function: Reads only files that the Metastore wrote, which cannot crash this process.
             tasks: Picklable tasks.
-            columns: How many profiles of columns each task merges.
+            columns: The number of column profiles that each task merges.
         """
         runner = InProcessRunner() if self.merges_here(sum(columns)) else self.spark_runner
         return runner.map(function, tasks, costs=[float(count) for count in columns])
 
 
 def _stored_size(fragment: Fragment) -> int:
-    """Return the size of a fragment's data file; 0 if it is not known. Reading the file then reports the error."""
+    """Return the size of a fragment's stored file; 0 if it cannot be determined. Reading the file then reports the
+    error.
+    """
     if not isinstance(fragment.source, ClaimedSource):
         return fragment.bytes
     try:

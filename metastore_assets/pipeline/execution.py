@@ -1,4 +1,4 @@
-"""Execution of the stages of a plan."""
+"""Run the stages of a refresh plan. The last stage publishes the version."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 _GRACE = timedelta(days=1)
-"""Time that a version remains after a newer one was published: longer than any reader needs it."""
+"""Minimum time between the publication of a version and the removal of the version before it. No reader needs it
+longer."""
 
 
 class UnreadableFragmentsError(MetastoreError):
-    """Fragments that cannot be read."""
+    """Raised if fragments cannot be read. The refresh plans again if the table has changed, or raises `reported`."""
 
     def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
-        """Keep the error to report.
+        """Create the error.
 
         Args:
             reported: The error that says which fragments cannot be read, and why.
@@ -70,7 +71,7 @@ class UnreadableFragmentsError(MetastoreError):
 
 @dataclass
 class Execution:
-    """The state that the stages of one plan share."""
+    """The inputs and results that the stages of one plan share."""
 
     context: RefreshContext
     plan: Plan
@@ -78,9 +79,9 @@ class Execution:
     started: float
     """Time of the monotonic clock when the refresh started."""
     cached_metadata: Mapping[bytes, bytes]
-    """Metadata of the table's files, for planning the next version."""
+    """Metadata of the table's files. The version stores it for planning the next version."""
     target: Target
-    """The plan's target, with what the stages have resolved."""
+    """The partitions and spec of the next version: as planned, then as changed by the stages."""
     fragments: dict[str, FragmentEntry]
     """The profiles of the snapshot's fragments, by id."""
     profiled: Profiled = field(default_factory=Profiled)
@@ -88,18 +89,18 @@ class Execution:
     """The stages that are finished."""
     value_count_changes: ValueCountChanges | None = None
     version: Version | None = None
-    """The version, once it is built."""
+    """The version, once it is built. It is published by the last stage."""
     _builder: VersionBuilder | None = None
 
     @property
     def builder(self) -> VersionBuilder:
-        """The builder of the version, for the resolved target."""
+        """The builder of the version. It must first be used after the stages have resolved the target."""
         if self._builder is None:
             self._builder = VersionBuilder(self.context, self.target, self.fragments)
         return self._builder
 
     def clean_up(self) -> None:
-        """After a failure, save new profiles for the next attempt, and remove value counts that no version names."""
+        """After a failure, save new profiles for the next attempt, and delete value counts written for the version."""
         self.profiled.save_unsaved(self.context.versions)
         if self._builder is not None and self.version is None:
             self._builder.discard()
@@ -112,18 +113,18 @@ def execute(
     started: float,
     cached_metadata: Mapping[bytes, bytes],
 ) -> Execution:
-    """Run the stages of a plan in their order, and publish the version.
+    """Run the stages of a plan in their order, and publish the version. Returns the results of the stages.
 
     Args:
         context: The table, its store and engine.
         plan: The plan.
-        attempt: The profiles of this refresh's attempts; new profiles are added.
+        attempt: The profiles of this refresh's attempts. New profiles are added to it.
         started: Time of the monotonic clock when the refresh started.
         cached_metadata: Metadata of the table's files, for planning the next version.
 
     Raises:
         UnreadableFragmentsError: Fragments cannot be read.
-        VersionConflictError: Another publisher was first.
+        VersionConflictError: Another process published a version first.
         CorruptionError: A stored file is damaged or missing.
     """
     execution = Execution(context, plan, attempt, started, cached_metadata, plan.target, dict(plan.reused))
@@ -242,7 +243,7 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """Raise CorruptionError with advice if a file is missing that the last version references."""
+    """Turn the error of a missing file that the last version references into a CorruptionError with advice."""
     try:
         yield
     except (ObjectNotFoundError, VersionNotFoundError) as error:
@@ -257,7 +258,10 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
 
 @contextmanager
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
-    """Raise UnreadableFragmentsError if a file cannot be read for the values of fingerprints."""
+    """Turn a FragmentError into an UnreadableFragmentsError.
+
+    It is raised if values of a fingerprinted column have to be read again from a file of the table.
+    """
     try:
         yield
     except FragmentError as error:

@@ -1,7 +1,8 @@
-"""The fragment index of a table, updated from the published version to the next by the profiles of added fragments.
+"""The next fragment index of a table: bounds and null counts of each column in each fragment.
 
-The index rows are read from stored profiles, not returned by the tasks that profile: some added fragments are not
-profiled in this refresh, because an earlier attempt saved their profile, or because a restore brought them back.
+The index is updated from the published version to the next. The rows of added fragments are read from their stored
+profiles, not returned by the tasks that profile. Some added fragments are not profiled in this refresh: an earlier
+attempt saved their profile, or a restore brought them back.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from metastore_assets.values.types import TypeClass, type_class
 
 _BOUNDS = ("nan_count", "minimum", "maximum", "minimum_exact", "maximum_exact")
 _PROFILE_COLUMNS = ("field_id", "value_count", "null_count", "frequencies", *_BOUNDS)
-"""The columns of a profile that are read."""
+"""The columns that are read from a profile."""
 _FILES_PER_TASK = 64
 _READS_PER_MERGE = 10
-"""Profiles whose bounds are read in the time of merging one."""
+"""Number of profiles whose bounds are read in the time that it takes to merge one."""
 
 
 def update_fragment_index(
     engine: Engine, store: ObjectStore, columns: int, base: Version | None, fragments: Sequence[FragmentEntry]
 ) -> SegmentFiles:
-    """Return the fragment index of the version that will have `fragments`.
+    """Update the fragment index for the next version; return its files.
 
     Reads only the profiles of fragments that are not in the index of `base`.
 
@@ -51,7 +52,7 @@ def update_fragment_index(
         store: The table's folder.
         columns: Number of columns of the table, as an estimate of the work.
         base: The version before; None for the first.
-        fragments: The fragments of the version to publish.
+        fragments: The fragments of the next version.
 
     Raises:
         CorruptionError: A stored profile, or the index of `base`, is damaged.
@@ -65,7 +66,7 @@ def update_fragment_index(
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:
-    """Return the index rows of fragments, read from their profiles.
+    """Read the index rows of fragments from their profiles.
 
     Args:
         engine: Reads many profiles in Spark tasks.
@@ -96,7 +97,7 @@ def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Seque
 
 
 def class_or_none(type: pa.DataType) -> TypeClass | None:
-    """Return the class that values of a type widen into; None for an unsupported type."""
+    """Return the type class of a type; None for an unsupported type."""
     try:
         return type_class(type)
     except UnsupportedTypeError:
@@ -104,10 +105,10 @@ def class_or_none(type: pa.DataType) -> TypeClass | None:
 
 
 def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
-    """Return the rows of one column as a table of the fields of `IndexColumn`.
+    """Return the index rows of one column as a table with the fields of `IndexColumn`.
 
     Args:
-        rows: Rows of the column in `IndexRows`.
+        rows: The table of the column in `IndexRows`.
         type: The type of the column.
     """
     cls = class_or_none(type)
@@ -131,7 +132,7 @@ def _fragment_table(entries: Sequence[FragmentEntry]) -> pa.Table:
 
 
 def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
-    """Return the rows of all tables, with bounds cast to a common union."""
+    """Concatenate tables of index rows. Their bounds are cast to a common union type."""
     tables = [table for table in tables if len(table)]
     union = merge_unions(table.schema.field("minimum").type for table in tables)
     schema = pa.schema([("at", pa.int64()), ("field_id", pa.string()), *column_schema(union)])
@@ -144,11 +145,15 @@ def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
-    """Return index rows with `at`, the position of the fragment, and `field_id`. May run in a worker process.
+    """Read the index rows of profiles. May run in a worker process.
+
+    Columns are `at` (the position of the fragment), `field_id`, and those of the index.
 
     Args:
         store: The folder of the profiles.
-        files: The path of each file, and by section the position of its fragment; "" is a file without sections.
+        files: (path, positions) of each file. `positions` has the position of a fragment by its section of the file. A
+            file
+            with a single profile has the section "".
     """
     tables = []
     for path, positions in files:
@@ -181,11 +186,11 @@ def _read_filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 
 
 def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], pa.Table]) -> pa.Table:
-    """Return the index rows of columns of profiles; bounds that are not stored are derived from value counts.
+    """Return the index rows of columns in profiles. Bounds that are not stored are derived from value counts.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.
-        at: By row, the position of its fragment.
+        at: The position of the fragment of each row.
         read_value_counts: Reads the `VALUE_COUNT_COLUMNS` of the same rows.
     """
     for name in ("minimum", "maximum"):
@@ -204,7 +209,10 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
 
 
 def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Table) -> pa.Table:
-    """Return the table in which some rows have bounds: the first and last of their ascending values; NaN is last."""
+    """Fill in the bounds of some rows, which are the first and the last of their ascending values.
+
+    NaN is the last value. It is counted, and is no bound.
+    """
     values, counts = (value_counts[name].chunk(0).take(pa.array(rows)) for name in VALUE_COUNT_COLUMNS)
     flat, starts = values.values, values.offsets.to_numpy()[:-1]
     ends = values.offsets.to_numpy()[1:] - 1

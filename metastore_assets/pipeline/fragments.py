@@ -1,6 +1,7 @@
-"""Profiling of fragments: a task reads a bundle of fragments, column by column, and writes their profiles to one file.
+"""Profile fragments. One task reads a bundle of fragments, column by column, and writes their profiles to one file.
 
-The only fragment of a partition gets separate files: its profile is that of the partition, which people read.
+If a partition has only one fragment, the profile of the fragment is that of the partition. It gets separate files,
+because people read the files of partitions.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _OPEN_COST = 256 << 10
-"""Cost of opening a file, in bytes that are read in the same time."""
+"""Cost of opening a file: the number of bytes that are read in the same time."""
 _DAMAGE = (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
@@ -49,8 +50,8 @@ class ProfilingContext:
     schema: pa.Schema
     spec: ProfileSpec
     alone: frozenset[str] = frozenset()
-    """Ids of fragments that are the only one of their partition, and get separate files. All other fragments share
-    files."""
+    """Ids of the fragments that get separate files, because each is the only one of its partition. Others share files.
+    """
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class FragmentFailure:
     path: str
     message: str
     missing: bool
-    """Whether the data file is missing: the table may have changed."""
+    """Whether the data file is missing. The table may then have changed since the plan was made."""
     unsupported: bool = False
-    """Whether the content of the data file is not supported, as opposed to damaged."""
+    """Whether the data file has content that is not supported. False if the file is damaged."""
 
 
 Bundle: TypeAlias = Sequence[Fragment]
@@ -73,7 +74,7 @@ Results: TypeAlias = list[FragmentEntry | FragmentFailure]
 
 
 def read_cost(fragments: Iterable[Fragment]) -> float:
-    """Return the cost of reading fragments, in bytes."""
+    """Return the cost of reading fragments: their size in bytes, plus the cost of opening each file."""
     return float(sum(fragment.bytes + _OPEN_COST for fragment in fragments))
 
 
@@ -85,10 +86,10 @@ class FragmentProfiler:
         self._context = context
 
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile bundles of fragments in parallel, and return the entries and the failures of their fragments.
+        """Profile bundles of fragments in parallel; return the entries of profiled fragments, and the failures.
 
-        A fragment that crashes its reader is a failure too. After the crash of a bundle, each of its fragments is read
-        again alone, so that the other fragments get profiles.
+        If a bundle crashes its reader, each of its fragments is read again alone. Only fragments that crash again are
+        failures.
         """
         results, crashed = self._profile(bundles)
         single_results, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])
@@ -100,7 +101,7 @@ class FragmentProfiler:
         )
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Return the results of bundles that crash no reader, and (bundle, message) of the bundles that crash one."""
+        """Profile bundles once; return the results, and (bundle, message) of each bundle that crashed its reader."""
         if not bundles:
             return [], []
         runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])
@@ -128,7 +129,7 @@ def _profile_with_one_thread(context: ProfilingContext, bundle: Bundle) -> Resul
 
 
 def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
-    """Read fragments of one partition, one top-level column at a time, and write their profiles.
+    """Read the fragments of one bundle, one top-level column at a time, and write their profiles.
 
     Runs in a worker process.
 
@@ -137,10 +138,10 @@ def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
         bundle: The fragments.
 
     Returns:
-        For each fragment its entry, or a failure that names its file.
+        The entry of each profiled fragment, and a failure for each other one. A failure names the file.
 
     Raises:
-        StoreError: A profile cannot be written, which concerns every fragment.
+        StoreError: A profile cannot be written.
     """
     if len(bundle) == 1 and (bundle[0].id in context.alone or not context.spec.leaves):
         (fragment,) = bundle
@@ -179,9 +180,9 @@ def _outcome(
 
 
 def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """Return the message of an error without text that may quote hidden values, as errors of readers do.
+    """Return the message of an error. If the table has hidden columns, details that may quote values are left out.
 
-    A `FragmentError` of a table with hidden columns quotes no values (`formats.redaction`).
+    A `FragmentError` never quotes hidden values (see `formats.redaction`), so its message is complete.
     """
     if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
         return text
@@ -223,7 +224,7 @@ def _open(fragment: Fragment) -> Iterator[FragmentReader]:
 def _profile_columns(
     context: ProfilingContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
 ) -> FragmentEntry:
-    """Profile all columns of a fragment, pass each to `add`, and return the fragment's entry without files."""
+    """Profile all columns of a fragment, and pass each profile to `add`; return the fragment's entry without files."""
     row_count = reader.row_count
     policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
     not_enumerated: list[str] = []

@@ -1,4 +1,4 @@
-"""Hidden columns: the key that their values are hashed with, and checks that nothing else of a table reveals them."""
+"""Hidden columns: the key with which their values are hashed, and checks that nothing else reveals their values."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
 KEY_VARIABLE = "METASTORE_HIDDEN_KEY"
 KEY_FILE = "hidden-values.key"
-"""Path below the root of the generated key, which is used unless a key is configured."""
+"""Path of the generated key, below the Metastore's root. It is used unless a key is configured."""
 _KEY = re.compile(rb"[0-9a-f]{64}\n")
 
 
 def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool = False) -> TableConfig:
-    """Return the table with the key that the values of its hidden columns are hashed with, if it has such columns.
+    """Return the table with the key for hashing the values of its hidden columns. Without such columns, return the
+    table.
 
     The key is `$METASTORE_HIDDEN_KEY`, else `hidden_key` of the configuration, else the content of `KEY_FILE`.
 
     Args:
         config: The configuration with the root.
         table: The table.
-        create: Whether to write a new `KEY_FILE` if there is none. Else the returned key is one that nothing was hashed
-            with.
+        create: Whether to write a new `KEY_FILE` if there is none. If false, a random key is used that is not
+            stored.
 
     Raises:
         ConfigError: The key is too short.
@@ -73,7 +74,9 @@ def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
 
 
 def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
-    """Raise ConfigError if a hidden column was removed and a new column shows its values: it may have been renamed.
+    """Raise ConfigError if a hidden column may have been renamed, because a new column would show its values.
+
+    This is so if the snapshot lacks a hidden column, and has new columns that are not hidden.
 
     Args:
         table: The table.
@@ -97,7 +100,7 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
 
 
 def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Snapshot) -> None:
-    """Raise ConfigError if values of a hidden column are in partition keys or in a column that is shown."""
+    """Raise ConfigError if partition keys, or a column that is not hidden, reveal the values of a hidden column."""
     if not table.hides_values:
         return
     hidden = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
@@ -127,7 +130,7 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 def _hidden_source(
     table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that another is, or may be, computed from; None if there is none."""
+    """Return the path of a hidden column that the derived column is, or may be, computed from; None without one."""
     if not derived.sources:
         return hidden[0].path if hidden else None
     for identity, path in derived.sources:

@@ -1,4 +1,4 @@
-"""Building the next version of a table from a resolved target and the profiles of its fragments."""
+"""Build the next version of a table from the profiles of its fragments, after all policies are resolved."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ from metastore_assets.store.segments import SegmentFiles
 
 
 class VersionBuilder:
-    """Builds the next version. Each method is called once, in the order of the source."""
+    """Builds the next version step by step. Call each method once, in the order of their definition.
+
+    `discard` is called only if the version is not published.
+    """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
         """Prepare to build a version.
@@ -70,7 +73,7 @@ class VersionBuilder:
         self._value_filters: ValueFilterFiles | None = None
 
     def merge_partitions(self) -> None:
-        """Merge the profiles of changed partitions. The others are those of the published version."""
+        """Merge the profiles of changed partitions. Other partitions reuse the published profile."""
         target = self._target
         children: dict[str, list[Child]] = {}
         for entry in target.base.fragments if target.base else ():
@@ -99,7 +102,9 @@ class VersionBuilder:
         self._entries = SegmentEntries(self._fragment_entries(), [*nodes, *reduction.nodes])
 
     def merge_table(self) -> None:
-        """Merge the profiles of all partitions to that of the table; reuse the published one if nothing changed."""
+        """Merge the profiles of all partitions into that of the table. Reuses the published one if no partition
+        changed.
+        """
         base = self._target.base
         # People read the table's own files, so these have current column names and order, unlike those of partitions.
         children = tuple(
@@ -124,7 +129,7 @@ class VersionBuilder:
         self._add_nodes(reduction.nodes)
 
     def update_value_counts(self) -> None:
-        """Update the published value counts of the table by the changed fragments, and write their files."""
+        """Update the value counts of the table by the changed fragments, and write their files."""
         partitions = self._target.partitions
         profiles = (
             [self._fragments[id_].files for id_ in partitions[0].fragments]
@@ -134,12 +139,12 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles)
 
     def compact_segments(self) -> None:
-        """Copy profiles out of multi-profile files that are mostly unused."""
+        """Copy profiles that are in use out of files whose other profiles are mostly unused."""
         columns = len(self._target.spec.leaves)
         self._entries = compact_segments(self._context.engine, self._context.objects, columns, self._entries)
 
     def write_indexes(self) -> None:
-        """Update the fragment index, the statistics of partitions by column, and the value filters."""
+        """Update the fragment index, the partition index, and the value filters."""
         engine, store, spec, base = (
             self._context.engine, self._context.objects, self._target.spec, self._target.base,
         )  # fmt: skip
@@ -151,10 +156,10 @@ class VersionBuilder:
     def version(
         self, cached_metadata: Mapping[bytes, bytes] | None = None, dropped_columns: tuple[str, ...] = ()
     ) -> Version:
-        """Return the version that references all files that were written.
+        """Return the version, which references all written files. It is not published yet.
 
         Args:
-            cached_metadata: Metadata of the table's files, which planning the next version uses.
+            cached_metadata: Metadata of the table's files, which is stored for planning the next version.
             dropped_columns: Columns that a policy names and the table no longer has.
         """
         target, base, snapshot = self._target, self._target.base, self._target.snapshot
@@ -193,7 +198,7 @@ class VersionBuilder:
         )
 
     def discard(self) -> None:
-        """Remove the value counts that were written for the version, which is not published."""
+        """Delete the value counts that were written for this version, because it will not be published."""
         self._value_counts.discard()
 
     def _add_nodes(self, nodes: Sequence[NodeEntry]) -> None:
@@ -204,7 +209,10 @@ class VersionBuilder:
         return Child(entry.id, entry.files, entry.spec_id, matches_spec, entry.row_count)
 
     def _previous_result(self, entry: PartitionEntry, children: Sequence[Child]) -> PreviousResult | None:
-        """Return the published profile of a partition, if its columns equal what the spec wants."""
+        """Return the published profile of a partition, which the next profile may be computed from.
+
+        Returns None if the profile does not have exactly the wanted outputs.
+        """
         if not self._compatibility.equals(entry.spec_id):
             return None
         missing = self._compatibility.missing_columns(entry.spec_id)
@@ -230,9 +238,9 @@ class VersionBuilder:
         )
 
     def _fragment_entries(self) -> list[FragmentEntry]:
-        """Return the entries of all fragments, and of fragments that the last `keep_versions` versions removed.
+        """Return the entries of all fragments of the version, and of fragments that were removed recently.
 
-        If a restore brings such fragments back, they are not read again.
+        A removed fragment is retained for `keep_versions` versions. If a restore brings it back, it is not read again.
         """
         number = self._target.number
         live = [self._fragments[id_] for partition in self._target.partitions for id_ in partition.fragments]
@@ -247,7 +255,7 @@ class VersionBuilder:
 
 
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:
-    """Return the next version without publishing it. Writes its files.
+    """Build the next version without publishing it, and write its files.
 
     Args:
         context: The table, its store and engine.
@@ -268,7 +276,7 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 
 
 def _stored_schema(target: Target) -> pa.Schema:
-    """Return the schema of the snapshot, without default values of columns that are, or contain, hidden ones."""
+    """Return the snapshot's schema without the default values of hidden columns, or of columns that contain one."""
     owners = target.spec.column_of_leaf
     hidden = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}
     schema = target.snapshot.schema

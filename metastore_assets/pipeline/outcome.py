@@ -1,4 +1,4 @@
-"""The progress and the result of a refresh, and how a log shows them."""
+"""The progress and the result of a refresh, and their text in logs."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from metastore_assets.store.manifest import RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "value_counts", "publish")
-"""Steps of a refresh whose reads and writes are counted. `value_counts`, a part of `reduce`, is counted separately."""
+"""Steps of a refresh whose reads and writes are counted. The counts of `reduce` do not include those of `value_counts`.
+"""
 _SECONDS_BETWEEN_LOGS = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of one stage of a refresh. After all partitions are merged, `reduce` also merges the table."""
+    """The progress of one stage of a refresh, counted in fragments or partitions.
+
+    The stage `reduce` continues after its last partition, because it also merges the table.
+    """
 
     table: str
     stage: str
     """`plan`, `profile`, `reduce` or `publish`."""
     done: int = 0
-    """Number of units that are finished."""
+    """Number of finished fragments or partitions."""
     total: int = 0
-    """Number of units of the stage."""
+    """Number of fragments or partitions of the stage."""
     unit: str = ""
-    """`fragments` or `partitions`."""
+    """What is counted: `fragments` or `partitions`. Empty for stages that are not counted."""
     running: int = 0
-    """Number of units of the Spark job that runs now."""
+    """Number of fragments or partitions that are being processed."""
     rows: int = 0
-    """Number of rows of the table that were read."""
+    """Number of table rows read so far."""
     bytes: int = 0
-    """Stored size of the fragments that were read, of `total_bytes`."""
+    """Stored size in bytes of the fragments read so far."""
     total_bytes: int = 0
     part: str = ""
-    """Which part of a larger task this is: `2 of 5`."""
+    """Which part of a backfill this is, such as `2 of 5`; empty if there is only one part."""
 
 
 @dataclass(frozen=True)
@@ -47,35 +51,35 @@ class RefreshResult:
 
     table: str
     version: int
-    """The version that is now the newest."""
+    """Number of the newest version after the refresh."""
     snapshot: str
     published: bool
-    """False when the newest version already described the current snapshot."""
+    """Whether a version was published. False if the newest version was already up to date."""
     fragments_added: int
     fragments_removed: int
     fragments_unchanged: int
     fragments_profiled: int
     """Fragments that were read. Added fragments whose profile was stored are not read."""
     partitions_changed: tuple[str, ...]
-    """Keys of the partitions whose profile was merged, added ones included."""
+    """Keys of the partitions whose profile was merged, including those of added partitions."""
     partitions_removed: tuple[str, ...]
     partitions_total: int
     seconds: float
     dropped_columns: tuple[str, ...] = ()
-    """Columns that a policy names and that the table no longer has."""
+    """Columns that a policy names and the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
     """Columns whose type differs from that in the version before."""
     value_count_changes: ValueCountChanges | None = field(default_factory=ValueCountChanges)
-    """Changes of the table's value counts; None if they were rebuilt, so that changes are not known."""
+    """Changes of the table's value counts; None if the value counts were rebuilt, because changes are then unknown."""
     refresh_stats: RefreshStats | None = None
-    """The cost of the version; None if none was published."""
+    """What the refresh read to publish the version, and how long it took; None if no version was published."""
     steps: Mapping[str, IoCounts] = field(default_factory=dict)
-    """By step, reads and writes of the table's and the Metastore's files, in all processes."""
+    """Reads and writes of the table's and the Metastore's files in all processes, by step."""
     stages: tuple[PlanStage, ...] = ()
-    """The stages that ran: those of the plan, in its order."""
+    """The stages that ran, in the order of the plan."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the answer of `refresh --json`."""
+        """Return the result as `refresh --json` prints it."""
         return {
             "table": self.table,
             "version": self.version,
@@ -124,9 +128,9 @@ def counts_by_step(counter: IoCounter) -> dict[str, IoCounts]:
 
 
 def log_progress(log: Callable[[str], object]) -> Callable[[Progress], None]:
-    """Return a function that logs progress: each stage once, and then at most every ten seconds.
+    """Return a function that logs when a stage starts, and then its progress at most every ten seconds.
 
-    Each line is a row in Dagster's database.
+    There are few lines, because each is a row in Dagster's database.
     """
     stage, logged = "", 0.0
 

@@ -1,4 +1,4 @@
-"""The index of partition statistics by column, updated from the published version to the next."""
+"""The next partition index of a table: the statistics of all partitions, stored column by column."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from metastore_assets.values.leaf_columns import schema_leaves
 
 _FILES_PER_TASK = 64
 _READS_PER_MERGE = 10
-"""Statistics that are read in the time of merging the states of one profile."""
+"""Number of files of statistics that are read in the time that it takes to merge one profile."""
 _BATCH_ROWS = 500_000
-"""Rows that are in memory at once."""
+"""Number of rows of statistics that are in memory at once."""
 
 
 def update_partition_index(
     engine: Engine, store: ObjectStore, columns: int, base: Version | None, partitions: Sequence[PartitionEntry]
 ) -> PartitionIndex:
-    """Return the index of partition statistics by column of the version that will have `partitions`.
+    """Update the partition index for the next version, and return it.
 
-    Reads only the statistics of changed partitions. Most commits write no file.
+    Reads only the statistics of changed partitions. Most commits write no file: the index then lists the few partitions
+    that differ.
 
     Args:
         engine: The engine that reads statistics.
         store: The table's folder.
         columns: Number of columns of the table, as an estimate of the work.
         base: The version before; None for the first.
-        partitions: The partitions of the version to publish.
+        partitions: The partitions of the next version.
 
     Raises:
         CorruptionError: Stored statistics are damaged.
@@ -61,7 +62,7 @@ def _unindexed(entry: PartitionEntry) -> UnindexedPartition:
 def _read_batches(
     engine: Engine, store: ObjectStore, columns: int, partitions: Sequence[UnindexedPartition]
 ) -> Iterator[PartitionRows]:
-    """Yield the statistics of partitions in batches. Many files are read in Spark tasks."""
+    """Read the statistics of partitions in batches. Many files are read in Spark tasks."""
     size = max(_FILES_PER_TASK, _BATCH_ROWS // columns)
     for start in range(0, len(partitions), size):
         batch = partitions[start : start + size]
@@ -78,8 +79,10 @@ def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) ->
     return stack_partitions([(partition.key, partition.row_count) for partition in partitions], tables)
 
 
-def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (partition key, column, what is wrong) where the index differs from the partitions' own files.
+def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Compare the index with the partitions' own files; yield (partition key, column, what is wrong).
+
+    The column is empty if the index lacks the whole partition.
 
     Args:
         store: The table's folder.
@@ -115,7 +118,9 @@ def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> I
 
 
 def _comparable(row: ColumnStatistics) -> dict[str, object]:
-    """Return the fields of a row so that equal rows compare equal: floats as texts, because they may be NaN."""
+    """Return the fields of a row in a form that can be compared: floats become texts, because NaN is not equal to
+    itself.
+    """
     results = {
         name: (repr(result.value.as_py()), result.guarantee, result.reason) for name, result in row.user_defined.items()
     }
@@ -126,7 +131,13 @@ def _comparable(row: ColumnStatistics) -> dict[str, object]:
 def _indexed_rows(
     reader: PartitionReader, version: Version, keys: Sequence[str]
 ) -> Iterator[tuple[str, ColumnStatistics]]:
-    """Yield (partition key, statistics) of all columns in the index. `keys` are the indexed partitions in order."""
+    """Yield (partition key, statistics) of all columns in the index.
+
+    Args:
+        reader: Reads the index.
+        version: The version with the index.
+        keys: The keys of all indexed partitions, in the order of the index.
+    """
     for leaves in schema_leaves(version.schema):
         for leaf in leaves:
             for positions, table in reader.column(leaf.field_id):

@@ -1,4 +1,4 @@
-"""The plan of a refresh: a pure function of the last published version and the table's snapshot."""
+"""The plan of a refresh: a pure function of the published version, the table's snapshot and the wanted outputs."""
 
 from __future__ import annotations
 
@@ -31,43 +31,45 @@ from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Versi
 
 @dataclass(frozen=True)
 class RefreshRequest:
-    """The fragments that a refresh reads again although their profiles are stored."""
+    """A request to read fragments again although their profiles are stored."""
 
     full: bool = False
-    """Whether all fragments are read again."""
+    """Whether to read all fragments again."""
     partitions: tuple[str, ...] = ()
-    """Keys or patterns of partitions whose fragments are read again, see `match_partitions`."""
+    """Keys or patterns of the partitions whose fragments to read again, see `match_partitions`."""
 
     @property
     def forces_reading(self) -> bool:
-        """Whether fragments are read again although their profiles are stored."""
+        """Whether any fragments are read again although their profiles are stored."""
         return self.full or bool(self.partitions)
 
 
 DEFAULT_REQUEST = RefreshRequest()
-"""Reads only fragments without a stored profile."""
+"""The request to read only fragments without a stored profile."""
 
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """The snapshot, the published version, the spec and the stored profiles that a plan is computed from."""
+    """The inputs of a plan: the snapshot, the published version, the wanted profile spec and the stored profiles."""
 
     table: str
     base: Version | None
-    """The last published version."""
+    """The last published version; None if there is none."""
     snapshot: Snapshot
     spec: ProfileSpec
-    """The wanted profile spec; policies that depend on new profiles are not resolved yet."""
+    """The wanted outputs. Policies that depend on profiles still to be made are not resolved."""
     stored: Sequence[FragmentEntry] = ()
     """Stored profiles: of the published version, of removed fragments, and of attempts that did not publish."""
     attempt_profiles: Sequence[FragmentEntry] = ()
-    """Profiles that attempts with the same request have made, which are used even if fragments are to be read again."""
+    """Profiles from earlier attempts with the same request. They are used even for fragments that the request reads
+    again."""
     specs: ProfileSpecs = field(default_factory=dict)
-    """By id, the specs that stored profiles were made under."""
+    """The specs under which stored profiles were made, by id."""
     number: int | None = None
-    """Number of the next version, if it does not follow `base` because the published version is damaged."""
+    """Number of the next version. None: the number after `base`. It is needed if `base` is None because it is damaged.
+    """
     dropped_columns: tuple[str, ...] = ()
-    """Columns that a policy names and the table does not have, but had in an earlier version."""
+    """Columns that a policy names and that only earlier versions of the table had."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +80,22 @@ class PartitionPlan:
     fragments: tuple[str, ...]
     """Fragment ids, sorted."""
     reused: PartitionEntry | None
-    """The published partition that is reused, or None if its profile has to be merged."""
+    """The published partition if its profile is reused; None if the profile has to be merged."""
 
 
 @dataclass(frozen=True)
 class TypeChange:
-    """A column whose type differs from that in the published version."""
+    """A column whose type differs from its type in the published version."""
 
     column: str
     before: pa.DataType
     now: pa.DataType
     reason: str | None
-    """The content that is not of the type before, and its file, for formats that infer types from file contents."""
+    """The content that did not fit the earlier type, and its file. Only for formats that infer types from file
+    contents."""
 
     def to_json(self) -> dict[str, object]:
-        """Return one of the `type_changes` of a refresh or its plan."""
+        """Return the change as an item of `type_changes`, which a refresh and its plan print."""
         return {"column": self.column, "before": str(self.before), "now": str(self.now), "reason": self.reason}
 
 
@@ -100,8 +103,8 @@ class TypeChange:
 class Target:
     """The partitions and the profile spec of the next version.
 
-    The plan has the target as it is known before profiling. Two stages resolve the rest: `ResolveAutoPolicies` (the
-    spec, and with it which partitions are reused) and `SkipRewrites` (more partitions are reused).
+    The target is planned before fragments are profiled. Then two stages may change it. `ResolveAutoPolicies` changes
+    the spec, and with it which partitions are reused. `SkipRewrites` adds reused partitions.
     """
 
     number: int
@@ -109,7 +112,7 @@ class Target:
     snapshot: Snapshot
     spec: ProfileSpec
     specs: ProfileSpecs
-    """By id, the specs of all stored profiles, and of those that the plan makes."""
+    """The specs of all stored profiles, and of those that the plan makes, by id."""
     partitions: tuple[PartitionPlan, ...]
     """Every partition of the snapshot, sorted by key."""
 
@@ -120,7 +123,11 @@ class Target:
 
     @property
     def needs_partition_value_counts(self) -> bool:
-        """Whether the base is one partition, whose value counts are those of the table, and there are several now."""
+        """Whether value counts of single partitions have to be made that the base does not store.
+
+        The value counts of an only partition are those of the table, so they are not stored twice. The partition needs
+        its own when a second partition is added.
+        """
         base = self.base
         return (
             base is not None
@@ -130,7 +137,7 @@ class Target:
         )
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
-        """Return the target under another spec, which reuses only partitions that equal what it wants.
+        """Return the target with another profile spec. Partitions that do not fit the spec are no longer reused.
 
         Args:
             spec: The profile spec.
@@ -152,29 +159,29 @@ class Target:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages from the published version to the next one, and the state that they start from."""
+    """The stages that lead from the published version to the next one, and their inputs."""
 
     table: str
     target: Target
     """The partitions and the spec of the next version, as planned before profiling."""
     stages: tuple[PlanStage, ...]
     to_profile: tuple[Fragment, ...]
-    """Fragments that are read. Everything else is merged from stored profiles."""
+    """Fragments to read. All other fragments have usable stored profiles."""
     reused: Mapping[str, FragmentEntry]
-    """Stored profiles by fragment id."""
+    """The usable stored profiles, by fragment id."""
     added: tuple[str, ...]
     """Ids of fragments of the snapshot that are not in the published version."""
     removed: tuple[FragmentEntry, ...]
     """Fragments of the published version that are not in the snapshot."""
     unchanged: int
-    """Number of fragments in both."""
+    """Number of fragments that are in both the published version and the snapshot."""
     removed_partitions: tuple[str, ...]
     type_changes: tuple[TypeChange, ...] = ()
-    """Columns of both schemas whose type changed; their values are read again."""
+    """Columns of both schemas whose type changed."""
     read_again: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By column and output, the number of fragments that are read again because their profile lacks the output."""
+    """Number of fragments that are read again because their profile lacks an output, by column and output."""
     dropped_columns: tuple[str, ...] = ()
-    """Columns that a policy names and the table does not have, but had in an earlier version."""
+    """Columns that a policy names and that only earlier versions of the table had."""
 
     @property
     def number(self) -> int:
@@ -183,7 +190,7 @@ class Plan:
 
     @property
     def base(self) -> Version | None:
-        """The version that the plan starts from; None before the first."""
+        """The published version that the plan starts from; None if there is none."""
         return self.target.base
 
     @property
@@ -193,7 +200,7 @@ class Plan:
 
     @property
     def spec(self) -> ProfileSpec:
-        """The profile spec; policies that depend on new profiles are not resolved yet."""
+        """The wanted profile spec. Policies that depend on profiles still to be made are not resolved."""
         return self.target.spec
 
     @property
@@ -203,15 +210,16 @@ class Plan:
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
-        """Keys of the partitions that have to be merged, by what is known before profiling."""
+        """Keys of the partitions whose profile has to be merged, as planned before profiling."""
         return self.target.changed_partitions
 
     @property
     def may_read_again(self) -> dict[str, int]:
-        """By fingerprinted column, the number of unchanged fragments whose values may be read again.
+        """Number of unchanged fragments whose values may be read again, by path of each fingerprinted column.
 
-        Fragments are read again if they hold a value that occurs twice now. The values of the added and removed
-        fragments decide which these are.
+        Fingerprinted columns store short hashes, and values only where a hash occurs at least twice. A fragment is read
+        again if one of its values occurs twice now and once before. Which fragments these are is unknown before
+        profiling.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
         profiled = {fragment.id for fragment in self.to_profile}
@@ -219,7 +227,7 @@ class Plan:
         return dict.fromkeys(fingerprinted, unchanged) if unchanged and (self.added or self.removed) else {}
 
     def to_json(self) -> dict[str, object]:
-        """Return the answer of `refresh --dry-run --json`."""
+        """Return the plan as `refresh --dry-run --json` prints it."""
         return {
             "table": self.table,
             "version": self.number,
@@ -247,7 +255,7 @@ class Plan:
 
 
 def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
-    """Return the plan of a refresh: compare a snapshot with the last published version.
+    """Plan a refresh: compare a snapshot with the last published version.
 
     Args:
         inputs: The snapshot, the published version, the profile spec and the stored profiles.
@@ -305,7 +313,14 @@ def _reuse_partitions(
     profiles: Mapping[str, FragmentEntry],
     merged_again: Collection[str],
 ) -> Target:
-    """Return the target with the published partitions that need no merge. `merged_again`: keys that need one."""
+    """Return the target in which each partition that needs no merge reuses its published entry.
+
+    Args:
+        target: The target.
+        compatibility: Compares specs of stored profiles with the wanted spec.
+        profiles: The usable stored profiles, by fragment id.
+        merged_again: Keys of the partitions with fragments that are read.
+    """
     published = {entry.key: entry for entry in target.base.partitions} if target.base else {}
     partitions = []
     for partition in target.partitions:
@@ -356,17 +371,21 @@ def _stages(
 
 
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
-    """Return the field ids of the columns whose policy leaves open whether values are enumerated, and that are now."""
+    """Return the field ids of columns that are enumerated for now, but may not be after profiling.
+
+    Their policy depends on the values.
+    """
     enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
     return frozenset(enumerated & spec.auto_leaves & spec.typed_leaves)
 
 
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of changed partitions whose fragments may hold the same rows as before.
+    """Return the keys of changed partitions whose files may have been rewritten without a change of rows.
 
     Args:
         target: The next version, as planned before profiling.
-        profiled: Ids of the fragments that are read. A partition is left out if unchanged fragments are among them.
+        profiled: Ids of the fragments that the refresh reads. Partitions whose unchanged fragments are read are left
+            out.
     """
     base = target.base
     if base is None:
@@ -398,24 +417,30 @@ def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ..
 
 
 def members_id(fragments: Iterable[str]) -> str:
-    """Return a digest of the ids of the fragments of a partition."""
+    """Return a digest that identifies the set of fragments of a partition."""
     return digest(sorted(fragments))
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
-    """Return a digest of what determines a partition's profile: its profile spec and its fragments."""
+    """Return a digest of all that determines a partition's profile: its profile spec and its fragments."""
     return digest([spec_id, *sorted(fragments)])
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Return a digest of everything that a version's numbers depend on."""
+    """Return a digest of all that determines a version's numbers: its profile spec, and its partitions' content."""
     return digest([spec.id, *(f"{partition.key}:{partition.content_id}" for partition in partitions)])
 
 
 def is_current_partition(
     compatibility: SpecCompatibility, entry: PartitionEntry, fragments: Sequence[FragmentEntry]
 ) -> bool:
-    """Return whether a published partition equals a new merge of these fragments under the wanted spec."""
+    """Return whether a published partition has the profile that a new merge under the wanted spec would give.
+
+    Args:
+        compatibility: Compares specs of stored profiles with the wanted spec.
+        entry: The published partition.
+        fragments: The fragments that the partition has in the next version.
+    """
     if entry.members != members_id(fragment.id for fragment in fragments):
         return False
     # The profile of a partition of one fragment may be that fragment's profile, which may not be enumerated.
@@ -449,9 +474,10 @@ def _read_again(
 def _usable_profiles(
     profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, snapshot: Snapshot, forced: Collection[str]
 ) -> dict[str, FragmentEntry]:
-    """Return by fragment id the profiles that satisfy the wanted spec, with the snapshot's partition key and path.
+    """Return the profiles that can be used instead of reading their fragments, by fragment id.
 
-    Fragments of the partitions in `forced` are read again, so their profiles are left out.
+    A usable profile satisfies the wanted spec. It gets the partition key and path that the fragment has in the
+    snapshot. Profiles of fragments in the partitions `forced` are left out, because these fragments are read again.
     """
     fragments = {fragment.id: fragment for fragment in snapshot.fragments if fragment.partition_key not in forced}
     usable: dict[str, FragmentEntry] = {}

@@ -1,4 +1,4 @@
-"""Planning: compute the plan of one table from its newest version, its current snapshot and its configuration."""
+"""Compute the plan of one table's refresh from its newest version, its current snapshot and its configuration."""
 
 from __future__ import annotations
 
@@ -24,34 +24,37 @@ from metastore_assets.store.versions import VersionStore
 
 @dataclass
 class AttemptProfiles:
-    """Profiles and files that the attempts of one refresh have written, and that the next attempt uses."""
+    """The profiles and files that one refresh has written so far. If an attempt fails, the next one uses them."""
 
     name: str = ""
-    """Name of the attempts, see `attempt_name`."""
+    """Name under which the profiles are saved, see `attempt_name`."""
     entries: list[FragmentEntry] = field(default_factory=list)
-    """Profiles that are used even if the request is to read their fragments again."""
+    """Profiles that the next attempt uses, even if the request is to read their fragments again."""
     resumed: int = 0
-    """Number of entries that an interrupted refresh has made."""
+    """Number of profiles, at the start of `entries`, that an interrupted refresh made."""
     specs: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """By id, the specs that entries were made under."""
+    """The specs under which the profiles were made, by id."""
     unpublished_paths: set[str] = field(default_factory=set)
-    """Files of versions that lost the race to publish."""
+    """Files of versions that could not be published, because another process was first."""
 
     @classmethod
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
-        """Return the saved profiles of interrupted attempts with the same request since the newest version."""
+        """Return the saved profiles of interrupted refreshes with the same request after the same version.
+
+        For a request that forces no reading there are none: its plan uses any saved profile.
+        """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
         return cls(name, entries, len(entries))
 
     @property
     def new_entries(self) -> Sequence[FragmentEntry]:
-        """The profiles that this refresh has made."""
+        """The profiles that this refresh made, without those of interrupted refreshes."""
         return self.entries[self.resumed :]
 
     @property
     def paths(self) -> set[str]:
-        """All files that were written."""
+        """The paths of all files that were written."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
     def clear(self) -> None:
@@ -65,22 +68,34 @@ def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
 
 
 def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
-    """Return the name of an attempt to read stored fragments again: a digest of the request and the newest version.
+    """Return the name under which the profiles of a request to read fragments again are saved.
 
-    The name is empty if the request forces no reading: then any attempt may use the profiles that were finished.
+    It is a digest of the request and the newest version. It is empty if the request forces no reading: then any refresh
+    may use the profiles.
     """
     requested = ["full"] if request.full else [f"partition {text}" for text in sorted(request.partitions)]
     return digest([str(versions.newest()), *requested]) if requested else ""
 
 
 def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
-    """Return whether a version describes the table's current snapshot under the configured policies."""
+    """Return whether a version describes the table's current snapshot under the configured policies.
+
+    Args:
+        table_format: Reads the table's current snapshot.
+        table: The configured policies, with the key of hidden values.
+        version: The version.
+    """
     current = table_format.current()
     return current == SnapshotReference(version.snapshot, version.committed_at) and matches_policies(table, version)
 
 
 def matches_policies(table: TableConfig, version: Version) -> bool:
-    """Return whether a version was made under the configured policies. `table` has the key of its hidden values."""
+    """Return whether a version was made under the configured policies.
+
+    Args:
+        table: The configured policies, with the key of hidden values.
+        version: The version.
+    """
     if set(_unknown_columns(version.schema, table)) - set(version.dropped_columns):
         return False  # Planning finds out whether the name is misspelt, or of a column that was dropped.
     return table_profile_spec(version.schema, table, recorded_resolutions(version, table)).id == version.spec_id
@@ -93,14 +108,14 @@ def current_plan(
     request: RefreshRequest = DEFAULT_REQUEST,
     attempt: AttemptProfiles | None = None,
 ) -> Plan:
-    """Return the plan for the table's current snapshot.
+    """Plan a refresh to the table's current snapshot.
 
     Args:
         versions: The published versions of the table.
-        table_format: The table's files.
-        table: The configuration, with the key of its hidden values.
-        request: What is read again.
-        attempt: Profiles that attempts with the same request have made.
+        table_format: Reads the table's metadata.
+        table: The configuration, with the key of hidden values.
+        request: The fragments that are read again.
+        attempt: Profiles from earlier attempts with the same request.
 
     Raises:
         ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden.
@@ -145,8 +160,8 @@ def _dropped_columns(
 ) -> tuple[str, ...]:
     """Return the columns that a policy names and the table no longer has.
 
-    Each version records them, so that they stay known when the versions that had them expire. Older versions are read
-    only for a name that the newest one does not explain.
+    Each version records these columns, because the versions that had them expire. Older versions are read only for
+    names that the newest version does not have.
 
     Raises:
         ConfigError: No published version had such a column, so its name is misspelt.
@@ -176,10 +191,10 @@ def _dropped_columns(
 def _read_base(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:
     """Return the newest version with all of its entries read, and the number of the next version.
 
-    A full refresh replaces a damaged version: then there is no base.
+    The version is None if there is none, or if a full refresh replaces a damaged one.
 
     Raises:
-        CorruptionError: The newest version is damaged.
+        CorruptionError: The newest version is damaged, and the refresh is not full.
     """
     try:
         latest = versions.latest()

@@ -1,4 +1,7 @@
-"""Profile specs: what profiles of a table have to contain, and whether stored profiles satisfy that."""
+"""Profile specs: what the profiles of a table have to contain, and whether stored profiles satisfy that.
+
+A leaf is a column without children: a top-level column, or a field nested in one.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,31 @@ from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"
-"""Raise it when the same profiles merge to another result, so that they are merged again. Nothing is read again."""
+"""Raise it when merging the same profiles gives another result, so that they are merged again. Nothing is read again.
+"""
 _CONDITION_VERSION = "2"
 """Raise it when a condition on partitions selects other partitions than before."""
 
 ProfileSpecs = Mapping[str, Mapping[str, str]]
-"""By spec id and field id of the top-level column, the text of its `ColumnSpec`."""
+"""The text of each `ColumnSpec`, by spec id and identity of the top-level column."""
 
 
 @dataclass(frozen=True)
 class ProfileSpec:
-    """The wanted outputs of each column under a schema and its policies, and the partitions that are described."""
+    """The wanted outputs of each column, from the schema and the policies of a table."""
 
     id: str
-    """Digest of everything below, names and column order included."""
+    """Digest of all wanted outputs, names, the column order, and the selection of partitions."""
     column_specs: Mapping[str, str]
-    """By identity of the top-level column, its `ColumnSpec` as text."""
+    """The `ColumnSpec` of each top-level column as text, by identity of the column."""
     leaves: tuple[tuple[LeafColumn, ResolvedPolicy], ...]
-    """The leaf columns and their policies, in table order: the rows of `statistics`."""
+    """The leaves with their policies, in table order. The file `statistics` has a row for each."""
     column_of_leaf: Mapping[str, str]
-    """By field id of the leaf, the identity of its top-level column."""
+    """The identity of the top-level column of each leaf, by field id of the leaf."""
     defaulted_columns: frozenset[str] = frozenset()
-    """Identities of top-level columns that have a default value in fragments written without them."""
+    """Identities of the top-level columns that have a default value in files written before the column was added."""
     auto_leaves: frozenset[str] = frozenset()
-    """Field ids of the leaves whose configured policy leaves open whether values are enumerated."""
+    """Field ids of the leaves whose configured policy leaves open whether their values are enumerated."""
 
     @property
     def typed_leaves(self) -> frozenset[str]:
@@ -54,13 +58,13 @@ class ProfileSpec:
 
     @property
     def unresolved(self) -> tuple[str, ...]:
-        """Field ids of the leaves whose `auto` policy is not resolved."""
+        """Field ids of the leaves whose policy still leaves open whether their values are enumerated."""
         typed = self.typed_leaves
         return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in typed)
 
 
 class SpecCompatibility:
-    """Compares the specs of stored profiles with the spec that is wanted. Caches each answer."""
+    """Compares the specs of stored profiles with the wanted spec. Caches each answer."""
 
     def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
         self.specs = specs
@@ -71,31 +75,36 @@ class SpecCompatibility:
         self._has_current_names: dict[str, bool] = {}
 
     def satisfies(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
-        """Return whether the columns of a profile have all wanted outputs.
+        """Return whether the columns of a profile have all wanted outputs. Missing columns are ignored.
 
         Args:
-            spec_id: The profile's spec.
+            spec_id: The id of the profile's spec.
             not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
         """
         return self._compare("satisfies", spec_id, not_enumerated)
 
     def equals(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
-        """Return whether the columns of a profile have exactly the wanted outputs.
+        """Return whether the columns of a profile have the wanted outputs and no others. Missing columns are ignored.
 
         Args:
-            spec_id: The profile's spec.
+            spec_id: The id of the profile's spec.
             not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
         """
         return self._compare("equals", spec_id, not_enumerated)
 
     def missing_columns(self, spec_id: str) -> frozenset[str]:
-        """Return the identities of the wanted columns that profiles of a spec do not have."""
+        """Return the identities of the wanted columns that profiles with this spec do not have."""
         if spec_id not in self._missing:
             self._missing[spec_id] = frozenset(self._wanted_columns) - set(self.specs.get(spec_id, {}))
         return self._missing[spec_id]
 
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-        """Return (field id, output) for the wanted outputs that the columns of a profile do not have."""
+        """Return (field id, output) for each wanted output that a profile lacks. Missing columns are ignored.
+
+        Args:
+            spec_id: The id of the profile's spec.
+            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+        """
         return [
             output
             for stored, wanted in self._shared_columns(spec_id)
@@ -103,17 +112,17 @@ class SpecCompatibility:
         ]
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
-        """Return whether user-defined statistics of a column are wanted. `columns` are identities."""
+        """Return whether any of the columns, given by identity, has user-defined statistics."""
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
-        """Return whether files written under a spec have the wanted columns, names and column order."""
+        """Return whether files with this spec have the wanted columns, under the same names and in the same order."""
         if spec_id not in self._has_current_names:
             self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
         return self._has_current_names[spec_id]
 
     def _names(self, spec_id: str) -> dict[str, str]:
-        """Return by column a digest of the names and positions in the spec's files."""
+        """Return a digest of the names and positions in files with this spec, by identity of the column."""
         columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
         return {column: spec.names for column, spec in columns.items() if spec is not None}
 
@@ -132,7 +141,7 @@ class SpecCompatibility:
         return self._answers[key]
 
     def _shared_columns(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
-        """Return the stored and the wanted specs of the columns that both have."""
+        """Return (stored spec, wanted spec) of each column that both have. Specs that cannot be parsed are left out."""
         stored = self.specs.get(spec_id, {})
         pairs = [
             (parse_column_spec(stored[column]), wanted)
@@ -147,12 +156,12 @@ def table_profile_spec(
 ) -> ProfileSpec:
     """Return the profile spec of a schema under a table's policies.
 
-    Policies of columns that the schema does not have are ignored: planning reports those that never existed.
+    Policies of columns that the schema does not have are ignored: planning reports names that never existed.
 
     Args:
         schema: The schema.
         table: The configured policies.
-        resolved: By field id of the leaf, how its `auto` policy is resolved.
+        resolved: Decisions about `auto` and `repeated` policies, by field id of the leaf. Other leaves stay undecided.
     """
     leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []
     column_specs: dict[str, str] = {}
@@ -198,9 +207,9 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError for a column whose policy names a statistic that needs value counts, and stores none.
+    """Raise ConfigError if the policy of a single column requests a statistic that needs value counts, but stores none.
 
-    A statistic that is configured for many columns is only absent for such a column.
+    If the statistic is configured for many columns, the column simply does not have it.
     """
     column_policy = table.columns.get(leaf.path)
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":

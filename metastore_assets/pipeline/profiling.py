@@ -1,4 +1,7 @@
-"""Profiling of the fragments of a plan in several jobs. Finished profiles are saved even if other fragments fail."""
+"""Profile the fragments of a plan in several jobs. Finished profiles are saved even if other fragments fail.
+
+A bundle is a group of fragments of one partition, which one task profiles. A slot is a task that can run at a time.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,15 @@ from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
 _BUNDLES_PER_SLOT = 8
-"""Bundles of one Spark job per parallel slot. Between jobs, finished profiles are saved and progress is reported."""
+"""Number of bundles per slot in one Spark job. Between jobs, finished profiles are saved and progress is reported."""
 _TASKS_PER_SLOT = 4
-"""Least number of bundles per slot, if there are that many fragments."""
+"""Minimum number of bundles per slot, if there are enough fragments."""
 _MAX_BUNDLE_COST = 32 << 20
 _MIN_BUNDLE_COST = 4 << 20
-"""Bounds of the read cost, in bytes, at which a bundle ends, so that each slot has work."""
+"""The minimum and maximum of the limit on a bundle's read cost, in bytes. The limit is lower if slots would have no
+work."""
 _MAX_ROWS = 1 << 14
-"""Most rows of the states file of a bundle: number of fragments times number of columns."""
+"""Maximum number of rows in the states file of a bundle, which has one row per fragment and column."""
 
 
 @dataclass
@@ -36,17 +40,17 @@ class Profiled:
     entries: list[FragmentEntry] = field(default_factory=list)
     failures: list[FragmentFailure] = field(default_factory=list)
     unsaved: list[FragmentEntry] = field(default_factory=list)
-    """The entries of the last job, which no pending file references yet."""
+    """The entries of the last job, which are not saved yet."""
     attempt: str = ""
-    """Name of the attempt that the entries are saved under, if any."""
+    """Name of the attempt under which entries are saved; empty if any refresh may use them."""
 
     def save_unsaved(self, versions: VersionStore) -> None:
-        """Save entries that are not saved yet, so that the next attempt need not read them again."""
+        """Save the entries of the last job, so that the next attempt does not read their fragments again."""
         versions.save_pending(self.unsaved, self.attempt)
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the unsaved entries as they are now, and remove the files that they replaced.
+        """Save the entries of the last job after their files were rewritten, and delete the files that were replaced.
 
         Args:
             versions: The store of the table.
@@ -61,15 +65,15 @@ class Profiled:
 
 
 def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
-    """Profile the fragments of a plan.
+    """Profile the fragments that a plan reads. Fragments that fail are returned, not raised.
 
-    Profiles are saved after each job except the last one: a crash loses the profiles of one job. If a fragment fails,
-    all others are saved.
+    Profiles are saved after each job except the last one, so a crash loses the profiles of one job. If a fragment
+    fails, all others are saved.
 
     Args:
         context: The table, its store and engine.
         plan: The plan.
-        attempt: Name of the attempt that profiles are saved under, if any.
+        attempt: Name of the attempt under which profiles are saved; empty if any refresh may use them.
     """
     done = Profiled(attempt=attempt)
     if not plan.to_profile:
@@ -109,7 +113,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
 def bundle_fragments(
     fragments: Sequence[Fragment], alone: Collection[str], columns: int, tasks: int = 1
 ) -> list[tuple[Fragment, ...]]:
-    """Return bundles of fragments; one task profiles a bundle into one file.
+    """Group fragments into bundles. One task profiles a bundle, and writes one file.
 
     A bundle has fragments of one partition, in the order of the tree that merges the partition.
 
@@ -117,7 +121,7 @@ def bundle_fragments(
         fragments: The fragments.
         alone: Ids of fragments that are the only one of their partition: each is a bundle.
         columns: Number of columns that are profiled.
-        tasks: Least number of bundles, roughly, if there are that many fragments.
+        tasks: Minimum number of bundles, roughly, if there are that many fragments.
     """
     max_cost = min(_MAX_BUNDLE_COST, max(_MIN_BUNDLE_COST, read_cost(fragments) / max(1, tasks)))
     bundles: list[tuple[Fragment, ...]] = []

@@ -1,8 +1,8 @@
-"""Purge: removal of old versions and their files at once, so that deleted values are not stored any more.
+"""Purge: remove old versions and their files at once, so that values deleted from the table are no longer stored.
 
-`expire` keeps young files for readers and running publishers, and profiles of removed fragments for restores. A purge
-removes both, and every file that no version references, however young. It publishes a version first: a publisher that
-runs meanwhile loses the race, and starts again without the files that it wrote before.
+The command `expire` retains young files for readers and running refreshes, and profiles of removed fragments for
+restores. A purge removes both, and every file that no version references, however young. It publishes a version first.
+A refresh that runs meanwhile can then not publish, and starts again without the files that it wrote before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_REACHED = (
     "reports and answers that were saved or sent",
     "copies, backups and earlier versions of objects that the store keeps",
 )
-"""Places that may contain values of rows and that a purge does not reach."""
+"""Places outside the root that may contain values, and that a purge does not reach."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class PurgeResult:
     versions: int
     """Number of removed versions."""
     files: int
-    """Number of removed files without version documents."""
+    """Number of removed files, not counting version documents."""
     bytes: int
-    """Size of those files."""
+    """Total size in bytes of the removed files, not counting version documents."""
     published: int
-    """The version that was published: the content of the newest version, without profiles of removed fragments."""
+    """Number of the published version. It is the newest version again, without profiles of removed fragments."""
     unfinished: int
-    """Number of removed files that no version referenced: of refreshes that did not publish yet."""
+    """Number of removed files that no version referenced. Refreshes that have not published wrote them."""
     outdated: int
-    """Number of profiles of the version with columns that the table no longer has. Only reading the table again
-    replaces them."""
+    """Number of profiles in the version that contain columns the table no longer has. They remain until the table is
+    read again."""
     not_reached: tuple[str, ...] = _NOT_REACHED
     """Places outside the root that may contain values."""
 
@@ -62,13 +62,14 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     """Remove all versions before a number, and every file that the remaining versions do not need.
 
     The content of the newest version is published again, in files that contain nothing else. If the newest version is
-    `before`, it is removed too. Later versions retain the profiles of partitions and of the table. Fragment profiles
-    are retained if the newest version needs them for planning; they may contain columns that the table no longer
-    has (`PurgeResult.outdated`). Cached metadata, records of unfinished backfills and history values are removed.
+    `before`, it is removed too. Other remaining versions retain the profiles of partitions and of the table. Fragment
+    profiles are retained if the newest version needs them for planning; they may contain columns that the table no
+    longer has (`PurgeResult.outdated`). Cached metadata, records of unfinished backfills and history values are
+    removed.
 
     Files that no version references are removed whatever their age. A refresh that runs meanwhile cannot publish,
-    because a newer version exists. It finds the purge in that version (`Version.purged`) and starts again. If it is
-    killed before that, the next purge removes what it wrote.
+    because a newer version exists. It reads in that version that a purge took place (`Version.purged`), and starts
+    again. If it is killed before that, the next purge removes what it wrote.
 
     Args:
         engine: The engine that copies profiles.
@@ -112,7 +113,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
 
 
 def _outdated(version: Version) -> int:
-    """Return the number of profiles with columns that the schema of the version does not have."""
+    """Return the number of profiles that contain columns which the version's schema does not have."""
     leaves = {leaf.field_id for column_leaves in schema_leaves(version.schema) for leaf in column_leaves}
     outdated_specs = set()
     for id_, columns in version.specs.items():
@@ -131,8 +132,9 @@ def _publish_without_removed(
     """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
     Returns:
-        The number of the published version; the sizes of the files before by path, except those of the history; and the
-        time of that listing.
+        The number of the published version; the size by path of all files that existed before, except those of the
+            history;
+        and the time when they were listed.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()
@@ -188,7 +190,7 @@ def _publish_without_removed(
 
 
 def _lookup_paths(version: Version) -> Iterator[str]:
-    """Yield the files that lookups in a version need."""
+    """Yield the paths of the files that queries of a version read. Fragment profiles are not among them."""
     yield from version.files.paths()
     yield from (path for entry in version.partitions for path in entry.files.paths())
     yield from (path for entries in stored_entries(version) for path in entries.files.paths())

@@ -1,4 +1,4 @@
-"""Refreshing the Metastore of one table: plan, execute the plan's stages, and plan again if the plan is outdated."""
+"""Refresh the Metastore of one table: plan, run the stages of the plan, and plan again if the plan was outdated."""
 
 from __future__ import annotations
 
@@ -72,20 +72,21 @@ def refresh(
 ) -> RefreshResult:
     """Publish a version for the table's current snapshot. Reads only fragments without a stored profile.
 
-    Nothing is published for a table that has not changed. A refresh may run beside other refreshes of the same table:
-    one that loses the race to publish plans again, and reads nothing twice.
+    Nothing is published if the newest version is up to date. Several refreshes of a table may run at the same time: one
+    publishes first, and the others plan again with the profiles that they have made.
 
     Args:
         config: The configuration.
         table: The table.
         spark: Starts Spark. Called only if there is work that `config.engine` leaves to Spark.
-        request: The fragments that are read again, except those that an interrupted refresh with the same request has
-            read since the newest version.
+        request: The fragments to read again. Fragments that an interrupted refresh with the same request has read since
+            the newest version are not read again.
         progress: Called with the progress.
 
     Raises:
         ProfileError: Fragments cannot be read. The last version stays, and finished profiles are saved for the next
             attempt.
+        MetastoreError: The table changed during each attempt, or cannot be read.
     """
     started = time.monotonic()
     refreshing = _Refresh(config, table, request)
@@ -111,11 +112,11 @@ def refresh(
 
 
 class _PurgedError(MetastoreError):
-    """Raised if a purge removed files while the plan was made."""
+    """Raised if a purge removed files of this refresh while the plan was made."""
 
 
 class _Refresh:
-    """The attempts of one refresh."""
+    """One refresh: the open table, and the state that its attempts share."""
 
     context: RefreshContext
     cache: MetadataCache
@@ -131,7 +132,7 @@ class _Refresh:
         self._purged = self.versions.last_purge
 
     def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
-        """Open the table, and prepare the context of the stages."""
+        """Open the table, and create the engine and the context of the stages."""
         engine = Engine.of_refresh(self._config, self._table, spark)
         with io_step("plan"):
             table = with_hidden_key(self._config, self._table, create=True)
@@ -162,10 +163,11 @@ class _Refresh:
         return self._plan
 
     def check_outdated(self, error: MetastoreError) -> None:
-        """Raise the error of a failed attempt, unless its plan was outdated, so that another attempt may succeed.
+        """Return if the plan of a failed attempt was outdated, so that another attempt may succeed; else raise the
+        error.
 
-        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because the
-        table has changed.
+        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
+        the table has changed.
         """
         if isinstance(error, UnreadableFragmentsError):
             has_changed = error.is_missing and self._format.current() != self._plan.snapshot.reference
@@ -174,7 +176,7 @@ class _Refresh:
 
 
 def _result(execution: Execution) -> RefreshResult:
-    """Return the result of a refresh that published a version, without its duration and its reads and writes."""
+    """Return the result of a refresh that published a version, without duration, reads and writes."""
     plan, version = execution.plan, execution.version
     assert version is not None
     return RefreshResult(
@@ -200,7 +202,7 @@ def _result(execution: Execution) -> RefreshResult:
 
 @contextmanager
 def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
-    """Raise errors of the Metastore's files, and of a missing table, with advice for the refresh.
+    """Add advice to errors from damaged files, crashed workers and missing tables.
 
     Removes the saved profiles of the attempt if a damaged profile may have caused the error.
     """

@@ -1,8 +1,8 @@
-"""Content-preserving rewrites: commits that move rows between files and change none, such as a compaction.
+"""Detect commits that move rows between files without changing any, such as a compaction.
 
-The numbers of a partition depend on the multiset of each column's values. Profiles store a hash of each multiset. If
-the added and the removed fragments have equal hashes, the published partition is reused with its files and content id,
-and so is everything that was merged from it.
+The numbers of a partition depend only on the multiset of each column's values. Profiles store a hash of each multiset.
+If the added and the removed fragments have equal hashes, the published partition is reused with its files and content
+id, and so is everything that was merged from it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ _COMPARED = (
     "total_length",
     "reason",
 )
-"""Statistics that are equal for equal multisets of rows. The multiset hash decides for columns with a type class.
-Lists, maps and unsupported types have none; the other statistics are all that their profiles hold, and merge exactly.
-"""
+"""The statistics that are compared. For columns with a type class, equal multiset hashes mean equal values. Lists, maps
+and unsupported types have no hash; their profiles contain only the other statistics."""
 
 
 @dataclass(frozen=True)
 class _Rewrite:
-    """The profiles of the fragments that a commit added to one partition, and of those it removed."""
+    """The profiles of the fragments that a commit added to one partition, and of the fragments that it removed."""
 
     partition_key: str
     added: tuple[ProfileFiles, ...]
@@ -49,9 +48,9 @@ class _Rewrite:
 def skip_rewrites(
     context: RefreshContext, stage: SkipRewrites, target: Target, fragments: Mapping[str, FragmentEntry]
 ) -> Target:
-    """Return a target that reuses the published profile of partitions whose rows were only moved between files.
+    """Return a target that reuses the published profiles of partitions whose rows were only moved between files.
 
-    Reads profiles of added and removed fragments only, and only if both have the same number of rows.
+    Reads only profiles of added and removed fragments, and only if both have the same number of rows.
 
     Args:
         context: The table, its store and engine.
@@ -90,7 +89,7 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return the rewrite of a partition, or nothing if the number of rows changed."""
+    """Return the possible rewrite of a partition in a list. It is empty if the number of rows changed."""
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]
     removed = [entry for entry in before if entry.id not in ids_now]
@@ -104,7 +103,10 @@ def _row_count(entries: Iterable[FragmentEntry]) -> int:
 
 
 def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> tuple[str, bool]:
-    """Return the partition's key, and whether its rows are the same as before. May run in a worker process."""
+    """Return the partition's key, and whether added and removed fragments have the same rows.
+
+    May run in a worker process.
+    """
     paths = [leaf.path for leaf, _ in spec.leaves]
     with StatesReader(store) as reader:
         added, removed = (

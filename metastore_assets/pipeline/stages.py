@@ -1,7 +1,7 @@
-"""The stages of a refresh as data: what each does to which objects, and how they are rendered.
+"""The stages of a refresh as data: what each stage works on, and its text and JSON.
 
-A plan consists of stages. A dry run renders them, and a refresh executes the same objects. If the work of a stage
-depends on the profiles of fragments, the stage has a `rule` that says how the work is decided.
+A plan consists of stages. A dry run prints them, and a refresh executes the same objects. Some work depends on profiles
+that do not exist yet. The `rule` of a stage says how this work is decided.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 _NAMES_SHOWN = 5
-"""Names of columns or partitions in a line of text; JSON has all of them."""
+"""Maximum number of columns or partitions that a line of text names. JSON has all of them."""
 
 
 @dataclass(frozen=True)
 class PlanStage(ABC):
-    """One stage of a plan. The fields of a subclass are what planning knows of the stage's work."""
+    """One stage of a plan. The fields of a subclass describe the work of the stage, as known before profiling."""
 
     name: ClassVar[str]
     step: ClassVar[str]
-    """The step of `RefreshResult.steps` that counts what the stage reads and writes."""
+    """The step of `RefreshResult.steps` that includes the reads and writes of the stage."""
     rule: ClassVar[str] = ""
-    """What is resolved after profiling, and how; empty if planning decides everything."""
+    """How the work that is not known before profiling is decided; empty if planning decides everything."""
     reads_stored_state: ClassVar[bool] = False
     """Whether the stage reads files that the last version references."""
 
     @abstractmethod
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return what the stage works on as a short text, such as `2 columns ('a', 'b')`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the stage as it appears in `refresh --dry-run --json`."""
@@ -45,24 +45,24 @@ class PlanStage(ABC):
 
 @dataclass(frozen=True)
 class ProfileFragments(PlanStage):
-    """Reads fragments without a usable stored profile, and writes one profile for each."""
+    """Reads the fragments that have no usable stored profile, and writes a profile for each."""
 
     name = "profile_fragments"
     step = "profile"
     fragments: int
     bytes: int
-    """Stored size of the fragments."""
+    """Stored size in bytes of the fragments."""
     reused: int
-    """Fragments whose stored profile is used instead of reading them."""
+    """Number of fragments that are not read, because a stored profile is used."""
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return how many fragments and bytes are read, and how many stored profiles are reused."""
         return f"{_count(self.fragments, 'fragment')}, {self.bytes:,} bytes; {self.reused:,} stored profiles are reused"
 
 
 @dataclass(frozen=True)
 class ResolveAutoPolicies(PlanStage):
-    """Decides whether the values of columns are enumerated whose policy leaves that open."""
+    """Decides whether columns with the policy `auto` or `repeated` are enumerated, that is stored as value counts."""
 
     name = "resolve_auto_policies"
     step = "decide"
@@ -74,13 +74,13 @@ class ResolveAutoPolicies(PlanStage):
     columns: tuple[str, ...]
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the number of columns to decide about, and their first names."""
         return _names("column", self.columns)
 
 
 @dataclass(frozen=True)
 class DropValueCounts(PlanStage):
-    """Removes stored value counts of columns that are not enumerated any more from fragment profiles."""
+    """Removes value counts from fragment profiles, for the columns that are no longer enumerated."""
 
     name = "drop_value_counts"
     step = "decide"
@@ -90,26 +90,26 @@ class DropValueCounts(PlanStage):
     """Columns whose value counts may be dropped."""
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the number of columns whose value counts may be dropped, and their first names."""
         return _names("column", self.columns)
 
 
 @dataclass(frozen=True)
 class SaveProfiles(PlanStage):
-    """Saves new fragment profiles, so that another attempt uses them if this one does not publish."""
+    """Saves new fragment profiles. If this attempt does not publish, another one uses them."""
 
     name = "save_profiles"
     step = "decide"
     fragments: int
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return how many profiles are saved."""
         return _count(self.fragments, "profile")
 
 
 @dataclass(frozen=True)
 class SkipRewrites(PlanStage):
-    """Keeps the published profile of partitions whose files were rewritten with the same rows."""
+    """Reuses the published profile of partitions whose files were rewritten with the same rows."""
 
     name = "skip_rewrites"
     step = "decide"
@@ -119,7 +119,7 @@ class SkipRewrites(PlanStage):
     """Partitions with both added and removed fragments."""
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the number of partitions to compare, and their first keys."""
         return _names("partition", self.partitions)
 
 
@@ -131,14 +131,14 @@ class MergePartitions(PlanStage):
     step = "reduce"
     reads_stored_state = True
     partitions: tuple[str, ...]
-    """Keys of the partitions whose published profile planning does not reuse."""
+    """Keys of the partitions to merge, as planned before profiling."""
     total: int
-    """Partitions of the snapshot."""
+    """Number of partitions of the snapshot."""
     changed_by: tuple[str, ...] = ()
     """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the number of partitions to merge, their first keys, and the stages that may change the number."""
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
 
@@ -153,29 +153,29 @@ class MergeTable(PlanStage):
     reads_stored_state = True
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the text `the profiles of all partitions`."""
         return "the profiles of all partitions"
 
 
 @dataclass(frozen=True)
 class UpdateValueCounts(PlanStage):
-    """Adds the value counts of added fragments to those of the table, and subtracts those of removed ones."""
+    """Adds the value counts of added fragments to those of the table, and subtracts those of removed fragments."""
 
     name = "update_value_counts"
     step = "reduce"
     rule = "rebuilt from all fragments if half of the table's rows, or more, were added or removed"
     reads_stored_state = True
     columns: tuple[str, ...]
-    """Columns that are enumerated or fingerprinted. `resolve_auto_policies` may remove some."""
+    """Columns with value counts: enumerated or fingerprinted ones. `resolve_auto_policies` may remove some."""
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the number of columns with value counts, and their first names."""
         return _names("column", self.columns)
 
 
 @dataclass(frozen=True)
 class CompactSegments(PlanStage):
-    """Copies profiles out of multi-profile files that are mostly unused."""
+    """Copies profiles that are in use out of files whose other profiles are mostly unused."""
 
     name = "compact_segments"
     step = "reduce"
@@ -183,13 +183,13 @@ class CompactSegments(PlanStage):
     reads_stored_state = True
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the text `multi-profile files`."""
         return "multi-profile files"
 
 
 @dataclass(frozen=True)
 class WriteIndexes(PlanStage):
-    """Updates the fragment index, the statistics of partitions by column, and the value filters."""
+    """Updates the fragment index, the partition index, and the value filters."""
 
     name = "write_indexes"
     step = "reduce"
@@ -198,7 +198,7 @@ class WriteIndexes(PlanStage):
     """Columns with value filters."""
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the indexes that are updated, with the columns that have value filters."""
         filters = f", value filters of {_names('column', self.filtered_columns)}" if self.filtered_columns else ""
         return f"fragments, partition statistics{filters}"
 
@@ -211,10 +211,10 @@ class Publish(PlanStage):
     step = "publish"
     version: int
     previous: int
-    """The version before; 0 for none."""
+    """Number of the version before; 0 if there is none."""
 
     def summary(self) -> str:
-        """Return a short text of what the stage works on, such as `2 columns ('a', 'b')`."""
+        """Return the number of the version to publish, and of the version before it."""
         return f"version {self.version}" + (f", after version {self.previous}" if self.previous else "")
 
 

@@ -1,4 +1,4 @@
-"""The location of a table as a version records it for its readers.
+"""The location of a table, as a version records it for the readers of the version.
 
 A module by itself, because scans import it without the rest of the pipeline.
 """
@@ -15,16 +15,23 @@ from metastore_assets.config import TableConfig
 _FIELDS = frozenset(
     {"uri", "at", "partitions", "path_mapping", "allow", "restrict_to_table_root", "options", "declared"}
 )
-"""Configuration keys that decide which rows a table has. Storage options and catalog properties may be secrets."""
+"""Configuration keys that decide where a table is and which rows it has. Others, such as storage options and catalog
+properties, may be secrets."""
 RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
 """The keys of a recorded location."""
 
 
 def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
-    """Return the configuration keys without defaults that say where a table is and which of its rows are described.
+    """Return the part of a table's configuration that says where it is and which of its rows are described.
+
+    Args:
+        table: The configuration.
+        format: The table's format, which is added to the result.
 
     Returns:
-        The keys and values as JSON; None if a location holds a password or a signature.
+        Keys and values as JSON, without default values. None if a URI contains a password or a query string, which may
+            be
+        a signature.
     """
     location = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True, by_alias=True)
     location["uri"] = _absolute(table.uri)

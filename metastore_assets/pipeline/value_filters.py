@@ -1,4 +1,8 @@
-"""Update the value filters of a table's fragments from the published version to the next."""
+"""The next value filters of a table's fragments, updated from the published version.
+
+A value filter is a set of hash prefixes of a column's values in one fragment. It shows that a fragment does not contain
+a given value.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from metastore_assets.store.segments import KeyChanges
 
 _PROFILES_PER_TASK = 64
 _BATCH_FRAGMENTS = 512
-"""Fragments whose filters are in memory at once."""
+"""Number of fragments whose filters are in memory at once."""
 
 
 def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
@@ -36,7 +40,7 @@ def update_table_value_filters(
     base: Version | None,
     fragments: Sequence[FragmentEntry],
 ) -> ValueFilterFiles | None:
-    """Return the value filters of the version that will have `fragments`.
+    """Update the value filters for the next version; return their files.
 
     Filters in `base` are retained. The others are read from the profiles of the new fragments.
 
@@ -45,7 +49,7 @@ def update_table_value_filters(
         store: The table's folder.
         columns: Field ids of the columns with value filters.
         base: The version before; None for the first.
-        fragments: The fragments of the version to publish.
+        fragments: The fragments of the next version.
 
     Returns:
         The files of the filters; None if `columns` is empty.
@@ -71,7 +75,7 @@ def update_table_value_filters(
 def read_filters(
     engine: Engine, store: ObjectStore, columns: Sequence[str], fragments: Sequence[FragmentEntry]
 ) -> Iterator[ValueFilters]:
-    """Yield the value filters of fragments in batches: stored ones, and filters built from value counts.
+    """Yield the value filters of fragments in batches. Filters that are not stored are built from value counts.
 
     Args:
         engine: Reads many profiles in Spark tasks.
@@ -108,7 +112,10 @@ def read_filters(
 def _read_profiles(
     store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
 ) -> dict[str, list[tuple[str, bytes] | None]]:
-    """Return by name of the profile (class of the values, filter) of each column; None for a column without filter."""
+    """Return the value filters of some profiles, by the profile's name.
+
+    Each list has one item per column: (type class, encoded filter), or None if the column has no filter.
+    """
     with StatesReader(store) as reader:
         return {files.name: [_read_filter(reader, files, field_id) for field_id in columns] for files in profiles}
 
@@ -123,21 +130,21 @@ def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tu
     return frequencies.type_class.name, built
 
 
-def wrong_filters(
+def find_wrong_filters(
     engine: Engine,
     store: ObjectStore,
     scratch: ObjectStore,
     value_filters: ValueFilterFiles,
     recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name of the stored profile, field id) where a stored filter differs from the recomputed one.
+    """Compare stored filters with recomputed ones; yield (name of the stored profile, field id) of each that differs.
 
     Args:
         engine: The engine that reads profiles.
         store: The table's folder.
         scratch: The folder of the recomputed profiles.
         value_filters: The stored filters.
-        recomputed: By name of the stored profile, the recomputed profile of the same fragment.
+        recomputed: The recomputed profile of each fragment, by name of the stored profile.
 
     Raises:
         CorruptionError: A file is damaged.

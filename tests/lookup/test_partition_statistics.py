@@ -14,7 +14,7 @@ from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.partition_index import update_partition_index, wrong_rows
+from metastore_assets.pipeline.partition_index import find_wrong_rows, update_partition_index
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.publishing import publish
@@ -126,15 +126,15 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
 def test_verify_reports_wrong_rows_of_a_partition(root: Path) -> None:
     version = published(root).version
     objects = VersionStore(ObjectStore(str(root)), "orders").objects
-    assert list(wrong_rows(objects, version, PARTS)) == []
+    assert list(find_wrong_rows(objects, version, PARTS)) == []
     one, other = version.partitions[4], version.partitions[11]
     objects.write(one.files.statistics, objects.read(other.files.statistics))
-    assert {(key, column) for key, column, _ in wrong_rows(objects, version, PARTS)} == {
+    assert {(key, column) for key, column, _ in find_wrong_rows(objects, version, PARTS)} == {
         (one.key, "n"),
         (one.key, "t"),
         (one.key, "x"),
     }
-    assert list(wrong_rows(objects, version, [other.key])) == []
+    assert list(find_wrong_rows(objects, version, [other.key])) == []
 
 
 def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
     parts = {f"day={at:02}": rows for at in range(12)}
     table = publish(ObjectStore(str(tmp_path)), pa.concat_tables(parts.values()), partitions=parts)
     assert all(math.isnan(row.mean) for row in table.statistics(partitions="all"))  # type: ignore[arg-type]
-    assert list(wrong_rows(VersionStore(ObjectStore(str(tmp_path)), "orders").objects, table.version, parts)) == []
+    assert list(find_wrong_rows(VersionStore(ObjectStore(str(tmp_path)), "orders").objects, table.version, parts)) == []
 
 
 def test_one_column_may_be_named_without_a_list(root: Path) -> None:
@@ -168,7 +168,7 @@ def test_verify_reports_missing_rows(root: Path) -> None:
     objects.write(path, full)
     incomplete = replace(version, partition_index=files)
     column = answer["column"][0].as_py()
-    assert list(wrong_rows(objects, incomplete, PARTS)) == [(version.partitions[4].key, column, "no row")]
+    assert list(find_wrong_rows(objects, incomplete, PARTS)) == [(version.partitions[4].key, column, "no row")]
 
 
 def _engine() -> Engine:

@@ -23,7 +23,7 @@ from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.value_filters import wrong_filters
+from metastore_assets.pipeline.value_filters import find_wrong_filters
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -168,7 +168,7 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
     live = [entry for entry in version.fragments if entry.retired is None]
     swapped = {entry.files.name: other for entry, other in zip(live, reversed(live), strict=True)}
     engine = Engine(no_spark, "auto")
-    wrong = wrong_filters(engine, versions.objects, versions.objects, version.value_filters, swapped)
+    wrong = find_wrong_filters(engine, versions.objects, versions.objects, version.value_filters, swapped)
     assert {column for _, column in wrong} >= set(names)
 
 

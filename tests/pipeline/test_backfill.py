@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import CorruptionError, PartitionNotFoundError, ProfileError
 from metastore_assets.pipeline import backfill_plan
-from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_work, plan_backfill
+from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_processor, plan_backfill
 from metastore_assets.pipeline.backfill_plan import (
     BackfillOptions,
     BackfillPlan,
@@ -50,7 +50,7 @@ def fill(
     """Plan a backfill and do it."""
     config, result = config_of(lake), BackfillResult("t")
     plan = plan_of(lake, selection, **options)
-    backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, progress), result)
+    backfill(config, lake.table, plan, local_processor(config, lake.table, no_spark, plan, progress), result)
     return result
 
 
@@ -67,7 +67,7 @@ def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: 
     config, result = config_of(lake), BackfillResult("t")
     plan = plan_of(lake, selection, **options)
     try:
-        backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
+        backfill(config, lake.table, plan, local_processor(config, lake.table, no_spark, plan, interrupt), result)
     except Interrupted:
         return result
     return None
@@ -272,7 +272,7 @@ def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
     config, result = config_of(lake), BackfillResult("t")
     plan = plan_of(lake, BackfillSelection("all"), chunk_partitions=3)
     with pytest.raises(ProfileError, match="part=7"):
-        backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan), result)
+        backfill(config, lake.table, plan, local_processor(config, lake.table, no_spark, plan), result)
     assert result.done is False
     number = latest(config).number
     broken.write_bytes(good)
@@ -337,7 +337,7 @@ def test_interrupted_on_an_object_store(lake: Lake, s3_options: dict[str, str]) 
 
     def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:
         plan = plan_backfill(config, lake.table, BackfillSelection("all"), BackfillOptions(chunk_partitions=5))
-        backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
+        backfill(config, lake.table, plan, local_processor(config, lake.table, no_spark, plan, interrupt), result)
         return result
 
     def interrupt(event: Progress) -> None:

@@ -17,7 +17,11 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import fingerprints
-from metastore_assets.pipeline.value_counts.fingerprint_shuffle import decoded, encoded, shuffle_fingerprints
+from metastore_assets.pipeline.value_counts.fingerprint_shuffle import (
+    decode_fingerprints,
+    encode_fingerprints,
+    shuffle_fingerprints,
+)
 from metastore_assets.statistics.fingerprints import (
     FINGERPRINT_BITS,
     FingerprintCounts,
@@ -38,7 +42,7 @@ FINGERPRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integ
 
 @given(FINGERPRINTS)
 def test_sent_fingerprints_arrive(own: FingerprintCounts) -> None:
-    assert decoded(pa.py_buffer(encoded(own))).equals(own)
+    assert decode_fingerprints(pa.py_buffer(encode_fingerprints(own))).equals(own)
 
 
 @given(st.lists(FINGERPRINTS, max_size=4))

@@ -177,9 +177,9 @@ class _Backfill:
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
         """Return a context with the function that does one chunk: in this process, or as a run of Dagster."""
         if self.via == "local":
-            from metastore_assets.pipeline.backfill import local_work
+            from metastore_assets.pipeline.backfill import local_processor
 
-            return nullcontext(local_work(self.config, self.table, spark, self.plan, watcher))
+            return nullcontext(local_processor(self.config, self.table, spark, self.plan, watcher))
         from metastore_assets.extras import extra
 
         with extra("dagster", "--via dagster"):

@@ -38,7 +38,7 @@ class _ColumnsTask:
     loader: Loader
 
 
-def runs_by_partition(
+def write_runs_by_partition(
     engine: Engine,
     store: ObjectStore,
     flow: Dataflow,

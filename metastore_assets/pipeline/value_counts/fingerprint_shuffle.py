@@ -66,17 +66,17 @@ def _split(read: Callable[[T], FingerprintCounts], bits: int, ranges: int, task:
     for number, (start, stop) in enumerate(pairwise(ends)):
         if start < stop:
             part = FingerprintCounts(counted.fingerprints[start:stop], counted.counts[start:stop])
-            yield ShuffledRow(number, number, 0, encoded(part))
+            yield ShuffledRow(number, number, 0, encode_fingerprints(part))
 
 
 def _sum_range(write: WriteRange[R], number: int, rows: Iterator[ShuffledRow]) -> R:
-    return write(number, sum_fingerprints([decoded(pa.py_buffer(row.blob)) for row in rows]))
+    return write(number, sum_fingerprints([decode_fingerprints(pa.py_buffer(row.blob)) for row in rows]))
 
 
 _SCHEMA = pa.schema({"fingerprint": pa.int64(), "count": pa.int64()})
 
 
-def encoded(fingerprints: FingerprintCounts) -> bytes:
+def encode_fingerprints(fingerprints: FingerprintCounts) -> bytes:
     """Encode fingerprints as a Parquet file of two delta-encoded columns."""
     sink = pa.BufferOutputStream()
     encodings = dict.fromkeys(_SCHEMA.names, "DELTA_BINARY_PACKED")
@@ -88,7 +88,7 @@ def encoded(fingerprints: FingerprintCounts) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def decoded(data: pa.Buffer) -> FingerprintCounts:
-    """Decode the result of `encoded`."""
+def decode_fingerprints(data: pa.Buffer) -> FingerprintCounts:
+    """Decode the result of `encode_fingerprints`."""
     table = pq.read_table(pa.BufferReader(data))
     return FingerprintCounts(*(table[name].to_numpy() for name in _SCHEMA.names))

@@ -20,7 +20,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.building import build_value_counts
-from metastore_assets.pipeline.value_counts.by_partition import runs_by_partition
+from metastore_assets.pipeline.value_counts.by_partition import write_runs_by_partition
 from metastore_assets.pipeline.value_counts.deltas import CountedProfile, CountSource, FragmentChanges, deltas
 from metastore_assets.pipeline.value_counts.fingerprints import FingerprintUpdate
 from metastore_assets.produce import Dataflow, Delta, FlowState
@@ -267,7 +267,7 @@ class ValueCountUpdate:
         if not self._by_partition:
             return {}
         source = CountSource(self._by_partition, self._partitions(profiles), self._row_count)
-        return runs_by_partition(self._engine, self._store, flow, source)
+        return write_runs_by_partition(self._engine, self._store, flow, source)
 
     def _partitions(self, profiles: Sequence[ProfileFiles]) -> list[CountedProfile]:
         """Pair the profiles of the partitions with the partition keys."""

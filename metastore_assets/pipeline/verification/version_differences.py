@@ -14,7 +14,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragment_index import class_or_none, index_table, read_rows
 from metastore_assets.pipeline.merging.merges import FAN_IN, TABLE, node_id
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
-from metastore_assets.pipeline.partition_index import wrong_rows
+from metastore_assets.pipeline.partition_index import find_wrong_rows
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.plain import (
@@ -23,7 +23,7 @@ from metastore_assets.pipeline.value_counts.plain import (
     write_frequencies,
     write_ranks,
 )
-from metastore_assets.pipeline.value_filters import wrong_filters
+from metastore_assets.pipeline.value_filters import find_wrong_filters
 from metastore_assets.pipeline.verification.profile_differences import (
     Difference,
     ProfileSource,
@@ -309,7 +309,7 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
     }
     stores = recomputation.store, recomputation.scratch
     try:
-        wrong = wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed)
+        wrong = find_wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed)
         return [
             VersionDifference(
                 "index",
@@ -327,7 +327,7 @@ def _partition_index_differences(
 ) -> list[VersionDifference]:
     """Return where the statistics of partitions by column differ from the partitions' own files."""
     try:
-        wrong = list(wrong_rows(store, version, keys))
+        wrong = list(find_wrong_rows(store, version, keys))
     except CorruptionError as error:
         return [_unreadable("index", version.table, error)]
     return [
