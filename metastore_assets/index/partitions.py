@@ -297,7 +297,10 @@ def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the schema for statistics of several schemas: all of their columns. Bounds have the union of their types."""
+    """Return the schema for statistics of several schemas, with the columns of all.
+
+    Bounds have the union of their types.
+    """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)
     fields = {POSITION.name: POSITION}
