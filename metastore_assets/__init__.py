@@ -71,7 +71,7 @@ _PUBLIC_NAMES = {
     "open_table": "metastore",
     "profile": "profiling",
 }
-"""By public name, the module that defines it, and the name there if it is another one: `module:name`."""
+"""The module that defines each public name, or `module:attribute` if the name in that module differs."""
 
 
 def __getattr__(name: str) -> Any:

@@ -11,9 +11,8 @@ T = TypeVar("T")
 class lock_free_cached_property(Generic[T]):
     """A property that is computed at its first use and then cached, without a lock.
 
-    Two threads may compute it at the same time; all get the object that was stored first. The `cached_property` of
-    Python 3.11 has one lock for the property in all objects, so that readers of different tables would wait for each
-    other's files.
+    Two threads may compute it at the same time; both get the object that was stored first. The `cached_property` of
+    Python 3.11 has one lock for all objects of a class, so that readers of different tables would wait for each other.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

@@ -1,4 +1,4 @@
-"""DuckDB connections for untrusted queries: without access to files, network or variables of Python."""
+"""DuckDB connections for queries. Untrusted queries have no access to files, network or variables of Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _RESTRICTED = {
     "enable_external_access": "false",
 }
 _READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-"""Query nodes of DuckDB's serialized form that only read. A `WITH` may contain others: COPY, INSERT, DELETE…"""
+"""The types of query nodes that only read, in DuckDB's serialized form. A `WITH` may contain others: COPY, INSERT,
+DELETE…"""
 
 _ADVICE = (
     "; a query reads no files. For a query of your own, `--unrestricted`, or `unrestricted=True` in Python, lifts this"
@@ -40,13 +41,15 @@ class QueryConnection:
         self.connection = connection
         self._restricted = restricted
         self.names_files = False
-        """Whether a query reads from a path. A restricted DuckDB reports such a table as missing."""
+        """Whether the parsed query names a file as a table. A restricted DuckDB reports the file as a missing table, so
+        its error needs advice."""
 
     def parse(self, text: str) -> Any:
-        """Return the serialized tree of a query.
+        """Parse a query, and return its syntax tree as DuckDB serializes it.
 
         Raises:
-            QueryError: The text is not one statement, is no query, or contains a statement that writes.
+            QueryError: The text is not exactly one query. On a restricted connection also: it contains a statement that
+                writes.
         """
         if len(self.connection.extract_statements(text)) != 1:
             raise QueryError("give one query")
@@ -65,7 +68,9 @@ class QueryConnection:
         return tree
 
     def run(self, text: str) -> duckdb.DuckDBPyRelation:
-        """Run a query that `parse` accepted. Afterwards the settings of the connection are locked."""
+        """Run a query that `parse` accepted, and return its lazy result. A restricted connection locks its settings
+        first.
+        """
         if self._restricted:
             self.connection.execute("set lock_configuration = true")
         return self.connection.sql(text)

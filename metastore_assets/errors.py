@@ -9,8 +9,8 @@ class MetastoreError(Exception):
     """Base of every error of this package. The CLI prints it as one line and exits with status 1."""
 
     without_values: str | None = None
-    """The message without quotes of a library's message or of a file's content, which may contain values of rows. None
-    if the message contains no such quotes."""
+    """The same message without the parts that may contain values of rows, such as quotes of a file's content. None if
+    the message has no such parts."""
 
     def __init__(self, message: str = "") -> None:
         # Many messages end with a quoted one, which may end with a full stop.
@@ -18,11 +18,13 @@ class MetastoreError(Exception):
 
 
 class ConfigError(MetastoreError):
-    """Raised when metastore.yaml is missing or invalid: names the file, the key, the value, and what is allowed."""
+    """Raised when metastore.yaml is missing or invalid. The message names the file, the key, the value, and what is
+    allowed.
+    """
 
 
 class MissingPackageError(MetastoreError):
-    """Raised when a package is not installed: names the package, and the extra that installs it."""
+    """Raised when a package is not installed. The message names the package, and the extra that installs it."""
 
 
 class TableNotFoundError(MetastoreError):
@@ -30,7 +32,7 @@ class TableNotFoundError(MetastoreError):
 
 
 class SnapshotNotFoundError(TableNotFoundError):
-    """Raised when a table has no snapshot that `at` of its configuration selects: says what can be selected."""
+    """Raised when no snapshot of a table matches `at` in its configuration. The message says what can be selected."""
 
 
 class TableFormatError(MetastoreError):
@@ -63,7 +65,7 @@ def _fragment_error(
 
 
 class FatalFileError(FragmentError):
-    """Raised when the process that read a file crashed: says how. `path` is the file."""
+    """Raised when the process that read a file crashed. The message says how, and `path` is the file."""
 
 
 class PartitionKeyError(MetastoreError):
@@ -75,7 +77,9 @@ class UnsupportedTypeError(MetastoreError):
 
 
 class ProfileError(MetastoreError):
-    """Raised when fragments could not be profiled: lists each file and cause. Finished profiles stay stored."""
+    """Raised when fragments could not be profiled. The message lists each file and cause. Finished profiles stay
+    stored.
+    """
 
 
 class WorkerEndedError(MetastoreError):
@@ -83,7 +87,7 @@ class WorkerEndedError(MetastoreError):
 
 
 class StoreError(MetastoreError):
-    """Raised when the Metastore's root cannot be read or written (permission, full disk, unreachable)."""
+    """Raised when the Metastore's root cannot be read or written, for example because a disk is full."""
 
 
 class ObjectNotFoundError(StoreError):
@@ -107,19 +111,22 @@ class CorruptionError(StoreError):
 
 
 class InvalidPathError(CorruptionError, ValueError):
-    """Raised when stored state names a path that leads out of its folder, such as `../x`: names the path."""
+    """Raised when stored state names a path that leads out of its folder, such as `../x`. The message names the path.
+    """
 
 
 class ColumnNotFoundError(MetastoreError):
-    """Raised when a column is not in the table: names it and the existing columns."""
+    """Raised when a column is not in the table. The message names it and the existing columns."""
 
 
 class PartitionNotFoundError(MetastoreError):
-    """Raised when a partition key is not in a version: names it and says how to list the keys."""
+    """Raised when a partition key is not in a version. The message names it and says how to list the keys."""
 
 
 class NotStoredError(MetastoreError):
-    """Raised when a version does not store a requested statistic: names the column, the reason and the policy."""
+    """Raised when a version does not store a requested statistic. The message names the column, the reason and the
+    policy.
+    """
 
 
 class LiteralError(MetastoreError):
@@ -127,27 +134,28 @@ class LiteralError(MetastoreError):
 
 
 class QueryError(MetastoreError):
-    """Raised when a query is invalid or refers to a view that does not exist: quotes the engine's message."""
+    """Raised when a query is invalid or refers to a view that does not exist. The message quotes the engine's message.
+    """
 
 
 class PredicateError(MetastoreError):
-    """Raised when a predicate does not parse or is not supported: says where and why."""
+    """Raised when a predicate does not parse or is not supported. The message says where and why."""
 
 
 class GraphError(MetastoreError):
-    """Raised when the declared stages cannot run: names the stage and the reason."""
+    """Raised when the declared stages cannot run. The message names the stage and the reason."""
 
 
 class UpdateError(MetastoreError):
-    """Raised when an update is invalid: names the root and the key. No part of the update is applied."""
+    """Raised when an update of the stages' input data is invalid. No part of the update is applied."""
 
 
 class ProduceError(MetastoreError):
     """Raised when a Produce function raises, or is not deterministic.
 
     Attributes:
-        stage: Name of the stage.
-        key: The key whose function call failed. For functions of batches, the first key of the batch as text.
+        stage: The name of the stage.
+        key: The key for which the function was called. For a function of batches: the first key of the batch, as text.
     """
 
     def __init__(self, message: str, *, stage: str, key: object) -> None:
@@ -164,4 +172,4 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when the declaration of a stage changed after its state was built: `rebuild` builds the state again."""
+    """Raised when the declaration of a stage changed after its state was built. `rebuild` builds the state again."""

@@ -1,4 +1,4 @@
-"""Optional packages by extra, and errors that name the extra to install."""
+"""The optional packages of each extra, and errors that name the extra to install."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Convert the failing import of an optional package inside the block into an error with the command to install it.
+    """Raise MissingPackageError with the command to install an extra if the block fails to import one of its packages.
 
     Args:
         name: The extra.

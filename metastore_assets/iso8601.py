@@ -30,8 +30,8 @@ def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals:
     Args:
         ticks: The integer that Arrow stores.
         type: The Arrow type.
-        separator: Text between date and time.
-        places: Allowed numbers of decimal places of seconds, ascending.
+        separator: The text between date and time.
+        decimals: The allowed numbers of decimal places of seconds, ascending.
     """
     if t.is_date32(type):
         return date_text(ticks)
@@ -119,7 +119,10 @@ def _days(match: re.Match[str]) -> int:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day. Years begin in March, so that leap days are last, in eras of 146,097 days."""
+    """Return year, month and day of the date that is `days` after 1970-01-01.
+
+    In the computation, years begin in March, so that leap days are last. An era is 400 years, or 146,097 days.
+    """
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

@@ -7,15 +7,15 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 _MAX_LENGTH = 4000
-"""Characters of a message."""
+"""The maximum number of characters in a message."""
 _TAIL_LENGTH = 500
-"""Characters at the end of a message that is truncated in the middle."""
+"""The number of characters at the end of a message that remain when it is truncated in the middle."""
 _MAX_NAMES = 20
-"""Names in a list."""
+"""The maximum number of names in a list."""
 _MAX_NEAREST = 3
-"""Names that `nearest_names` suggests."""
+"""The maximum number of names that `nearest_names` suggests."""
 _SEARCH_WINDOW = 200
-"""Neighbours in sorted order that are compared with a misspelt name."""
+"""The number of neighbours before and after a misspelt name in sorted order that are compared with it."""
 _ELLIPSIS = re.compile(r"\.{3,}(?=[\s.,:;]|$)")
 _STOPS = re.compile(r"(?<=[^\s/.])(?:[.;](?:\s*[.;])+|[.,:;]{2,})(?=\s|$)")
 _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
@@ -24,9 +24,9 @@ _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
 _AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#]*)@")
 _QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*?)(?:\?|%3[Ff])[^\s'"<>=]*=[^\s'"<>]*""")
 _MIN_SECRET_LENGTH = 6
-"""Characters of a secret that is redacted. Shorter ones occur by chance in other texts."""
+"""The minimum length of a secret that is redacted. Shorter ones occur by chance in other texts."""
 _secrets: dict[str, str] = {}
-"""By secret, the text that replaces it in messages. Global, because any library may quote a secret in an error."""
+"""The text that replaces each secret in messages. Global, because any library may quote a secret in an error."""
 
 
 def clean_message(message: str) -> str:
@@ -50,7 +50,7 @@ def _truncated(message: str) -> str:
 
 
 def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
-    """Return `; did you mean 'a' or 'b'?` if some names are close to a misspelt one, else a fallback.
+    """Return a suggestion such as `; did you mean 'a' or 'b'?` for a misspelt name, or a fallback if no name is close.
 
     Args:
         name: The misspelt name.
@@ -79,9 +79,10 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def nearest_names(name: str, names: Sequence[str]) -> str:
-    """Return `; of 2,000 the nearest are 'a', 'b' and 'c'`: similar names, and neighbours in sorted order.
+    """Return a suggestion such as `; of 2,000 the nearest are 'a', 'b' and 'c'` for an unknown name.
 
-    Suits names that are many and alike, such as partition keys, most of which `close_names` would suggest.
+    It names the most similar name and neighbours in sorted order. This suits many names that are alike, such as
+    partition keys, where `close_names` would call most of them close.
 
     Args:
         name: The unknown name.
@@ -111,7 +112,8 @@ def redact(text: str) -> str:
     """Return a text without the passwords and query strings of the URIs in it.
 
     `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) that no `=` follows is
-    part of a name. A user without a password stays, as in Azure's `abfss://container@account…`.
+    part of a name. A user without a password stays, as in Azure's `abfss://container@account…`, except in http and
+    https URIs.
     """
     return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
 

@@ -24,10 +24,12 @@ class Metastore:
         Args:
             root: A local path or a URI, such as `s3://bucket/metastore`.
             storage_options: Options of the root's object store.
-            statistics: Classes of user-defined statistics, as `module:Class`, that may be imported where a filtered
-                view has to compute them.
-            table_locations: Folders and prefixes of the tables themselves. Versions record where their tables are; only
-                locations at or below one of these are read, because whoever can write the root can forge a record.
+            statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
+                compute
+                statistics of filtered rows.
+            table_locations: Folders and URI prefixes below which data files of tables may be read, such as
+                `"s3://lake/"`.
+                A version records the location of its table, but anyone who can write the root can forge it.
         """
         self._store = ObjectStore(root, storage_options)
         self._statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
@@ -38,16 +40,17 @@ class Metastore:
         return list_tables(self._store)
 
     def versions(self, name: str) -> list[int]:
-        """Return the numbers of a table's published versions, ascending; none for an unknown table."""
+        """Return the numbers of a table's published versions, ascending. Empty for an unknown table."""
         return list_versions(self._store, name)
 
     def table(self, name: str, version: VersionSelector | None = None) -> Table:
-        """Return a table as of a version. What is published later does not change its answers.
+        """Return a table as of a version. Later versions do not change its answers.
 
         Args:
             name: The table's name.
-            version: A version's number; a snapshot's id, as text; or a time, as `datetime` or in ISO 8601, for the
-                newest version of what was committed by then. None for the newest version.
+            version: A version number (int); a snapshot id (text); or a time (`datetime` or ISO 8601 text), which
+                selects the
+                newest version of a snapshot committed by then. Default: the newest version.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -65,18 +68,20 @@ def open_table(
     statistics: Iterable[str] = (),
     table_locations: Iterable[str] = (),
 ) -> Table:
-    """Return a table below a root as of a version, as `Metastore(root).table(name, version)`.
+    """Return a table below a root as of a version. A shorthand for `Metastore(root).table(name, version)`.
 
     Args:
         root: A local path or a URI, such as `s3://bucket/metastore`.
         name: The table's name.
-        version: A version's number; a snapshot's id, as text; or a time, as `datetime` or in ISO 8601, for the newest
-            version of what was committed by then. None for the newest version.
+        version: A version number (int); a snapshot id (text); or a time (`datetime` or ISO 8601 text), which selects
+            the
+            newest version of a snapshot committed by then. Default: the newest version.
         storage_options: Options of the root's object store.
-        statistics: Classes of user-defined statistics, as `module:Class`, that may be imported where `filter` has to
-            compute them.
-        table_locations: Where `count`, `scan` and `filter(…, read=True)` may read the table, if its version records
-            that it is there: folders and prefixes such as `"s3://lake/"`.
+        statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to compute
+            statistics of `filter(…)`.
+        table_locations: Folders and URI prefixes such as `"s3://lake/"`. `count`, `scan` and `filter(…, read=True)`
+            read
+            the table only if its recorded location is below one of them.
 
     Raises:
         VersionNotFoundError: There is no such version.

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 class PluginGroup:
     """All extensions of one kind. Nothing is imported before an extension is loaded.
 
-    Built-in extensions are entry points of this package too, so that others can list them. They are resolved by the
-    table in the code: it needs no scan of the installed packages, and holds where the code runs from a checkout or a
-    zip file, which have no entry points.
+    Built-in extensions are loaded from a table in the code. This needs no scan of the installed packages, and also
+    works in a checkout or a zip file, which have no entry points. The built-in ones are entry points of this package
+    too, so that other tools can list them.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
         """Create a group.
 
         Args:
-            group: the name of the entry point group.
-            built_in: by name, `module:attribute` of each built-in extension.
+            group: The name of the entry point group.
+            built_in: The built-in extensions by name, each as `module:attribute`.
         """
         self.group = group
         self.built_in = built_in
@@ -39,11 +39,16 @@ class PluginGroup:
         return (*self.built_in, *self.installed_names())
 
     def installed_names(self) -> tuple[str, ...]:
-        """Return the names that other packages register."""
+        """Return the names that other packages register, sorted."""
         return tuple(sorted(self._installed))
 
     def load(self, name: str) -> Any:
-        """Import an extension and return it. Raises KeyError for an unknown name, ConfigError when it is broken."""
+        """Import an extension and return it.
+
+        Raises:
+            KeyError: The name is unknown.
+            ConfigError: The extension cannot be imported, or several packages register it.
+        """
         if name in self.built_in:
             module, _, attribute = self.built_in[name].partition(":")
             return getattr(import_module(module), attribute)
@@ -66,7 +71,7 @@ class PluginGroup:
 
     @cached_property
     def _installed(self) -> dict[str, list[EntryPoint]]:
-        """Entry points of other packages by name. Reading them takes about 10 ms, once in a process."""
+        """The entry points of other packages, by name. Reading them takes about 10 ms, once in a process."""
         from importlib.metadata import entry_points
 
         result: dict[str, list[EntryPoint]] = {}
@@ -85,4 +90,4 @@ TABLE_FORMATS = PluginGroup(
         "iceberg": "metastore_assets.formats.iceberg:FORMAT",
     },
 )
-"""Table formats: each a `metastore_assets.formats.registration.FormatRegistration`."""
+"""The table formats. Each is a `metastore_assets.formats.registration.FormatRegistration`."""

@@ -33,15 +33,15 @@ _FILE_ROWS = 1 << 20
 def profile(data: object, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any) -> Table:
     """Compute the statistics of a table, file, data frame or query, and return them as `open_table` does.
 
-    Large tables are read on Spark. Data frames and query results are written to a temporary folder that is deleted with
-    the result. The rows of a Spark data frame pass through this process.
+    Large tables are read on Spark. Data frames and query results are written to a temporary folder, which is deleted
+    when the returned object is garbage-collected. The rows of a Spark data frame pass through this process.
 
     Args:
         data: A path or URI of a table of any format; an object with Arrow data (a table, reader or dataset of pyarrow,
             a data frame of Polars, pandas or Spark, a relation of DuckDB); or a query in DuckDB's SQL.
         spark: The session to read large tables with. Default: a new one, if it is needed.
         unrestricted: Whether a query may read and write files and load extensions. Use it for trusted queries only.
-            Other queries are one statement that reads no file, network or Python variable.
+            By default a query must be one statement that reads no file, network or Python variable.
         settings: Keys of a table in `metastore.yaml`, such as `at`, `options`, `storage_options` and `columns`.
 
     Raises:
@@ -66,13 +66,13 @@ def profile_table(
     spark: Callable[[], SparkSession],
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Table:
-    """Publish the first version of a table in a new root, and return it. Small tables are read without Spark.
+    """Publish the first version of a table in a new root, and open this version. Small tables are read without Spark.
 
     Args:
         table: The table.
         root: An empty folder.
-        spark: Returns the session; called only for large tables.
-        progress: Receives the progress of the refresh.
+        spark: A function that returns the session; called only for large tables.
+        progress: A function that receives the progress of the refresh.
 
     Raises:
         MetastoreError: The same errors as `refresh`.
@@ -114,7 +114,9 @@ def _write_query_result(text: str, folder: Path, unrestricted: bool) -> str:
 
 
 def _open_reader(data: Any) -> pa.RecordBatchReader:
-    """Return the data as a stream of Arrow batches. Raises MetastoreError for other objects."""
+    """Return the data of an object as a stream of Arrow batches. Raises MetastoreError for an object without Arrow
+    data.
+    """
     if not hasattr(data, "__arrow_c_stream__"):
         # Datasets of pyarrow, data frames of Spark, lazy frames of Polars.
         if hasattr(data, "scanner"):
@@ -138,7 +140,8 @@ def _open_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
-    """Write the data as Parquet files, and return their folder. Raises MetastoreError."""
+    """Write the data as Parquet files, and return their folder. Raises MetastoreError if Parquet cannot store the data.
+    """
     import pyarrow.parquet as pq
 
     names = reader.schema.names

@@ -1,4 +1,4 @@
-"""The configuration of Dagster definitions, which are loaded without secrets, and of runs, which resolve them."""
+"""The configuration in Dagster. Definitions load it without secrets, and runs resolve its variables."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _TIMEOUT = 5.0
 """Seconds to wait for a catalog while Dagster loads the code location, which each run does too."""
 
 ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None]
-"""A configuration, the path of its file, or None for $METASTORE_CONFIG, else ./metastore.yaml."""
+"""A configuration, the path of its file, or None for the default file: $METASTORE_CONFIG, else ./metastore.yaml."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Configuration:
     config_object: MetastoreConfig | None = None
     """The configuration object; None for a file."""
     s3: "S3Resource | None" = field(default=None, repr=False)
-    """The S3 access for settings that the configuration lacks."""
+    """The resource with S3 settings. Settings of the configuration have priority. None without a resource."""
     spark: SparkLike | None = field(default=None, repr=False)
     """The resource that provides the Spark session of runs; None for a session with the settings under `spark`."""
     listings: tuple[DatabaseListing, ...] | None = field(default=None, repr=False)
-    """The listings of databases when the definitions were loaded; None before that."""
+    """The tables of each configured database when the definitions were loaded; None before `with_databases`."""
 
     @classmethod
     def of(
@@ -50,7 +50,8 @@ class Configuration:
         """Return a Configuration for a configuration or a file.
 
         Args:
-            config: A configuration, the path of its file, or None for the default file.
+            config: A configuration, the path of its file, or None for the default file. A `Configuration` is returned
+                unchanged, and the resources are ignored.
             s3: The resource for S3 access.
             spark: The resource for the Spark session.
 
@@ -73,8 +74,8 @@ class Configuration:
     def with_databases(self) -> "Configuration":
         """Return the configuration with the tables that its databases have now.
 
-        A code location must load even if a catalog does not answer. Its databases then have the tables of the last
-        listing, and a warning says so. Raises ConfigError.
+        A code location must load even if a catalog does not answer. Databases of that catalog then have the tables of
+        the last listing, and the log has a warning. Raises ConfigError if the configuration is invalid.
         """
         if self.listings is not None:
             return self
@@ -88,14 +89,14 @@ class Configuration:
         return replace(self, listings=listings)
 
     def unresolved(self) -> MetastoreConfig:
-        """Return the configuration with `${VAR}` in place of values of the environment. Raises ConfigError."""
+        """Return the configuration with its variables, such as `${VAR}`, unresolved. Raises ConfigError."""
         if self.config_object is None:
             return self._with_tables(read_checked_config(self.file).locate())
         validate_checks(self.config_object)
         return self._with_tables(self.config_object.locate())
 
     def resolved(self) -> MetastoreConfig:
-        """Return the configuration with the values of variables and the S3 access of the resource.
+        """Return the configuration with resolved variables and the S3 access of the resource.
 
         Raises ConfigError, also if a variable is not set.
         """

@@ -53,12 +53,11 @@ def refresh_on_emr(
         partitions: Partitions to read again: keys or patterns.
 
     Returns:
-        The answer of the job.
+        The answer of the job; an empty one if the job succeeded, but its answer did not arrive.
 
     Raises:
-        ConfigError: The job would lack a variable of the configuration.
-        MetastoreError: The error of the job with the path of its log; or the job was not launched, or ended without an
-            answer.
+        ConfigError: The configuration refers to variables that the job would not have.
+        MetastoreError: The job could not be launched, or it failed. After a failure the message says where the log is.
     """
     config = configuration.resolved()
     settings = config.emr_serverless
@@ -99,7 +98,7 @@ def build_request(configuration: Configuration, table: str, *, full: bool, parti
         partitions: Partitions to read again: keys or patterns.
 
     Raises:
-        ConfigError: The job would lack a variable of the configuration.
+        ConfigError: The configuration refers to variables that the job would not have.
     """
     unresolved = configuration.unresolved()
     config = VariableResolver(os.environ, preserve_secret_references=True).resolve(unresolved)
@@ -130,7 +129,8 @@ def build_request(configuration: Configuration, table: str, *, full: bool, parti
 def job_parameters(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
     """Return the parameters of `StartJobRun` without those that Pipes adds.
 
-    Spark settings become `spark-defaults`, whose values need no quotes.
+    Spark properties that every job needs are passed as `--conf`. All others, and values with blanks, are passed as
+    `spark-defaults`, which need no quotes.
 
     Args:
         settings: The settings under `emr_serverless`.

@@ -21,7 +21,7 @@ _CATALOG_NAMES = {
     "aws_region": "region",
     "aws_endpoint": "endpoint",
 }
-"""The names of storage options in properties of catalogs, where they follow `s3.` or `glue.`."""
+"""The name of each storage option as a property of a catalog, without the prefix `s3.` or `glue.`."""
 _IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
 _SYNONYMS = {"endpoint_url": "endpoint", "default_region": "region"}
 
@@ -29,7 +29,7 @@ _SYNONYMS = {"endpoint_url": "endpoint", "default_region": "region"}
 def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
     """Return the configuration with the S3 access of a resource for its root, tables and catalogs.
 
-    Settings of the configuration, and credentials from a catalog, have priority.
+    Settings of the configuration have priority, and so do credentials of a catalog.
 
     Args:
         config: The resolved configuration.
@@ -110,9 +110,9 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 
 
 def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options as properties of a catalog, for its files and for the requests of a Glue catalog.
+    """Return storage options as properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
 
-    Properties that the catalog sets are omitted. If it sets credentials, all options for the same purpose are omitted.
+    Properties that the catalog sets itself are omitted. If it sets credentials for a prefix, that prefix is omitted.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):
@@ -126,7 +126,7 @@ def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> d
 
 
 def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """Return `configured` and the options that it does not set under any spelling of their names.
+    """Return the options of both mappings. Options of `configured` have priority, under any spelling of their names.
 
     If `configured` sets a part of the credentials, no other part is taken from `options`.
     """
@@ -140,7 +140,7 @@ def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) ->
 
 
 def _normalize_name(name: str) -> str:
-    """Return the name of an option in lower case, without `aws_`, and the same for synonyms."""
+    """Return one name for all spellings of an option: in lower case, without `aws_`, and without synonyms."""
     without_prefix = re.sub(r"^aws_", "", name.lower())
     return _SYNONYMS.get(without_prefix, without_prefix)
 

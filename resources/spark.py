@@ -20,9 +20,10 @@ def running_spark(resource: SparkLike | None, settings: Mapping[str, Any]) -> It
     """Yield a function that returns the Spark session of a run and starts it at the first call.
 
     Args:
-        resource: The resource that provides the session and is closed at the end of the block; None without one.
-        settings: The Spark settings of a session without a resource. A session that already runs in this process is
-            used unchanged and continues after the block. A new session stops at the end of the block.
+        resource: The resource that provides the session and is closed at the end of the block; None to use `settings`.
+        settings: The settings of a new session, which stops at the end of the block. A session that already runs in
+            this
+            process is used instead, with its own settings, and continues after the block.
 
     Raises:
         MetastoreError: Spark does not start.

@@ -48,10 +48,10 @@ _UNFINISHED = [
 ]
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _KEYS_PER_QUERY = 32
-"""The number of run keys in a query."""
+"""The maximum number of run keys in a query."""
 _DEAD_AFTER = 3600.0
-"""Seconds without an event after which a started run is dead, for example because its machine has failed. The sensor
-reports it as failed, because a limit on concurrent runs would wait for it otherwise."""
+"""Seconds without an event after which a started run counts as dead, for example because its machine has failed. The
+sensor reports it as failed. Otherwise it would block a limit on concurrent runs."""
 
 
 def commit_sensor(
@@ -119,18 +119,20 @@ def commit_sensor(
 
 
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
-    """Return Dagster's status for a configured one; `absent` becomes stopped for a sensor that the project builds."""
+    """Return Dagster's status for a configured one. `absent` becomes stopped, for a project that builds the sensor
+    itself.
+    """
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
 def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
-    """Return the failed check `current` of a table that no longer exists.
+    """Return a failed result of the check `current`, for a table that no longer exists.
 
     Args:
         table: The table.
         names: The table's names in Dagster.
         latest: The newest version.
-        reason: The object that does not exist.
+        reason: A message that says what no longer exists.
     """
     return AssetCheckEvaluation(
         names.kind_assets["statistics"],
@@ -143,7 +145,7 @@ def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason
 
 
 def restored_check(table: TableConfig, names: TableNames, state: SensorState) -> AssetCheckEvaluation:
-    """Return the passed check `current` of a table that exists again, at the newest version's snapshot."""
+    """Return a passed result of the check `current`, for a table that exists again at the newest version's snapshot."""
     return AssetCheckEvaluation(
         names.kind_assets["statistics"],
         current_check_name(table),
@@ -156,7 +158,9 @@ def restored_check(table: TableConfig, names: TableNames, state: SensorState) ->
 def read_sensor_state(
     instance: DagsterInstance, probed: ProbeResult, snapshot: SnapshotReference, names: TableNames
 ) -> SensorState:
-    """Return the state on which the decision depends.
+    """Read the state of a table and its runs, from which the sensor decides whether to launch a run.
+
+    Runs that are presumed dead are reported to Dagster as failed.
 
     Args:
         instance: The Dagster instance, whose runs and reported version are read.
@@ -199,7 +203,7 @@ def _run_key(names: TableNames, snapshot: str, published: int, target: str, atte
 
 
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
-    """Return a digest of the snapshot, the newest version and the configuration, which a retry has in common.
+    """Return a digest of the snapshot, the newest version and the configuration. Runs with equal digests are retries.
 
     A change of the configuration changes the digest, so that a corrected configuration is tried at once.
     """
@@ -226,8 +230,8 @@ def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
     """Return the unfinished runs of the table, including queued runs that do not have its tag yet.
 
-    Runs without the tag are the last runs of the table's assets, and other runs of their backfills, which Dagster may
-    start in any order. This takes two queries, and one for each such backfill.
+    Runs without the tag are found in two ways: as the last run of one of the table's assets, or as a run of the same
+    backfill as that run. This takes a few queries, and one more for each such backfill.
     """
     keys = {names.partitions, *names.kind_assets.values()}
     # Events that a person reports by hand have an empty run id.
@@ -252,7 +256,9 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times of the finished runs whose keys are those of attempts 1, 2, 3, and so on."""
+    """Return the end times of the finished attempts. `run_key` returns the key of the run of attempt 1, 2, 3, and so
+    on.
+    """
     ended: list[float] = []
     for start in itertools.count(1, _KEYS_PER_QUERY):
         keys = [run_key(attempt) for attempt in range(start, start + _KEYS_PER_QUERY)]

@@ -39,11 +39,11 @@ _DELAY = 1.0
 def database_sensors(
     configuration: Configuration, translator: MetastoreTranslator, status: SensorStatus | None = None
 ) -> list[SensorDefinition]:
-    """Return the sensors of all databases of a configuration.
+    """Return the sensors of all databases of a configuration, without those whose status is `absent`.
 
     Args:
         configuration: The configuration.
-        translator: The translator, whose prefix names begin with.
+        translator: The translator with the prefix of the sensors' names.
         status: The status of all sensors; None for the configured ones.
     """
     config = configuration.unresolved()

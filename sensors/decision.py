@@ -28,7 +28,7 @@ class Cursor:
     """The data that Dagster stores for a sensor between ticks."""
 
     target: str = ""
-    """The `target` of the sensor state for which a run was requested last; empty before the first."""
+    """The target (`SensorState.target`) of the last requested run; empty before the first."""
     attempt: int = 0
     """The number of runs that were requested for that target."""
     dropped: bool = False
@@ -60,12 +60,12 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Missing:
-    """The probes of a table that does not exist yet."""
+    """The record of unsuccessful probes of a table that does not exist yet."""
 
     configuration: str
     """A digest of the table's configuration. After a change of the configuration, the table is probed at once."""
     reason: str
-    """The object that does not exist."""
+    """The error message of the last probe, which says what does not exist."""
     probes: int
     """The number of probes since the configuration changed."""
     next_probe: float
@@ -79,24 +79,25 @@ class Missing:
         )
 
     def is_too_early(self, configuration: str, now: float) -> bool:
-        """Return whether the configuration is unchanged and the time of the next probe has not come."""
+        """Return whether to skip a probe: the configuration is unchanged and the time of the next probe has not come.
+        """
         return configuration == self.configuration and now < self.next_probe
 
     def describe(self, now: float) -> str:
-        """Return the reason for which a tick requests no run."""
+        """Return the message of a tick that requests no run, because the table does not exist."""
         seconds = max(0.0, self.next_probe - now)
         return f"the table does not exist yet: {self.reason}; the sensor checks it again in {seconds:.0f} s"
 
 
 def next_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
-    """Return the state after another probe of a table that does not exist.
+    """Return the record after another unsuccessful probe of a table that does not exist.
 
     The waits between probes are 1, 2, 4 … intervals, limited to the longer of five minutes and one interval.
 
     Args:
-        before: The state after the previous probe; None before the first.
+        before: The record after the previous probe; None before the first.
         configuration: The digest of the table's configuration.
-        reason: The object that does not exist.
+        reason: The error message of this probe.
         interval: The seconds between ticks of the sensor.
         now: The time in seconds since the epoch.
     """
@@ -127,7 +128,7 @@ class SensorState:
     last_ended: float
     """The end of the last of these runs, in seconds since the epoch; 0 without any."""
     history_change: HistoryChange = None
-    """The change of the table's history since the newest version; None for ordinary commits."""
+    """How the table got to the current snapshot, such as `recreated` or `rolled back`; None for ordinary commits."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +142,10 @@ class RunDecision:
 
 
 def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) -> RunDecision:
-    """Decide whether to request a run: if the table has changed, or a version was not reported to Dagster.
+    """Decide to request a run if the table has changed, or if its newest version was not reported to Dagster.
 
-    No run is requested while another run of the table is active. Retries follow on the next tick, then after 1, 3, 7 …
-    intervals, at most an hour, so that a table that cannot be read does not keep the machine busy.
+    No run is requested while another run of the table is active. Retries wait for 1, 3, 7 … intervals after a failed
+    run, at most an hour, so that a table that cannot be read does not keep the machine busy.
 
     Args:
         cursor: The cursor of the previous tick.

@@ -48,7 +48,9 @@ class ReloadDecision:
 
 
 def decide_reload(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> ReloadDecision:
-    """Decide whether to reload: if the existing tables differ from the loaded ones, but not again within ten minutes.
+    """Decide to reload if the existing tables differ from the loaded ones.
+
+    A reload for the same tables is requested again only after ten minutes.
 
     Args:
         request: The last request.

@@ -15,8 +15,8 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import versions_of
 
 _FORMAT_CACHE_SECONDS = 600.0
-"""Seconds for which the table's format is cached. Only after that time the probe detects that metadata of another
-format was added to an unchanged table."""
+"""Seconds for which the detected format of a table is cached. If metadata of another format is added to an unchanged
+table, the probe notices only after this time."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class ProbeResult:
     current: SnapshotReference | None
     """The table's current snapshot; None if the table does not exist."""
     history_change: HistoryChange = None
-    """The change of the table's history since the version's snapshot; None for ordinary commits."""
+    """How the table got from the newest version's snapshot to the current one; None for ordinary commits."""
     absence: str = ""
-    """The object that does not exist; empty if the table exists."""
+    """A message that says what does not exist; empty if the table exists."""
 
 
 class TableProbe:
@@ -50,9 +50,10 @@ class TableProbe:
         self._root: MetastoreConfig | None = None
         self._version: tuple[Version, ObjectInfo] | None = None
         self._cached_metadata: dict[bytes, bytes] = {}
-        """The metadata of the table that probes have read since that version was published."""
+        """Metadata of the table that earlier probes have read. Cleared when a newer version is read."""
         self._format: tuple[TableConfig, str, float] | None = None
-        """The configured table, its format, and the time when the format was detected."""
+        """The table's configuration, its format, and the time when the format was detected; None without a cached
+        format."""
 
     def probe(self, report_progress: Callable[[str], None]) -> ProbeResult:
         """Read the newest version and the table's current snapshot.
@@ -105,7 +106,8 @@ class TableProbe:
         return latest
 
     def _read_current(self, table: TableConfig, latest: Version | None) -> tuple[TableFormat, SnapshotReference]:
-        """Return the opened table format and the table's current snapshot."""
+        """Return the opened table format and the table's current snapshot. Detect the format if the cached one fails.
+        """
         cache = MetadataCache(lambda: latest.metadata_cache if latest else {})
         for key, value in self._cached_metadata.items():
             cache.put(key, value)

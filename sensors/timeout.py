@@ -44,7 +44,9 @@ class TimeoutRunner(Generic[Result]):
             seconds: The timeout.
 
         Raises:
-            StoreError: The call did not end in time. The message names the object.
+            StoreError: The call, or an earlier one that is still running, did not end in time. The message names the
+                object
+                that it was reading.
         """
         end = time.monotonic() + seconds
         if self._thread is not None:

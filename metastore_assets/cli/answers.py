@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Detail = Literal["summary", "selected", "full"]
-"""How much `show` reads of singleton counts and entropy: nothing, those of columns that the user named, or all."""
+"""The columns for which `show` reads singleton counts and entropy: none, those that the user named, or all."""
 _THREADS = 16
 """The number of parallel requests; they mostly wait for the store."""
 _WAIT_SECONDS = 0.2
@@ -39,14 +39,13 @@ def show_answer(
 ) -> Json:
     """Return column statistics as the JSON document of `show`.
 
-    Singleton counts and entropy of a partition need all its value counts, so only selected columns have them.
-
     Args:
         table: The table or filtered view that the statistics are from.
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None when that is unknown.
         partition: The key of the partition that the statistics are of; None for the whole table.
-        detail: Which columns have singleton counts and entropy.
+        detail: Which columns have singleton counts and entropy. Those of a partition are computed from all its value
+            counts, so a partition has them only with `selected`.
     """
     spreads, built = {}, {}
     if partition is None and rows and detail != "summary":
@@ -66,7 +65,10 @@ def show_answer(
 def read_shapes(
     table: Table | FilteredView, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
-    """Return, for each column that has a histogram, the frequencies of at most `SHAPE_BINS` bins."""
+    """Return a small histogram of each column: the frequencies of at most `SHAPE_BINS` bins, by column name.
+
+    Columns without a stored histogram are left out. The list is empty for a column without finite values.
+    """
     shapes: dict[str, list[int]] = {}
     for row in rows:
         try:

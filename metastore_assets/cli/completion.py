@@ -27,7 +27,10 @@ _TIMEOUT = 2.0
 
 
 def complete_tables(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the configured tables and the recorded tables of databases that the command line does not name yet."""
+    """Return the matching table names that the command line does not name yet.
+
+    They are the configured tables, and the tables of databases at their last listing.
+    """
 
     def list_names() -> list[str]:
         from metastore_assets.config.file import config_path, read_mapping, table_name_for
@@ -41,7 +44,9 @@ def complete_tables(context: click.Context, parameter: click.Parameter, incomple
 
 
 def _recorded_table_names(context: click.Context) -> list[str]:
-    """Return the tables of databases at their last listing. A new listing would query catalogs, which may take long."""
+    """Return the names of databases' tables at the last listing. A new listing would query catalogs, which may take
+    long.
+    """
     from metastore_assets.databases import expand_databases, recorded_listings
 
     config = _local_config(context)

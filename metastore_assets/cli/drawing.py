@@ -52,9 +52,11 @@ def draw_column_heading(page: Page, column: Answer) -> None:
     )
 
 
-def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, every: bool) -> None:
-    """Draw one line for each partition key. Of many keys, draw only the first and the last, unless `every` is true."""
-    is_short = every or len(keys) <= _FEW_KEYS
+def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose: bool) -> None:
+    """Draw one line for each partition key. If there are many keys and `verbose` is false, draw only the first and the
+    last.
+    """
+    is_short = verbose or len(keys) <= _FEW_KEYS
     for key in keys if is_short else keys[:1]:
         page.line(Styled(f"  {sign} {text.make_printable(key)}", style))
     if not is_short:

@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if it does not exit within a few seconds.
+    """Make SIGTERM and SIGHUP raise SystemExit. End the process if a signal or Ctrl-C does not end it in a few seconds.
 
     Python raises the exception of a signal when the main thread returns from its wait. That may never happen, because
     clients of object stores let the system restart interrupted waits. Ending the process without cleaning up is safe,

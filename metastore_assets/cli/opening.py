@@ -64,9 +64,9 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
-    """Return the name if it is that of a table. Raises ConfigError if it is not.
+    """Return the name if a table has it, configured or published. Raises ConfigError if none has.
 
-    Queries catalogs only if no version is published under the name. So published versions stay readable when the
+    Catalogs are queried only if no version is published under the name. So published versions stay readable when the
     catalog does not answer or no longer has the table.
     """
     if config.databases and all(table.name != name for table in config.tables):

@@ -108,7 +108,8 @@ def partitions_option(action: str) -> Callable[[Command], Command]:
 
 
 def parse_column_names(text: str | None) -> list[str] | None:
-    """Return the column names in a text such as `a,b`, in which double quotes enclose names with commas; None for None.
+    """Return the column names in a text such as `a,b`; None for None. Double quotes enclose a name that contains a
+    comma.
 
     Raises click.UsageError when the text names no column.
     """

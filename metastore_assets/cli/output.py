@@ -84,8 +84,8 @@ class Page:
     def fitting_grid(self, columns: Sequence[GridColumn], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
         """Print a grid that fits the terminal, and return the headings of the columns that are hidden.
 
-        If hiding columns is not sufficient, the cells of the last column are truncated in the middle, unless that
-        column is aligned to the right.
+        The cells of the last column are truncated in the middle, unless that column is aligned to the right. Columns
+        are hidden only if that is not sufficient. Without a terminal, everything is printed.
 
         Args:
             columns: The columns.

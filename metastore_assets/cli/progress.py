@@ -21,7 +21,7 @@ _FRAMES_PER_SECOND = 8
 _BAR_WIDTHS = range(8, 25)
 """The possible widths of the bar in terminal cells; there is no bar if even the smallest does not fit."""
 _FIXED_WIDTH = 24
-"""Terminal cells that the spinner, the table's name and the time need; counts get the remaining ones."""
+"""Terminal cells for the spinner, the table's name and the time. The counts of a stage get the remaining ones."""
 
 
 class Watcher(Protocol):
@@ -59,7 +59,7 @@ class HiddenProgress:
 class ProgressLine:
     """A line that rich redraws several times a second: a spinner, the stage, its counts, and the elapsed time.
 
-    Between two events, which may be minutes apart, the counts are those of the tasks of Spark's running jobs.
+    Two events may be minutes apart. Between them, the line also counts the tasks of Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -233,7 +233,13 @@ def _of(done: int, total: int, noun: str) -> str:
 
 
 def _finished_share(event: Event | None, done: int, total: int) -> float:
-    """Return the finished share of a stage from 0 to 1; 0 if unknown. Running jobs count by finished tasks."""
+    """Return the finished share of a stage from 0 to 1; 0 if unknown.
+
+    Args:
+        event: The last event; None before the first.
+        done: The finished tasks of Spark's running jobs, which count as parts of these jobs.
+        total: All tasks of these jobs; 0 without jobs.
+    """
     if event is not None and event.part and event.total_bytes:
         return event.bytes / event.total_bytes
     if event is None or not event.total or event.stage == "reduce":

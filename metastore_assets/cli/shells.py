@@ -18,7 +18,9 @@ _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 
 
 class Bash(BashComplete):
-    """Completion for bash, which splits words at `=` and `:`, completes the last piece, and does not quote."""
+    """Completion for bash. It allows for the way that bash splits words at `=` and `:` and completes only the last
+    piece.
+    """
 
     source_template = """\
 %(complete_func)s() {
@@ -39,7 +41,8 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor and the word at the cursor.
 
-        A script that click generated has no `COMP_LINE`; then click parses the words.
+        The completion script passes them in `COMP_LINE`. Without this variable, the script is click's own, and click
+        parses the words.
         """
         if "COMP_LINE" not in os.environ:
             return super().get_completion_args()

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class LazySpark:
-    """A function that returns the command's Spark session and starts it at the first call.
+    """A callable that returns the command's Spark session and starts it at the first call.
 
-    As a context manager it closes Spark's log, an unnamed file. If an error needs that log as an explanation, the log
-    is saved, and the error names the saved file.
+    At the end of a `with` block it closes Spark's log, which is an unnamed file. If an error needs the log as an
+    explanation, the log is first saved under a name that the error mentions.
     """
 
     def __init__(self, settings: Mapping[str, object], watcher: Watcher) -> None:
@@ -48,7 +48,7 @@ class LazySpark:
     def explain(self, error: BaseException) -> None:
         """Save Spark's log and name its file in a note of the error.
 
-        Do nothing for an interrupt and for a MetastoreError, whose message is sufficient.
+        Do nothing without a log, for an interrupt, and for a MetastoreError, whose message is sufficient.
         """
         if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
             error.add_note(f"see Spark's log in {self._log.save()}")

@@ -142,12 +142,12 @@ def draw_statistics(
 ) -> None:
     """Draw a grid with a line for each column, then notes on columns without statistics and user-defined statistics.
 
-    To fit the terminal, long texts are cut first; then less important fields are hidden.
+    To fit the terminal, long texts are truncated first; then less important fields are hidden.
 
     Args:
         page: The page to draw on.
         rows: The statistics of the columns.
-        shapes: By column, the frequencies of the histogram's bins, drawn as a sparkline.
+        shapes: The frequencies of the histogram's bins, by column name. They are drawn as sparklines.
         complete: Whether to show all fields, in as many grids as they need.
         complete_options: The command-line options that show all fields; a note about hidden fields names them.
     """
@@ -197,7 +197,7 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
-    """Return the fields that fit the width, and the widest limits with which they do."""
+    """Return the fields that fit the width, without less important ones, and the widest limits with which they fit."""
     narrow = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
     for headings in ((), *_HIDDEN_FIRST):
         for heading in headings:

@@ -19,7 +19,7 @@ class SkippedTable:
     """`<catalog>.<database>.<table>`, or `<catalog>.<database>`."""
     reason: str
     is_database: bool = False
-    """Whether the object is a database, which has the tables of its last listing."""
+    """Whether this is a database whose catalog did not answer. Its tables are those of the last listing."""
 
     def __str__(self) -> str:
         if self.is_database:
@@ -32,8 +32,8 @@ def expand_databases(
 ) -> tuple[MetastoreConfig, list[SkippedTable]]:
     """Return the configuration with the tables of its databases.
 
-    A table with an entry in the configuration is not replaced. If two tables would have the same name, both are left
-    out, because versions of one could otherwise continue those of the other.
+    A table that has its own entry in the configuration keeps that entry. If two tables would have the same name, those
+    of databases are left out, because versions of one could otherwise continue those of the other.
 
     Args:
         config: The configuration.
@@ -71,7 +71,7 @@ def expand_databases(
 
 
 def find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the table of a name. List the databases only if the configuration has no entry with that name.
+    """Return the table with a name. List the databases only if the configuration has no entry with that name.
 
     Args:
         config: A resolved configuration.
@@ -103,7 +103,7 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
 def _split_by_unique_name(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return the tables with unique names, and all others as skipped tables."""
+    """Return the tables with unique names, and all others as skipped tables. Case and `-` or `_` make no difference."""
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []
     for table in tables:
@@ -126,7 +126,7 @@ def _split_by_unique_name(
 
 
 def _source(table: TableConfig) -> tuple[str, str]:
-    """Return the catalog of a table, and its identifier in the catalog or its URI."""
+    """Return what identifies the source of a table: the catalog, and the identifier in the catalog or the URI."""
     return str(getattr(table.catalog, "name", table.catalog)), str(table.identifier or table.uri)
 
 

@@ -1,6 +1,6 @@
 """Listings of databases from their catalogs, and the record of each database's last listing in the root.
 
-If a catalog does not answer, the record replaces its listing. The record is a cache, whose loss is harmless.
+If a catalog does not answer, its databases are listed from their records. A record is a cache, whose loss is harmless.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class DatabaseListing:
     key: str
     """The catalog and the database of the entry as `<catalog>.<database>`."""
     tables: Mapping[str, Format | None] = field(default_factory=dict)
-    """The tables with their formats, which are None if the catalog did not answer."""
+    """The format of each table, by the table's name. The formats are None if the catalog did not answer."""
     dropped: Mapping[str, str] = field(default_factory=dict)
-    """The tables with a published version that the catalog no longer lists, with the reason."""
+    """Tables with a published version that the catalog no longer lists, each with the reason."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """The entries of the catalog that cannot be read as tables, such as views, with the reason."""
+    """Entries of the catalog that cannot be read as tables, such as views, each with the reason."""
     failure: str = ""
     """The reason why the catalog did not answer; empty if it did. After a failure, `tables` are those of the record."""
 
@@ -52,7 +52,8 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
 
     Args:
         config: A resolved configuration.
-        timeout: The seconds after which the record replaces a missing listing; None to wait for all catalogs.
+        timeout: Seconds to wait for the catalogs; None for no limit. Databases without an answer are listed from their
+            records.
 
     Returns:
         A listing for each database entry, in the order of the configuration.
@@ -141,7 +142,7 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
 def _compare_with_record(
     config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[ListedTable], database_dropped: str
 ) -> DatabaseListing:
-    """Return a listing in which recorded tables that the catalog no longer lists are dropped, and update the record.
+    """Return a listing in which recorded tables that the catalog no longer lists are dropped. Update the record too.
 
     Args:
         config: The configuration.

@@ -32,7 +32,7 @@ class JobRequest:
     """A request to refresh one table."""
 
     version: str
-    """The `package_version()` of the process that launched the job. That of the job must be equal."""
+    """The `package_version()` of the process that launched the job. The job refuses a request of another version."""
     config: Mapping[str, Any]
     """The configuration with only this table. Secrets are references to variables of the job's environment."""
     table: str
@@ -40,7 +40,7 @@ class JobRequest:
     partitions: tuple[str, ...]
     """The partitions to read again: keys or patterns."""
     needs_key: bool = False
-    """Whether the key of hidden values is configured. Otherwise it is in the root."""
+    """Whether the job needs the configured key of hidden values. Otherwise it uses the key in the root, or none."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """The names of secrets in AWS Secrets Manager, by the variable that gets their value."""
     database: str | None = None

@@ -27,8 +27,9 @@ VALUE_COUNTS = pa.schema(
         ("rank", pa.int64()),
     ]
 )
-"""`value` is text as in JSON answers. Queries compute with `number`, of numeric values, and `time`, of dates and
-timestamps, in UTC where these have a zone. `rank` is the number of lesser values."""
+"""The columns of value counts. `value` is text as in JSON answers. `number` is the same value as a number, and `time`
+is the same value as a time; they are null for values of other types. Times are in UTC if the column's type has a
+zone. `rank` is the number of rows with a lesser value."""
 BINS = pa.schema(
     [
         ("column_name", pa.string()),
@@ -39,12 +40,13 @@ BINS = pa.schema(
         ("frequency", pa.int64()),
     ]
 )
-"""`minimum` is inclusive, `maximum` exclusive. `lower` and `upper` are the same as numbers: days since 1970 for dates,
-and units since 1970 for times and timestamps."""
+"""The columns of histograms, with a row for each bin. `minimum` is inclusive, `maximum` exclusive. `lower` and `upper`
+are the same as numbers: days since 1970 for dates, and the type's unit since 1970 or midnight for timestamps and
+times."""
 
 
 def value_count_batches(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:
-    """Yield the value counts of a column, by increasing value."""
+    """Yield batches of the value counts of a column, by increasing value."""
     rank = 0
     for piece in table.values(row.column):
         if not len(piece):
@@ -70,7 +72,7 @@ def histogram_batch(column: str, histogram: Histogram) -> pa.RecordBatch:
 
 
 def _edge_numbers(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float64]:
-    """Return the edges of the bins as doubles; those of floats are finite, as in `edges`."""
+    """Return the edges of a histogram's bins as doubles."""
     if histogram.type_class.kind == "float":
         return np.asarray(edges)
     divisor = 10**histogram.type_class.scale
@@ -80,7 +82,7 @@ def _edge_numbers(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float
 
 
 def to_texts(values: pa.Array) -> pa.Array:
-    """Return values as text, as in JSON answers; integers and booleans become text too."""
+    """Return values as text, as in JSON answers. Integers and booleans, which are no text in JSON, become text too."""
     if t.is_integer(values.type) or t.is_boolean(values.type) or t.is_decimal(values.type):
         return values.cast(pa.string())
     if t.is_large_string(values.type):

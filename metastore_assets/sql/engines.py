@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def query(metastore: Metastore, text: str, *, unrestricted: bool = False) -> pa.Table:
-    """Return the rows of a query in DuckDB's SQL over `VIEWS`: `statistics` of all tables, `orders.statistics` of one.
+    """Run a query in DuckDB's SQL over the views in `VIEWS`, and return its rows.
 
-    Only the views that the query names are read. The query reaches nothing else: no file, no network, no setting, no
+    The view `statistics` has rows of all tables, and `orders.statistics` has those of the table `orders`. Only the
+    views that the query names are read. By default the query reaches nothing else: no file, no network, no setting, no
     variable of Python.
 
     Args:
@@ -44,7 +45,9 @@ def query(metastore: Metastore, text: str, *, unrestricted: bool = False) -> pa.
 
 
 def _named_tables(tree: Any) -> set[tuple[str, str]]:
-    """Return schema (empty where there is none) and name of the tables that a query reads."""
+    """Return (schema, name) of each table that a query reads, in lower case. The schema is empty if the query gives
+    none.
+    """
     return {
         (node["schema_name"].lower(), node["table_name"].lower())
         for node in walk(tree)
@@ -55,7 +58,10 @@ def _named_tables(tree: Any) -> set[tuple[str, str]]:
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Create a view in DuckDB if the name is that of a view; DuckDB reports other names. Raises QueryError."""
+    """Load a view that a query names into DuckDB. Do nothing for other names, which DuckDB itself reports.
+
+    Raises QueryError if the name is that of a view, but the schema is no published table.
+    """
     matches = [table for table in tables if table.lower() == schema]
     if schema and not matches and name in VIEWS:
         alternatives = close_names(schema, tables, "; there are: {}") or "; there is none"
@@ -77,7 +83,8 @@ def spark_views(
 ) -> list[str]:
     """Create the views of all tables as temporary views of a Spark session, and return their names.
 
-    They contain what is published now. All rows pass through this process; for large tables, omit `frequencies`.
+    The temporary views contain what is published now. All rows pass through this process; for large tables, omit
+    `frequencies`.
 
     Args:
         spark: The session.

@@ -25,16 +25,16 @@ _STATISTICS = [field for field in SCHEMA if field.name not in VERSION_COLUMNS.na
 
 @dataclass(frozen=True)
 class SqlView:
-    """A view: its schema and how it is read."""
+    """A view: its columns and the function that reads its rows."""
 
     schema: pa.Schema
     """The columns after the first one, `table_name`."""
     batches: Callable[[Table], Iterable[pa.RecordBatch]]
-    """Returns the rows of one table."""
+    """A function that returns the rows of one table."""
 
 
 def read_view(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.RecordBatchReader:
-    """Return a reader of the rows of a view of some tables, which reads one table after the other.
+    """Return a reader of the rows that a view has for some tables. It reads one table after the other.
 
     Args:
         name: A name of `VIEWS`.
@@ -141,7 +141,7 @@ def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield records as batches of a schema whose columns are named for SQL."""
+    """Yield records as Arrow batches of a schema. A column named `column` is renamed as in `_for_sql`."""
     pending: list[Mapping[str, Any]] = []
     for record in records:
         pending.append(record)

@@ -178,7 +178,7 @@ def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.Captu
         "changed_partitions": [f"n={number:02}" for number in range(60)], "removed_partitions": ["n=99"],
     }  # fmt: skip
     page = Page()
-    draw_refresh(page, plan, every=True)
+    draw_refresh(page, plan, verbose=True)
     assert capsys.readouterr().out.splitlines()[1:] == [*(f"  * n={number:02}" for number in range(60)), "  - n=99"]
     for width in (80, None):
         page.width = width

@@ -125,10 +125,10 @@ def backfill(
             document = _plan_to_json(plan) if dry_run else BackfillResult(table.name, done=True).to_json()
             write_json(document)
         else:
-            _draw_plan(Page(), _plan_to_json(plan), every=verbose)
+            _draw_plan(Page(), _plan_to_json(plan), verbose=verbose)
         return 0
     if needs_confirmation or not as_json:
-        _draw_plan(Page(err=True), _plan_to_json(plan), every=verbose)
+        _draw_plan(Page(err=True), _plan_to_json(plan), verbose=verbose)
     if needs_confirmation and not click.confirm("Continue?", err=True):
         return FAILED
     return _Backfill(config, table, plan, via).run(invocation, as_json=as_json)
@@ -175,7 +175,8 @@ class _Backfill:
         return 0
 
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
-        """Return a context with the function that does one chunk: in this process, or as a run of Dagster."""
+        """Return a context manager for the function that processes one chunk, in this process or as a run of Dagster.
+        """
         if self.via == "local":
             from metastore_assets.pipeline.backfill import local_processor
 
@@ -227,8 +228,10 @@ def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
     }
 
 
-def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
-    """Draw what a backfill would do, and the keys of its partitions; of many keys only some, unless `every` is true."""
+def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
+    """Draw what a backfill would do, and the keys of its partitions. With `verbose`, draw all keys even if they are
+    many.
+    """
     heading = Styled(plan["table"], "bold")
     version = f"version {plan['version']}" if plan["version"] else "no version yet"
     page.line(heading, f" {version}, snapshot {text.make_printable(plan['snapshot'][:20])}: {_summary(plan)}")
@@ -248,7 +251,7 @@ def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
         page.line(Styled(f"  publishes no version until {others} are read too ({size})", "yellow"))
     elif unselected["partitions"]:
         page.line(Styled(f"  this includes {size} of {others}: a version describes the whole table", "yellow"))
-    draw_keys(page, plan["keys"], "*", "green", every=every)
+    draw_keys(page, plan["keys"], "*", "green", verbose=verbose)
 
 
 def _draw_result(page: Page, result: Answer) -> None:

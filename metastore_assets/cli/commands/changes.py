@@ -39,8 +39,8 @@ _WORDS = {"add": "added", "update": "changed", "delete": "deleted"}
 def changes(context: click.Context, name: str, since: str, columns: str | None, limit: int, as_json: bool) -> None:
     """Show which values were added or deleted since an earlier version, or changed in frequency.
 
-    Works for columns with value counts. The cost depends on the size of the change while the versions in between are
-    stored.
+    Works for columns with value counts. If the versions in between are still stored, the cost depends only on the size
+    of the change.
     """
     from metastore_assets.lookup.changes import changes_json
 

@@ -63,7 +63,9 @@ def check(
 
 
 def _draw(page: Page, document: Answer) -> None:
-    """Draw a grid of the checks, then the partitions that did not pass and advice for checks that were not decided."""
+    """Draw a grid of the checks, then the partitions that did not pass, and advice for checks with the status
+    `unknown`.
+    """
     checks = document["checks"]
     heading = Styled(text.make_printable(document["table"]), "bold")
     page.line(heading, f" version {document['version']}: ", _verdict(document))

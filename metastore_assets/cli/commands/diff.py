@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSION = "a number, `snapshot:ID`, or a time in ISO 8601"
 _STABLE, _SHIFTED = 0.1, 0.25
-"""A distribution with a population stability index up to the first is stable; above the second it has shifted."""
+"""The population stability index up to which a distribution is stable, and the one above which it has shifted."""
 _STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
 
 

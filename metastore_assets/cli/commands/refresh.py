@@ -98,11 +98,11 @@ def refresh(
 
 
 def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
-    answer(result, lambda page: draw_refresh(page, result, every=verbose), as_json=as_json)
+    answer(result, lambda page: draw_refresh(page, result, verbose=verbose), as_json=as_json)
 
 
 def _plan_to_answer(plan: Plan, rereads: bool) -> dict[str, Any]:
-    """Return a plan as a JSON object like that of a refresh; `published` says whether a version would be published.
+    """Return a plan as a JSON object like that of a refresh. Its `published` says whether a version would be published.
 
     Args:
         plan: The plan.
@@ -115,13 +115,13 @@ def _plan_to_answer(plan: Plan, rereads: bool) -> dict[str, Any]:
     return {**plan.to_json(), "published": False, "version": plan.number - 1}
 
 
-def draw_refresh(page: Page, result: Answer, *, every: bool = False) -> None:
+def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
     """Draw what a refresh did, or what a dry run would do.
 
     Args:
         page: The page to draw on.
         result: The result of a refresh, or a plan.
-        every: Whether to list every partition of a plan instead of some of many.
+        verbose: Whether to draw all partition keys of a plan, even if they are many, and the rules of its stages.
     """
     heading, snapshot = Styled(result["table"], "bold"), short_snapshot(result["snapshot"])
     time = text.format_seconds(result["seconds"]) if "seconds" in result else ""
@@ -129,14 +129,14 @@ def draw_refresh(page: Page, result: Answer, *, every: bool = False) -> None:
         state = Styled(f" is up to date at version {result['version']}", "green")
         page.line(heading, state, Styled(f" (snapshot {snapshot}{time and ', '}{time})", "dim"))
     elif result.get("dry_run"):
-        _draw_plan(page, result, every=every)
+        _draw_plan(page, result, verbose=verbose)
     else:
         version = Styled(f" version {result['version']}", "green")
         page.line(heading, version, f" of snapshot {snapshot} in {time}: {_format_counts(result)}")
         _draw_type_changes(page, result)
 
 
-def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
+def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
     from metastore_assets.pipeline.stages import stages_to_text
 
     reading = (
@@ -144,7 +144,7 @@ def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
     )
     subject = f" version {plan['version']} of snapshot {short_snapshot(plan['snapshot'])}"
     page.line(Styled(plan["table"], "bold"), f"{subject} would read {reading}: {_format_counts(plan)}")
-    for line in stages_to_text(plan.get("stages", ()), with_rules=every):
+    for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):
         page.line(Styled(f"  {line}", "dim"))
     _draw_type_changes(page, plan)
     for column, outputs in plan.get("read_again", {}).items():
@@ -159,7 +159,7 @@ def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
         ("*", "green", plan["changed_partitions"]),
         ("-", "red", plan["removed_partitions"]),
     ):
-        draw_keys(page, keys, sign, style, every=every)
+        draw_keys(page, keys, sign, style, verbose=verbose)
 
 
 def _draw_type_changes(page: Page, result: Answer) -> None:
