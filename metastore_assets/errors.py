@@ -111,8 +111,7 @@ class CorruptionError(StoreError):
 
 
 class InvalidPathError(CorruptionError, ValueError):
-    """Raised when stored state names a path that leads out of its folder, such as `../x`. The message names the path.
-    """
+    """Raised when stored state names a path that leads out of its folder, such as `../x`. The message names the path."""
 
 
 class ColumnNotFoundError(MetastoreError):
@@ -134,8 +133,7 @@ class LiteralError(MetastoreError):
 
 
 class QueryError(MetastoreError):
-    """Raised when a query is invalid or refers to a view that does not exist. The message quotes the engine's message.
-    """
+    """Raised when a query is invalid or refers to a view that does not exist. The message quotes the engine's message."""
 
 
 class PredicateError(MetastoreError):

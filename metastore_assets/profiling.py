@@ -140,8 +140,7 @@ def _open_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
-    """Write the data as Parquet files, and return their folder. Raises MetastoreError if Parquet cannot store the data.
-    """
+    """Write the data as Parquet files, and return their folder. Raises MetastoreError if Parquet cannot store the data."""
     import pyarrow.parquet as pq
 
     names = reader.schema.names

@@ -79,8 +79,7 @@ class Missing:
         )
 
     def is_too_early(self, configuration: str, now: float) -> bool:
-        """Return whether to skip a probe: the configuration is unchanged and the time of the next probe has not come.
-        """
+        """Return whether to skip a probe: the configuration is unchanged and the time of the next probe has not come."""
         return configuration == self.configuration and now < self.next_probe
 
     def describe(self, now: float) -> str:

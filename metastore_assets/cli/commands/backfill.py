@@ -175,8 +175,7 @@ class _Backfill:
         return 0
 
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
-        """Return a context manager for the function that processes one chunk, in this process or as a run of Dagster.
-        """
+        """Return a context manager for the function that processes one chunk, in this process or as a run of Dagster."""
         if self.via == "local":
             from metastore_assets.pipeline.backfill import local_processor
 
