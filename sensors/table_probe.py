@@ -106,7 +106,10 @@ class TableProbe:
         return latest
 
     def _read_current(self, table: TableConfig, latest: Version | None) -> tuple[TableFormat, SnapshotReference]:
-        """Return the opened table format and the table's current snapshot. Detect the format if the cached one fails."""
+        """Return the opened table format and the table's current snapshot.
+
+        The cached format is tried first. If it fails, the format is detected again.
+        """
         cache = MetadataCache(lambda: latest.metadata_cache if latest else {})
         for key, value in self._cached_metadata.items():
             cache.put(key, value)
