@@ -1,4 +1,7 @@
-"""DuckDB connections for queries. Untrusted queries have no access to files, network or variables of Python."""
+"""DuckDB connections for queries.
+
+Untrusted queries have no access to files, network or variables of Python.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +71,9 @@ class QueryConnection:
         return tree
 
     def run(self, text: str) -> duckdb.DuckDBPyRelation:
-        """Run a query that `parse` accepted, and return its lazy result. A restricted connection locks its settings
-        first.
+        """Run a query that `parse` accepted, and return its lazy result.
+
+        A restricted connection locks its settings first.
         """
         if self._restricted:
             self.connection.execute("set lock_configuration = true")

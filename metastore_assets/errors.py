@@ -1,4 +1,7 @@
-"""All errors that the package raises. Messages name the table, the key and the value, and say what to do."""
+"""All errors that the package raises.
+
+Messages name the table, the key and the value, and say what to do.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,17 @@ class MetastoreError(Exception):
 
 
 class ConfigError(MetastoreError):
-    """Raised when metastore.yaml is missing or invalid. The message names the file, the key, the value, and what is
-    allowed.
+    """Raised when metastore.yaml is missing or invalid.
+
+    The message names the file, the key, the value, and what is allowed.
     """
 
 
 class MissingPackageError(MetastoreError):
-    """Raised when a package is not installed. The message names the package, and the extra that installs it."""
+    """Raised when a package is not installed.
+
+    The message names the package, and the extra that installs it.
+    """
 
 
 class TableNotFoundError(MetastoreError):
@@ -32,7 +39,10 @@ class TableNotFoundError(MetastoreError):
 
 
 class SnapshotNotFoundError(TableNotFoundError):
-    """Raised when no snapshot of a table matches `at` in its configuration. The message says what can be selected."""
+    """Raised when no snapshot of a table matches `at` in its configuration.
+
+    The message says what can be selected.
+    """
 
 
 class TableFormatError(MetastoreError):
@@ -77,8 +87,9 @@ class UnsupportedTypeError(MetastoreError):
 
 
 class ProfileError(MetastoreError):
-    """Raised when fragments could not be profiled. The message lists each file and cause. Finished profiles stay
-    stored.
+    """Raised when fragments could not be profiled.
+
+    The message lists each file and cause. Finished profiles stay stored.
     """
 
 
@@ -107,11 +118,14 @@ class VersionNotFoundError(StoreError):
 
 
 class CorruptionError(StoreError):
-    """Raised when stored state contradicts itself, such as a negative frequency. `refresh --full` rebuilds."""
+    """Raised when stored state contradicts itself, such as a negative frequency.
+
+    `refresh --full` rebuilds.
+    """
 
 
 class InvalidPathError(CorruptionError, ValueError):
-    """Raised when stored state names a path that leads out of its folder, such as `../x`. The message names the path."""
+    """Raised when stored state names a path that leads out of its folder, such as `../x`."""
 
 
 class ColumnNotFoundError(MetastoreError):
@@ -123,8 +137,9 @@ class PartitionNotFoundError(MetastoreError):
 
 
 class NotStoredError(MetastoreError):
-    """Raised when a version does not store a requested statistic. The message names the column, the reason and the
-    policy.
+    """Raised when a version does not store a requested statistic.
+
+    The message names column, reason and policy.
     """
 
 
@@ -133,7 +148,10 @@ class LiteralError(MetastoreError):
 
 
 class QueryError(MetastoreError):
-    """Raised when a query is invalid or refers to a view that does not exist. The message quotes the engine's message."""
+    """Raised when a query is invalid or refers to a view that does not exist.
+
+    The message quotes the engine.
+    """
 
 
 class PredicateError(MetastoreError):
@@ -170,4 +188,7 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when the declaration of a stage changed after its state was built. `rebuild` builds the state again."""
+    """Raised when the declaration of a stage changed after its state was built.
+
+    `rebuild` builds the state again.
+    """

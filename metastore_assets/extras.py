@@ -32,7 +32,7 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Raise MissingPackageError with the command to install an extra if the block fails to import one of its packages.
+    """Raise an error with the command to install an extra if the block fails to import a package of it.
 
     Args:
         name: The extra.

@@ -25,7 +25,9 @@ _TEXT = re.compile(
 
 
 def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Return the text of a date32, time or timestamp of Arrow. Timestamps with a zone are in UTC, with a `Z`.
+    """Return the text of a date32, time or timestamp of Arrow.
+
+    Timestamps with a zone are in UTC, with a `Z`.
 
     Args:
         ticks: The integer that Arrow stores.

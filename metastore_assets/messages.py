@@ -50,12 +50,12 @@ def _truncated(message: str) -> str:
 
 
 def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
-    """Return a suggestion such as `; did you mean 'a' or 'b'?` for a misspelt name, or a fallback if no name is close.
+    """Return a suggestion such as `; did you mean 'a' or 'b'?` for a misspelt name, or a fallback.
 
     Args:
         name: The misspelt name.
         names: The valid names. If there are none, the result is empty.
-        otherwise: The fallback, with `{}` for the list of valid names.
+        otherwise: The text to return if no name is close, with `{}` for the list of valid names.
     """
     from difflib import get_close_matches
 

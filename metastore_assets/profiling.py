@@ -66,7 +66,9 @@ def profile_table(
     spark: Callable[[], SparkSession],
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Table:
-    """Publish the first version of a table in a new root, and open this version. Small tables are read without Spark.
+    """Publish the first version of a table in a new root, and open this version.
+
+    Small tables are read without Spark.
 
     Args:
         table: The table.
@@ -114,8 +116,9 @@ def _write_query_result(text: str, folder: Path, unrestricted: bool) -> str:
 
 
 def _open_reader(data: Any) -> pa.RecordBatchReader:
-    """Return the data of an object as a stream of Arrow batches. Raises MetastoreError for an object without Arrow
-    data.
+    """Return the data of an object as a stream of Arrow batches.
+
+    Raises MetastoreError for an object without Arrow data.
     """
     if not hasattr(data, "__arrow_c_stream__"):
         # Datasets of pyarrow, data frames of Spark, lazy frames of Polars.
@@ -140,7 +143,10 @@ def _open_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
-    """Write the data as Parquet files, and return their folder. Raises MetastoreError if Parquet cannot store the data."""
+    """Write the data as Parquet files, and return their folder.
+
+    Raises MetastoreError if Parquet cannot store the data.
+    """
     import pyarrow.parquet as pq
 
     names = reader.schema.names

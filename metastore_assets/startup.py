@@ -81,8 +81,9 @@ def is_plain() -> bool:
 
 
 class _PandasBlocker:
-    """An import finder that refuses to import pandas. It has no base class, because `importlib.abc` would import 40
-    modules.
+    """An import finder that refuses to import pandas.
+
+    It has no base class, because `importlib.abc` would import 40 modules.
     """
 
     def find_spec(
@@ -125,7 +126,10 @@ class LazyModule(ModuleType):
 
 
 def lazy_module(name: str) -> Any:
-    """Return a module that is imported at its first use. Meant for large modules that many processes never use."""
+    """Return a module that is imported at its first use.
+
+    Meant for large modules that many processes never use.
+    """
     return import_module(name) if is_plain() else LazyModule(name)
 
 
@@ -172,7 +176,7 @@ def collect_garbage_seldom() -> None:
 
 
 class FastExit:
-    """A way to end the process without destroying its modules and objects, whose memory the system takes back anyway.
+    """A faster end of the process, which does not destroy modules and objects: the system frees their memory.
 
     Create it before anything registers with `atexit`: its exit function then runs last, after Python has waited for
     threads and has called all other exit functions.

@@ -30,7 +30,10 @@ ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration and the Dagster resources that it uses. Each run reads the file and the environment again."""
+    """A configuration and the Dagster resources that it uses.
+
+    Each run reads the file and the environment again.
+    """
 
     file: Path | None = None
     """The path of the configuration file; None for a configuration object."""
@@ -108,7 +111,9 @@ class Configuration:
 
     @contextmanager
     def session(self, config: MetastoreConfig) -> Iterator[Callable[[], "SparkSession"]]:
-        """Yield a function that returns the run's Spark session and starts it at the first call. See `running_spark`.
+        """Yield a function that returns the run's Spark session and starts it at the first call.
+
+        See `running_spark`.
 
         Args:
             config: The resolved configuration.

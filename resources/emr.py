@@ -203,7 +203,10 @@ class _JobClient(PipesEMRServerlessClient):
 
 
 class _MessageReader(PipesS3MessageReader):
-    """A reader of a job's messages from its folder on S3. The messages are available even if the job fails."""
+    """A reader of a job's messages from its folder on S3.
+
+    The messages are available even if the job fails.
+    """
 
     def __init__(self, bucket: str, prefix: str, client: Any, interval: float) -> None:
         super().__init__(interval=interval, bucket=bucket, client=client)
@@ -233,7 +236,10 @@ class _MessageReader(PipesS3MessageReader):
 
 
 def tag_value(text: str) -> str:
-    """Return a text as a valid tag value of AWS. Partition keys, which Dagster uses as tags, may contain `%`."""
+    """Return a text as a valid tag value of AWS.
+
+    Partition keys, which Dagster uses as tags, may contain `%`.
+    """
     return _INVALID_TAG_CHARACTERS.sub("_", text)[:256]
 
 

@@ -126,9 +126,10 @@ def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> d
 
 
 def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of both mappings. Options of `configured` have priority, under any spelling of their names.
+    """Return the options of both mappings.
 
-    If `configured` sets a part of the credentials, no other part is taken from `options`.
+    Options of `configured` have priority, under any spelling of their names. If `configured` sets a part of the
+    credentials, no other part is taken from `options`.
     """
     configured_names = {_normalize_name(name) for name in configured}
     if configured_names & _IDENTITY:

@@ -1,4 +1,4 @@
-"""The Spark session of a Dagster run, from a resource of dagster-pyspark or with the settings of the configuration."""
+"""The Spark session of a Dagster run, from a resource of dagster-pyspark or with configured settings."""
 
 import os
 import sys

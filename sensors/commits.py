@@ -119,8 +119,9 @@ def commit_sensor(
 
 
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
-    """Return Dagster's status for a configured one. `absent` becomes stopped, for a project that builds the sensor
-    itself.
+    """Return Dagster's status for a configured one.
+
+    `absent` becomes stopped, for a project that builds the sensor itself.
     """
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
@@ -203,9 +204,10 @@ def _run_key(names: TableNames, snapshot: str, published: int, target: str, atte
 
 
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
-    """Return a digest of the snapshot, the newest version and the configuration. Runs with equal digests are retries.
+    """Return a digest of the snapshot, the newest version and the configuration.
 
-    A change of the configuration changes the digest, so that a corrected configuration is tried at once.
+    Runs with equal digests are retries. A change of the configuration changes the digest, so that a corrected
+    configuration is tried at once.
     """
     base = latest.number if latest else 0
     parts = [names.tag, snapshot.id, str(snapshot.committed_at), base, PROFILE_VERSION, configuration_json]
@@ -256,8 +258,9 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times of the finished attempts. `run_key` returns the key of the run of attempt 1, 2, 3, and so
-    on.
+    """Return the end times of the finished attempts.
+
+    `run_key` returns the key of the run of attempt 1, 2, 3, and so on.
     """
     ended: list[float] = []
     for start in itertools.count(1, _KEYS_PER_QUERY):

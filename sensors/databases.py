@@ -67,9 +67,10 @@ def database_sensor(
     name: str,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
-    """Return the sensor of one database, which launches no runs. A tick lists the tables with a few requests.
+    """Return the sensor of one database, which launches no runs.
 
-    Added tables have their own sensors after the code location is reloaded.
+    A tick lists the tables with a few requests. Added tables have their own sensors after the code location is
+    reloaded.
 
     Args:
         configuration: The configuration that has the database.

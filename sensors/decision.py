@@ -1,4 +1,4 @@
-"""The decision of a commit sensor whether to launch a run, as a pure function of the observed state and the cursor."""
+"""The decision of a commit sensor whether to launch a run: a pure function of observed state and cursor."""
 
 import json
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ class Missing:
         )
 
     def is_too_early(self, configuration: str, now: float) -> bool:
-        """Return whether to skip a probe: the configuration is unchanged and the time of the next probe has not come."""
+        """Return whether to skip a probe: nothing changed in the configuration, and it is too early for the next probe."""
         return configuration == self.configuration and now < self.next_probe
 
     def describe(self, now: float) -> str:

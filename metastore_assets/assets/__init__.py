@@ -1,1 +1,1 @@
-"""What Dagster sees of the Metastore: assets, checks, and the pictures they show."""
+"""The Metastore in Dagster: assets, checks, jobs, and the runs that refresh tables and report events."""

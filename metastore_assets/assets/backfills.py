@@ -1,4 +1,7 @@
-"""The backfill that a run of Dagster belongs to. A backfill has one run for each contiguous range of partitions."""
+"""The backfill that a run of Dagster belongs to.
+
+A backfill has one run for each contiguous range of partitions.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +41,10 @@ def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -
 
 
 def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
-    """Return whether the run is the oldest active run of the backfill, which reads the partitions of all its runs."""
+    """Return whether the run is the oldest active run of the backfill.
+
+    That run reads the partitions of all runs.
+    """
     active_runs = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_ACTIVE)
     oldest = instance.get_runs(active_runs, limit=1, ascending=True)
     return not oldest or oldest[0].run_id == run.run_id
@@ -47,9 +53,10 @@ def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill
 def find_version_since_launch(
     versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
 ) -> Version | None:
-    """Return the newest version if it was published after the backfill's launch and all its partitions were read since.
+    """Return the newest version if it already has what the backfill was launched for; otherwise None.
 
-    Return None if a partition was not, or without a backfill. The run then has to refresh the table.
+    That is so if it was published, and all partitions of the backfill were read, after the launch. Otherwise, and
+    without a backfill, the run has to refresh the table.
     """
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:

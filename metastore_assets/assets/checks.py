@@ -36,7 +36,7 @@ def table_checks(table: TableConfig) -> list[NamedCheck]:
 
 
 def current_check_name(table: TableConfig) -> str:
-    """Return the name of the table's check `current`: whether the newest version describes the current snapshot."""
+    """Return the name of the table's check `current`: that the newest version describes the current snapshot."""
     return next(named.name for named in table_checks(table) if isinstance(named.check, Current))
 
 
@@ -75,7 +75,10 @@ def check_results(
 
 
 def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) -> AssetCheckResult:
-    """Convert a check result for Dagster. An unknown result becomes a warning, which does not block other assets."""
+    """Convert a check result for Dagster.
+
+    An unknown result becomes a warning, which does not block other assets.
+    """
     finding = result.finding
     unknown = result.status == "unknown"
     advice = f"; it would be answered by {finding.advice}" if unknown and finding.advice else ""

@@ -21,7 +21,7 @@ _SCHEMA = TableSchema([TableColumn(name, "string") for name in _COLUMNS])
 
 
 def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, columns: Collection[str]) -> Metadata:
-    """Return a table of the changes of rows, files, partitions, columns, value counts, nulls and distinct values.
+    """Return metadata with a table of what changed between two versions: rows, files, partitions, columns and values.
 
     Args:
         objects: The table's folder in the root.
@@ -46,7 +46,7 @@ def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, co
 
 
 _Row = tuple[str, str, str, str]
-"""The cells of `_COLUMNS`."""
+"""A row of the table of changes, with a cell for each of `_COLUMNS`."""
 
 
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:

@@ -1,4 +1,4 @@
-"""Storage of many materializations in the event log of Dagster.
+"""Storage of many materializations in Dagster's event log.
 
 This is the only module that imports private parts of Dagster, because the public method takes 2.5 times as long on
 SQLite (`make bench ARGS=events`). If a version of Dagster lacks one of these parts, the public method is used.
@@ -28,10 +28,10 @@ _BATCH = 100
 
 
 def store_materializations(context: AssetExecutionContext, materializations: Iterable[AssetMaterialization]) -> None:
-    """Store materializations as events of the run.
+    """Store materializations as events of the run, in batches if the event log is on a database server.
 
-    The public method logs each as an event of the step. That event repeats the names of step, op and job four times,
-    takes a transaction, and adds a line to the run's log.
+    The public method, `context.log_event`, stores events one by one. Each event also repeats the names of step, op and
+    job four times, and adds a line to the run's log.
     """
     if not HAS_EVENT_LOG:
         for materialization in materializations:

@@ -40,7 +40,7 @@ class RefreshOptions(Config):
 def table_assets(
     configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, info: TableInfo
 ) -> list[AssetSpec | AssetsDefinition]:
-    """Return the assets of a table's profiles, and the table as an external asset if no asset of the project writes it.
+    """Return the assets of a table: its profiles, and the table itself unless an asset of the project writes it.
 
     One op materializes all profiles, because a refresh publishes one version with all partitions and kinds of files.
     The selection of a run decides which partitions are read again and which assets have a result; the run reports all
@@ -90,9 +90,10 @@ def profile_specs(
 ) -> list[AssetSpec]:
     """Return the specs of the assets that a refresh materializes.
 
-    They are the asset of the partitions, and one asset for each kind of table-level file that depends on it. With
-    `outputs: table` there is one asset for all. A table without partitions has no asset of partitions. If that is
-    unknown, the table has the asset until the code location is loaded again.
+    A partitioned table has an asset of its partitions, and an asset for each kind of table-level file, such as
+    statistics or histograms. The latter depend on the former. With `outputs: table` one asset replaces them all. An
+    unpartitioned table has no asset of partitions. If it is unknown whether a table is partitioned, the table has one
+    until the code location is loaded again.
     """
     mapping = translator.get_partition_mapping(table)
     if mapping is None and names.has_writer and names.mapping is None:

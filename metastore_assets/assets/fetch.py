@@ -35,7 +35,7 @@ def fetch_column_statistics(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Event:
-    """Return a copy of the result with metadata: the table's columns with their main statistics, and its row count.
+    """Return a copy of the result with metadata: the table's columns with their main statistics, and the row count.
 
     Call it at the end of the asset that writes the table. If the table cannot be read, the asset does not fail: a note
     in the metadata gives the reason. The result's own metadata has priority.

@@ -1,4 +1,7 @@
-"""Execution of a backfill's chunks as runs of Dagster, one after the other."""
+"""Execution of a backfill's chunks as runs of Dagster, one after the other.
+
+A chunk is a group of partitions that one run refreshes.
+"""
 
 import json
 import os
@@ -21,8 +24,8 @@ from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.versions import VersionStore
 
 BACKFILL_TAG = "metastore/backfill"
-"""The tag of runs that `metastore backfill` launched. Its value identifies the backfill, also when another command
-continues it."""
+"""The tag of runs that `metastore backfill` launched. Its value is the id of the backfill, which stays the same when
+another command continues the backfill."""
 _JOB_SUFFIX = "_refresh"
 _POLL_SECONDS = 1.0
 _UNFINISHED = [
@@ -144,10 +147,10 @@ def run_executor(
 
 
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the id of the run that an interrupted command of this backfill launched for the chunk; None without one.
+    """Return the id of the run that an earlier command of this backfill launched for the chunk; None without one.
 
-    Ended runs are considered only for chunks that read partitions again. A chunk of outdated partitions was planned
-    from the newest version, which contains what ended runs published.
+    The earlier command was interrupted. Ended runs are considered only for chunks that read partitions again. A chunk
+    of outdated partitions was planned from the newest version, which contains what ended runs published.
     """
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
@@ -219,7 +222,10 @@ def _run(instance: DagsterInstance, table: str, run_id: str) -> DagsterRun:
 
 
 def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
-    """Return the names of the checks that failed in a run. A run evaluates checks after it has published a version."""
+    """Return the names of the checks that failed in a run.
+
+    A run evaluates checks after it has published a version.
+    """
     failed = []
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event
@@ -255,7 +261,7 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 def _resolve_job(table: str) -> RefreshJob:
     """Return the job that refreshes a table.
 
-    A job of a Metastore without a prefix has priority. Otherwise exactly one job must be for a table of that name.
+    If several jobs refresh a table of this name, the one whose names have no prefix is meant.
 
     Raises:
         ConfigError: No daemon runs, the code locations do not load, or there is no job or more than one.

@@ -47,7 +47,7 @@ _PICTURE_BYTES = 18_000
 _USER_DEFINED_BYTES = 3_000
 _MEASURES_BYTES = 2_500
 _MEASURE_BYTES = 90
-"""The bytes of one number, without its name."""
+"""The estimated bytes of one number in an event, without the number's name."""
 _LINEAGE_BYTES = 4_000
 _CELL = 36
 """The maximum characters of a cell: a UUID, or a time to the nanosecond."""
@@ -72,7 +72,7 @@ class TableDescription:
 def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
     """Return the metadata of a partition: guarantees and pictures.
 
-    There is no schema, because an asset's page would show that of a partition as the schema of the table.
+    They have no column schema, because an asset's page would show the partition's schema as that of the whole table.
 
     Args:
         summary: The summary of the partition.
@@ -85,7 +85,10 @@ def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return the metadata with the path of a partition's statistics. Its other files are in the same folder."""
+    """Return the metadata with the path of a partition's statistics.
+
+    Its other files are in the same folder.
+    """
     return {"files": MetadataValue.path(uri)}
 
 
@@ -132,9 +135,10 @@ def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
-    """Return the table's columns with descriptions, without descriptions, or None: the first that fits into an event.
+    """Return the table's columns for Dagster, with descriptions if they fit into an event.
 
-    A schema of only some columns would look as if the other columns had been dropped.
+    Return None if not even columns without descriptions fit: a part of the columns would look as if the others had been
+    dropped.
 
     Args:
         schema: The columns.
@@ -148,7 +152,10 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
 
 
 def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
-    """Return numbers named like `amount/null_share`, which Dagster plots and can check, for as many columns as fit."""
+    """Return numbers named like `amount/null_share`, for as many columns as fit.
+
+    Dagster plots them and can check them.
+    """
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     remaining_bytes = _MEASURES_BYTES
     for row in rows:
@@ -186,7 +193,7 @@ def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
-    """Return the table's columns for Dagster, with Arrow types and the main facts of their statistics as descriptions.
+    """Return the table's columns for Dagster, with Arrow types, and main statistics as descriptions.
 
     Descriptions are Markdown; Dagster shows names and types literally.
 
@@ -209,7 +216,9 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
 
 
 def picture_markdown(kind: Kind, summary: ProfileSummary, title: str) -> str:
-    """Return the picture of a kind of file as Markdown, for statistics followed by tables of all columns.
+    """Return a picture of one kind of file as Markdown.
+
+    Below the picture of statistics are tables with more columns.
 
     Args:
         kind: The kind of file.
@@ -258,7 +267,7 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """Return a text with the guarantee of the numbers in one kind of file, and the columns with another one."""
+    """Return a text that says how exact the numbers in one kind of file are, and names columns that are exceptions."""
     if kind == "frequencies":
         exceptions = {
             "only repeated values are enumerated": _columns_where(rows, lambda row: row.frequencies == "repeated"),

@@ -19,12 +19,13 @@ AssetKind = Literal["source", "partitions", "histograms", "frequencies", "ranks"
 """The kind of an asset: the table itself, the profiles of its partitions, or one kind of table-level file."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The kinds of table-level files in the order of their events. Statistics are last: their event completes a report."""
+"""The kinds of table-level files in the order of their events. Statistics are last: their event completes the report of
+a version."""
 PARTITION_KINDS: tuple[Kind, ...] = ("statistics", "frequencies", "histograms")
 """The kinds of files that a partition has."""
 
 TABLE_TAG = "metastore/table"
-"""The tag of runs and assets with the name of their table, after the prefix of its Metastore."""
+"""The tag of runs and assets that names their table, as `prefix.table`."""
 DATA_VERSION_TAG = "dagster/data_version"
 """The documented tag of materializations with their data version."""
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
@@ -46,11 +47,11 @@ class TableNames:
     kind_assets: Mapping[Kind, AssetKey]
     """The asset of each kind of table-level file."""
     prefix: Sequence[str] = ()
-    """The first parts of all names; they distinguish Metastores that share a Dagster instance."""
+    """The first parts of all names, which distinguish several Metastores in one Dagster instance."""
     has_writer: bool = False
     """Whether `source` is an asset of the project that writes the table."""
     mapping: TablePartitions | None = None
-    """The mapping of the table's partitions to those of a definition of the project; None for dynamic partitions."""
+    """The mapping of the table's partitions to a partitions definition of the project; None for dynamic partitions."""
 
     @property
     def is_single(self) -> bool:
@@ -64,7 +65,7 @@ class TableNames:
 
     @property
     def identifier(self) -> str:
-        """The table's group, with which other names begin."""
+        """The prefix and the table's name as an identifier. The names of op, job and sensor begin with it."""
         return identifier(self.table, self.prefix)
 
     @property
@@ -101,9 +102,10 @@ class TableNames:
 
 
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """Return the kinds of table-level files that have an asset. Ranks have one only if a column has `ranks: on`.
+    """Return the kinds of table-level files that have an asset.
 
-    With `outputs: table` the asset of the statistics has all kinds of files.
+    Ranks have one only if a column has `ranks: on`. With `outputs: table` the asset of the statistics has all kinds of
+    files.
     """
     if table.outputs == "table":
         return ("statistics",)
@@ -112,7 +114,9 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Return the map from partition keys of the table to those in Dagster. They are equal without a `mapping`.
+    """Return the map from partition keys of the table to those in Dagster.
+
+    They are equal without a `mapping`.
 
     Args:
         names: The names of the table.

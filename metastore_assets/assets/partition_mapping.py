@@ -34,13 +34,14 @@ _CHUNK = 1000
 class TablePartitions:
     """A one-to-one mapping of a table's partitions to those of `partitions_def`.
 
-    `key` is a pattern of the table's partition keys, with fields for the parts of Dagster's keys: `country={}` for a
-    static or dynamic definition, `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}` for the start of time windows, and
-    dimensions by name for a multi-dimensional definition: `day={date:%Y-%m-%d}/country={country}`. Without `key`, the
-    table must have one partition column, or one for each dimension with the name of the dimension; times have the
-    format of the definition, or one of ISO 8601.
+    `key` is a pattern of the table's partition keys. Its fields stand for the parts of Dagster's keys:
 
-    Raises ConfigError if `key` does not fit the definition.
+    - `country={}`: the key of a static or dynamic definition
+    - `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}`: the start of a time window
+    - `day={date:%Y-%m-%d}/country={country}`: the key in each dimension, by the name of the dimension
+
+    Without `key`, the table must have one partition column, or a column named like each dimension. Times then have the
+    format of the definition, or one of ISO 8601. Raises ConfigError if `key` does not fit the definition.
     """
 
     partitions_def: PartitionsDefinition
@@ -55,14 +56,14 @@ class TablePartitions:
     def key_map(self, keys: Iterable[str], store: DagsterInstance) -> "PartitionKeyMap":
         """Map partition keys of the table to those of the definition.
 
-        Keys of times outside the definition's windows are unmapped, but can be mapped when the windows cover them.
+        Keys of times outside the definition's windows stay unmapped until the windows cover them.
 
         Args:
             keys: The partition keys of the table.
             store: The Dagster instance, which has the keys of dynamic partitions.
 
         Raises:
-            ConfigError: Two keys map to the same partition, or no key can ever belong to the definition.
+            ConfigError: Two keys map to the same partition, or none of the keys can ever belong to the definition.
         """
         dagster_keys: dict[str, str] = {}
         table_keys: dict[str, str] = {}
@@ -102,7 +103,7 @@ class TablePartitions:
         return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
 
     def _map_key(self, key: str, mappers: Mapping[str, "_KeyMapper"]) -> str | None:
-        """Return the definition's key of a table's key.
+        """Return the definition's key for a partition key of the table.
 
         The result is empty for a time outside the definition's windows, and None if no such key can exist.
         """
@@ -167,17 +168,20 @@ class PartitionKeyMap:
     table_keys: Mapping[str, str]
     """The table's partition keys, by those of Dagster."""
     unmapped: tuple[str, ...] = ()
-    """The table's keys of the partitions that have no key in Dagster."""
+    """The partition keys of the table that have no key in Dagster."""
 
     def to_table_keys(self, dagster_keys: Iterable[str]) -> tuple[str, ...]:
-        """Convert Dagster's partition keys to those of the table. Keys that the table does not have are omitted."""
+        """Convert Dagster's partition keys to those of the table.
+
+        Keys that the table does not have are omitted.
+        """
         return tuple(self.table_keys[key] for key in dagster_keys if key in self.table_keys)
 
 
 def register_partitions(
     instance: DagsterInstance, name: str, keys: Sequence[str], *, remove: bool = True
 ) -> tuple[list[str], list[str]]:
-    """Register the dynamic partitions of a table in Dagster, and unregister all others.
+    """Register the dynamic partitions of a table in Dagster, and by default unregister all others.
 
     New keys are registered in ascending order, because that is the order of ranges in Dagster.
 

@@ -19,7 +19,7 @@ class PendingEvents:
     """The kinds of table-level files that changed, in the order of `KINDS`. The statistics of a new version are always
     among them."""
     empty: tuple[str, ...] = ()
-    """Dagster's keys of the partitions of the project that need an event with zero rows."""
+    """Dagster's keys of partitions that need an event with zero rows: the table does not have these partitions."""
 
 
 def find_pending_events(
@@ -48,7 +48,10 @@ def find_pending_events(
 
 
 def is_partitioned(version: Version) -> bool:
-    """Return whether the table has partition columns in the version. Otherwise the table is its only partition."""
+    """Return whether the table has partition columns in the version.
+
+    Otherwise the table is its only partition.
+    """
     return bool(version.partition_columns)
 
 
@@ -59,7 +62,7 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return the events with those of everything that the run was launched for, changed or not.
+    """Return the events, with additional ones for everything that the run was launched for, even if it did not change.
 
     Args:
         events: The events of the version.
@@ -82,7 +85,7 @@ def add_selected_events(
 def remove_events_of_other_runs(
     others: Collection[str], events: PendingEvents, key_map: PartitionKeyMap | None = None
 ) -> PendingEvents:
-    """Return the events without the partitions that other runs of the backfill report.
+    """Return the events of one run of a backfill: without the partitions that the other runs report.
 
     If there are such partitions, the table-level events are removed too, because the last run reports them: Dagster
     marks table-level assets as outdated by any later event of a partition.
@@ -100,9 +103,10 @@ def remove_events_of_other_runs(
 
 
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
-    """Return the profile files of a version's table, or of one of its partitions, including the value counts.
+    """Return the profile files of the whole table, or of one partition, including the files with value counts.
 
-    The table's value counts are stored outside its profile. The only partition of a table uses the same files.
+    The table's value counts are stored outside its profile. If a table has only one partition, that partition uses the
+    same files. Return None without a version.
     """
     if version is None:
         return None
@@ -114,7 +118,10 @@ def profile_files(version: Version | None, entry: PartitionEntry | None = None) 
 
 
 def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kind, ...]:
-    """Return the kinds of files in `after` whose paths differ from those in `before`. Files never change in place."""
+    """Return the kinds of files in `after` whose paths differ from those in `before`.
+
+    Files never change in place.
+    """
     return tuple(kind for kind in KINDS if paths_of(after, kind) and paths_of(before, kind) != paths_of(after, kind))
 
 

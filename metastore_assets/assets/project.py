@@ -65,10 +65,10 @@ def build_commit_sensor(
     s3: "S3Resource | None" = None,
     default_status: DefaultSensorStatus | None = None,
 ) -> SensorDefinition:
-    """Return a sensor that launches a run for each commit to one table, with the job that it launches.
+    """Return a sensor that launches a run of the table's refresh job for each commit.
 
-    The sensor checks the table every `sensor.interval` seconds. The assets of `build_metastore_assets` must be in the
-    same code location.
+    The sensor brings its job along. The sensor checks the table every `sensor.interval` seconds. The assets of
+    `build_metastore_assets` must be in the same code location.
 
     Args:
         table: The name of the table.

@@ -1,4 +1,8 @@
-"""The state of a table that the events in Dagster show."""
+"""The state of a table that the events in Dagster show.
+
+The report of a version is the series of its events. It is complete once its last event, that of the table's statistics,
+is stored.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +24,7 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 
 NO_CONTENT = "no rows"
-"""The content id of a partition of the project that has no rows in the table."""
+"""The content id in the event of a partition that has no rows in the table."""
 _PAGE = 1000
 """The number of events in a query, which is the maximum that Dagster returns at once."""
 
@@ -30,23 +34,23 @@ class ReportedState:
     """The state of a table that the events in Dagster show; empty by default."""
 
     version: Version | None = None
-    """The last version that was reported completely; None if there is none or it no longer exists."""
+    """The version of the last complete report; None if there is none or the version no longer exists."""
     contents: Mapping[str, str] = field(default_factory=dict)
-    """The content id in the last event of each partition, by the table's key."""
+    """The content id in the last event of each partition, by the table's partition key."""
     since: Mapping[str, int] = field(default_factory=dict)
-    """The version in the last event of each partition that has an event after that complete report, by the table's key.
-    Runs that were killed, or that reported only some partitions, leave such events."""
+    """The version number in the last event of each partition, by the table's partition key. Only events after the last
+    complete report count. Runs that were killed, or that reported only some partitions, leave such events."""
     dropped: tuple[str, ...] = ()
     """Dagster's keys of the partitions that were reported with rows and that the table no longer has."""
     written: frozenset[str] = frozenset()
-    """The table's keys of the partitions that the asset which writes the table materialized after that complete report.
-    Dagster shows assets that depend on them as outdated, even if their content is the same."""
+    """The table's keys of the partitions that the project's asset has written since the last complete report. Dagster
+    shows assets that depend on these partitions as outdated, even if their content is the same."""
 
 
 def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
-    """Return number and content id of the last version that a run reported completely; None if there is none.
+    """Return number and content id of the version of the last complete report; None if there is none.
 
-    The event of the table's statistics completes a report. A run that was killed before has not reported its version.
+    A run that was killed before it stored the event of the table's statistics has not completed its report.
     """
     record = _last_report(instance, names)
     return _version_of(record) if record else None
@@ -55,7 +59,7 @@ def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int,
 def read_reported_state(
     instance: DagsterInstance, versions: VersionStore, names: TableNames, key_map: PartitionKeyMap
 ) -> ReportedState:
-    """Read the state of a table that its events show.
+    """Read the state of a table that its events in Dagster show.
 
     This takes two queries, and one query for each 1,000 events since the last complete report.
 
@@ -123,7 +127,7 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
 
 
 def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
-    """Return the reported version if it still exists with the same content id, which it does not in a replaced root."""
+    """Return the reported version; None if it no longer exists, or has other content because the root was replaced."""
     if reported is None:
         return None
     number, content = reported
@@ -143,7 +147,10 @@ def _latest_contents(instance: DagsterInstance, names: TableNames) -> Mapping[st
 
 
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
-    """Return the version in each partition's last event that follows the event with id `last`."""
+    """Return the version number in each partition's last event.
+
+    Only events after the one with id `last` count.
+    """
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):
         number = event.metadata.get(VERSION)

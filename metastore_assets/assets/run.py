@@ -52,10 +52,12 @@ def refresh_and_report(
     """Refresh the table and yield the events of the run.
 
     The run reads the partitions again that it was launched for, and those that `partitions` matches. A run of
-    table-level assets reads only what changed. The first run of a backfill reads the partitions of all its runs.
+    table-level assets reads only what changed. The first run of a backfill reads the partitions of all runs of the
+    backfill.
 
-    It reports, in this order: an observation if the snapshot is new, materializations of partitions, materializations
-    of table-level files, and check results. Events of partitions are stored directly, because there may be very many.
+    The events are, in this order: an observation if the snapshot is new, materializations of partitions,
+    materializations of table-level files, and check results. Events of partitions are stored directly and not yielded,
+    because there may be very many.
 
     Args:
         context: The context of the run.
@@ -136,7 +138,9 @@ class _TableRun:
         )
 
     def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> float:
-        """Refresh the table, unless another run of the backfill has done it. Return the duration in seconds.
+        """Refresh the table, unless another run of the backfill has done it.
+
+        Return the duration in seconds, or 0.
 
         Args:
             partitions: Partitions to read again besides those of the run: keys or patterns.
@@ -154,7 +158,9 @@ class _TableRun:
             return self._refresh(spark, (*selected, *partitions), full=full)
 
     def report(self, seconds: float) -> Iterator[Any]:
-        """Yield the events of the newest version, which another run may have published after this one.
+        """Yield the events and check results of the newest version.
+
+        Events of partitions are stored and not yielded. Another run may have published that version after this one.
 
         Args:
             seconds: The duration of the refresh.

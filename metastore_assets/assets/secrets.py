@@ -10,10 +10,10 @@ from metastore_assets.messages import remove_secrets
 
 @contextmanager
 def hide_secrets() -> Iterator[None]:
-    """Raise errors of the block without secrets. An error without a secret in its messages and causes is unchanged.
+    """Raise errors of the block without secrets.
 
-    A MetastoreError with a secret in its causes loses them. Any other error becomes a MetastoreError whose message has
-    the secret removed.
+    An error without a secret in its messages and causes is unchanged. A MetastoreError with a secret in its causes is
+    raised without causes. Any other error becomes a MetastoreError whose message has the secret removed.
     """
     try:
         yield

@@ -40,8 +40,8 @@ def read_table_info(
 
     A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
 
-    A table without a version is opened to read its partition columns. They decide the dependencies of the assets, and
-    Dagster would mark the first result as outdated if these changed after it.
+    A table without a version is opened to read its partition columns, which decide the dependencies of its assets. If
+    the dependencies changed after the first result, Dagster would mark that result as outdated.
 
     Args:
         configuration: The configuration that has the tables.

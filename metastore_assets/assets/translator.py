@@ -42,7 +42,7 @@ _PARTITIONS = (
 _SOURCE = "The table at {uri}. Each observation is a snapshot that the Metastore describes."
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+")
 _FORMAT_KINDS = {"files": "file"}
-"""Dagster's kinds of formats, where they differ from the name of the format."""
+"""Dagster's kinds for formats that have another name there."""
 _MIN_WINDOW = timedelta(minutes=2)
 
 
@@ -80,9 +80,10 @@ class MetastoreTranslator:
                 )
 
     def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
-        """Return the key of an asset, by default `prefix/table/table_kind`. All assets must have different keys.
+        """Return the key of an asset, by default `prefix/table/table_kind`.
 
-        The last part names the table, because Dagster's graph shows only the last part.
+        All assets must have different keys. The last part names the table, because Dagster's graph shows only the last
+        part.
         """
         return AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
 
@@ -128,7 +129,11 @@ class MetastoreTranslator:
         return {"dagster/uri": redact(asset.table.uri), "dagster/table_name": name}
 
     def get_freshness_policy(self, asset: MetastoreAsset) -> FreshnessPolicy | None:
-        """Return the maximum age of the asset: the limit of the table's check `fresh` if its severity is `error`."""
+        """Return a policy with the maximum age of the statistics; None for other assets.
+
+        The maximum age is the limit of the table's check `fresh`. Without such a check of severity `error` there is no
+        policy.
+        """
         if asset.kind != "statistics":
             return None
         checks = [named.check for named in read_named_checks(asset.table)]
@@ -137,7 +142,10 @@ class MetastoreTranslator:
         return FreshnessPolicy.time_window(max(min(limits), _MIN_WINDOW)) if limits else None
 
     def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
-        """Return the condition on which Dagster materializes the asset. By default a sensor does, after each commit."""
+        """Return the condition on which Dagster materializes the asset.
+
+        By default a sensor does, after each commit.
+        """
         return None
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
@@ -179,7 +187,10 @@ class MetastoreTranslator:
 
 
 def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
-    """Return the names of a table's objects in Dagster. Raises ConfigError if two of its assets have the same key."""
+    """Return the names of a table's objects in Dagster.
+
+    Raises ConfigError if two of its assets have the same key.
+    """
     kinds: tuple[AssetKind, ...] = (*(("partitions",) if table.outputs == "kinds" else ()), *kinds_of(table))
     keys = {kind: translator.get_asset_spec(MetastoreAsset(table, kind)).key for kind in kinds}
     upstream = translator.get_upstream(table)

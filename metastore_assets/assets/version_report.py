@@ -45,9 +45,9 @@ TABLE_COLUMNS = 8
 PARTITION_COLUMNS = 5
 """The maximum number of columns in a partition's picture."""
 MAX_PICTURES = 200
-"""The number of changed partitions up to which each has a picture. A picture reads several files and takes about 20 kB
-of the event log, which Dagster's SQLite storage stores twice. Events without one have less than 1.9 kB, so that two fit
-into a page of SQLite."""
+"""The maximum number of changed partitions with pictures. If more changed, their events have none. A picture reads
+several files and takes about 20 kB of the event log, which Dagster's SQLite storage stores twice. Events without one
+have less than 1.9 kB, so that two fit into a page of SQLite."""
 
 _CHUNK = 64
 _READERS = 8
@@ -101,7 +101,7 @@ class VersionReport:
         return AssetObservation(self.names.source, metadata=metadata)
 
     def partitions(self, events: PendingEvents) -> Iterator[AssetMaterialization]:
-        """Yield the events of partitions."""
+        """Yield the materializations of partitions, first those with zero rows."""
         yield from map(self._empty_partition, events.empty)
         if len(events.partitions) > MAX_PICTURES:
             yield from (self._partition(entry, {}) for entry in events.partitions)
@@ -218,7 +218,7 @@ class VersionReport:
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:
-    """Return the version tags that Dagster gives the result of a run, for events that are no results."""
+    """Return the version tags that Dagster adds to results of a run, for events that are not results."""
     return {
         "dagster/code_version": PROFILE_VERSION,
         DATA_VERSION_TAG: content_id,
@@ -227,7 +227,7 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 
 
 def read_source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """Return the tags that identify the input of a result: the last event of the asset that writes the table."""
+    """Return tags that identify the last materialization of the asset that writes the table, the input of this run."""
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None
     data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None

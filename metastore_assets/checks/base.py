@@ -26,7 +26,7 @@ Status: TypeAlias = Literal["passed", "failed", "unknown"]
 """`unknown`: the stored statistics cannot answer. A check is never decided by an estimate."""
 
 CHECKS: dict[str, type[Check]] = {}
-"""All checks by the name that the configuration uses. Each class adds itself."""
+"""All check classes by their name in the configuration. A class adds itself when it is defined."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Finding:
     observed: str
     """What was observed, as one line of text."""
     guarantee: Guarantee = "exact"
-    """Guarantee of the number that decided the check, or that did not suffice to decide it."""
+    """The guarantee of the number that decided the check, or that did not suffice to decide it."""
     advice: str | None = None
-    """What would answer an `unknown` check."""
+    """What would answer an `unknown` check, such as a policy to configure or a command to run."""
     measures: Mapping[str, int | float] = field(default_factory=dict)
     """The numbers in `observed` by name, for series over versions."""
 
@@ -69,7 +69,8 @@ class Check(BaseModel):
     universal: ClassVar[bool] = False
     """Whether the check passes for any subset of rows if it passes for all rows."""
     drill_down: ClassVar[Literal["never", "statistics", "values"]] = "never"
-    """What is read to find the partitions that fail the check after the table failed it."""
+    """What is read to find the failing partitions after a check failed for the table. `never`: they are not searched.
+    """
 
     name: Name = None
     """Name in results and in Dagster. Default: derived from the column and the kind."""
@@ -147,7 +148,7 @@ class BoundedCheck(Check):
         return bool((low is None or value >= low) and (high is None or value <= high))
 
     def excess_of(self, least: float | None, greatest: float | None) -> float:
-        """Return by how much the values from `least` to `greatest` exceed the bounds, if these are numbers."""
+        """Return by how much the values from `least` to `greatest` exceed the bounds; 0 if bounds are not numbers."""
         low, high = self.limits
         distances = [0.0]
         for limit, value, sign in ((low, least, 1), (high, greatest, -1)):

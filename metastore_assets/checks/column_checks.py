@@ -42,12 +42,12 @@ _MEASURE_NAMES: Mapping[DistanceMeasure, str] = {
     "jensen_shannon": "Jensen–Shannon distance",
 }
 _MAX_VALUE_CELLS = 40
-"""Terminal cells of a value in a finding."""
+"""The maximum terminal cells of a value in a finding."""
 _MAX_EXPECTED_CELLS = 60
-"""Terminal cells of a value or pattern in a description."""
+"""The maximum terminal cells of a value or pattern in a description."""
 _MAX_EXPECTED_VALUES = 8
 _MAX_EXAMPLES = 3
-"""Values that a finding names as not accepted."""
+"""The maximum number of unaccepted values that a finding names."""
 _ALL_VALUES = "`frequencies: all`"
 _REPEATED_VALUES = "`frequencies: repeated` or `frequencies: all`"
 
@@ -203,7 +203,7 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Return the status of one limit of a range, decided by the column's minimum and maximum."""
+    """Return whether a column satisfies one limit of a range, as far as its minimum and maximum decide it."""
     if limit is None:
         return "passed"
     near_bound, far_bound = (row.minimum, row.maximum) if is_lower else (row.maximum, row.minimum)
@@ -221,7 +221,7 @@ def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
 
 
 def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
-    """Return how many values are outside of the limits; None unless an exact count is stored."""
+    """Return how many values are outside of the limits; None if no exact count is stored."""
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0
     try:
@@ -260,7 +260,7 @@ def _shown_range(row: ColumnStatistics) -> str:
 
 
 class ValueLengths(BoundedCheck):
-    """The length of every value is from `minimum` to `maximum`, both inclusive: characters, bytes, or elements."""
+    """Every length is from `minimum` to `maximum`, both inclusive, in characters, bytes or elements."""
 
     kind = "lengths"
     universal = True
@@ -399,7 +399,10 @@ class Matches(Check):
 
 
 def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    """Return a function from texts to booleans: whether a whole text matches a pattern. Raises ConfigError."""
+    """Return a function that tests which texts match a pattern as a whole.
+
+    Raises ConfigError for an invalid pattern.
+    """
     anchored = rf"\A(?:{pattern})\z"
     try:
         pc.match_substring_regex(pa.array([""]), anchored)
@@ -410,7 +413,7 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """How many of the enumerated values, weighted by frequency, satisfy a condition."""
+    """The result of testing the values in a column's value counts. A value counts as often as it occurs."""
 
     matching: int
     enumerated: int
@@ -419,7 +422,10 @@ class MatchCount:
 
 
 def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) -> MatchCount:
-    """Return how many of the enumerated values match, by a function from values to booleans. Raises NotStoredError."""
+    """Test the values in the column's value counts with `matcher`, which maps values to booleans.
+
+    Raises NotStoredError if there are no value counts.
+    """
     matching, enumerated = 0, 0
     examples: list[pa.Scalar] = []
     for block in subject.table.values(subject.column, subject.partition):
@@ -434,10 +440,10 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
 def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
     """Decide whether at least a share of the values satisfies a condition.
 
-    Values that are not enumerated may or may not satisfy it, so the finding may be `unknown`.
+    Values that are not in the value counts may or may not satisfy it, so the finding may be `unknown`.
 
     Args:
-        counted: The enumerated values.
+        counted: The result for the values in the value counts.
         value_count: The number of all values.
         least: The least share of `value_count` that has to satisfy the condition, from 0 to 1.
         what: The condition as an adjective, such as `accepted`.
@@ -462,7 +468,7 @@ def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: s
 
 
 class Drift(Check):
-    """The distance between the distribution of the values and that of an earlier version is at most `most`."""
+    """The distribution of the values is at most the distance `most` from that of an earlier version."""
 
     kind = "drift"
     main = "most"

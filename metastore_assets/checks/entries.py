@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig, SharedTableConfig
 
 _MAX_SHOWN = 60
-"""Characters of a setting that messages show."""
+"""The maximum characters of a setting's value in a message."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NamedCheck:
     name: str
     """Letters, digits and `_`. Unique within the table, ignoring case."""
     column: str | None
-    """Dotted leaf path; None for a check of the table."""
+    """The dotted path of the column, as in `address.city`; None for a check of the table."""
     check: Check
 
 
@@ -48,13 +48,16 @@ def load_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
             to its folder.
 
     Raises:
-        ConfigError: The file is missing or invalid, or a variable is not set. Names the file, the key and the value.
+        ConfigError: The file is missing or invalid, or a variable is not set. The message names file, key and value.
     """
     return _validated(load_config, path)
 
 
 def read_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration and validate its checks, without resolving variables and paths. Raises ConfigError."""
+    """Read the configuration and validate its checks, without resolving variables and paths.
+
+    Raises ConfigError.
+    """
     return _validated(read_config, path)
 
 
@@ -71,7 +74,10 @@ def _validated(
 
 
 def validate_checks(config: MetastoreConfig) -> None:
-    """Raise ConfigError if a check of a table or database is invalid: names table, key and value of each."""
+    """Raise ConfigError if checks of a table or database are invalid.
+
+    The message names table, key and value of each.
+    """
     problems = []
     for entry in config.entries:
         try:
@@ -85,7 +91,7 @@ def validate_checks(config: MetastoreConfig) -> None:
 def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[NamedCheck]:
     """Return the checks of a table with their names: those of the table first, then those of its columns.
 
-    A check without a name is called after its column and its kind. Further checks of the same name get numbers.
+    The name of a check without a configured name is made of its column and its kind. If it is taken, a number is added.
 
     Args:
         table: The table's configuration.
@@ -140,7 +146,7 @@ def parse_check(entry: Any, level: Level) -> Check:
         level: Whether the entry stands in the checks of a table or of a column.
 
     Raises:
-        ValueError: The entry is invalid. Says which setting is wrong and what is allowed.
+        ValueError: The entry is invalid. The message says which setting is wrong and what is allowed.
     """
     from metastore_assets.checks.base import Check
 
@@ -190,7 +196,9 @@ def check_kinds() -> Mapping[str, type[Check]]:
 
 
 def _check_level(check: Check, level: Level) -> Check:
-    """Return the check. Raises ValueError if it is of another level, or has `partitions` and cannot have them."""
+    """Return the check. Raises ValueError if it does not belong to this level, or has `partitions` without supporting
+    them.
+    """
     if check.level != level:
         where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"
         raise ValueError(f"{check.kind} is a check of a {check.level}: move it to {where}")

@@ -27,9 +27,10 @@ from metastore_assets.messages import close_names
 from metastore_assets.report.text import format_count
 
 _MAX_NAMED = 5
-"""Partitions that a finding names."""
+"""The maximum number of partitions that a finding names."""
 _MAX_VALUE_COUNT_READS = 200
-"""The greatest number of partitions whose value counts are read to find failures: about 10 ms each on local disk."""
+"""The maximum number of partitions whose value counts are read to find failures. One takes about 10 ms on local disk.
+"""
 
 
 def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> list[CheckResult]:
@@ -48,7 +49,7 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckCo
 
 
 def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> CheckResult:
-    """Return the result of a check of the table or of a column in the table."""
+    """Return the result of a check of the table or of a column, evaluated on the whole table."""
     misfits: dict[str, Finding] = {}
     with _recording_misfit(check, misfits):
         return _result(check, table, evaluate(check, Subject(table, context, None, check.column)))
@@ -56,7 +57,10 @@ def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> C
 
 
 def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> dict[str, CheckResult]:
-    """Return the results of checks of partitions, by name. All checks share one pass over the partitions."""
+    """Return the results of checks that have `partitions`, by name.
+
+    All checks share one pass over the partitions.
+    """
     selections = {check.name: _PartitionSelection.of(check, table) for check in checks}
     findings: dict[str, list[PartitionFinding]] = {check.name: [] for check in checks}
     misfits: dict[str, Finding] = {}
@@ -119,7 +123,10 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 
 
 def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
-    """Return the finding of the table if it also holds for every partition, which then need not be read."""
+    """Return a check's finding for the whole table if it also holds for every partition; otherwise None.
+
+    A finding that holds for every partition saves reading the partitions.
+    """
     if not check.check.holds_for_subsets:
         return None
     finding = evaluate(check, Subject(table, context, None, check.column))
@@ -180,10 +187,10 @@ def combine_findings(
 
 
 def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
-    """Return a failed result of a table with the partitions that fail the check, the worst first.
+    """Add the failing partitions, the worst first, to the failed result of a check of the whole table.
 
-    Any other result is returned unchanged. So is a result whose partitions cannot be evaluated, or for which that would
-    read the value counts of too many partitions.
+    The result is returned unchanged if it did not fail, if it is of a check of partitions, if a partition cannot be
+    evaluated, or if the value counts of too many partitions would have to be read.
     """
     keys = [entry.key for entry in table.partitions()] if table.version.partition_columns else []
     reads = check.check.drill_down

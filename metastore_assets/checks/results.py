@@ -12,7 +12,7 @@ from metastore_assets.lookup.json import Json, float_json, integer_json
 from metastore_assets.store.manifest import Version
 
 _MAX_PARTITIONS = 20
-"""Partitions that the JSON of a result lists."""
+"""The maximum number of partitions in the JSON of a result."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,17 @@ class CheckResult:
     version: int
     snapshot: str
     finding: Finding
-    """The outcome for the table; for a check of partitions, of all its partitions together."""
+    """The outcome for the table, or the combined outcome of all partitions for a check that has `partitions`."""
     partitions: Sequence[PartitionFinding] | None = None
-    """For a check of partitions, the outcome for each, in the order of the version; None for a check of the table."""
+    """The outcomes of single partitions. A check that has `partitions` has all of them, in the order of the version. A
+    failed check of the table has only the failing partitions, if these were searched. None for other results."""
 
     @property
     def status(self) -> Status:
-        """For partitions: `failed` if one failed, else `unknown` if one is unknown."""
+        """The status of the finding.
+
+        For several partitions: `failed` if one failed, else `unknown` if one is unknown.
+        """
         return self.finding.status
 
     @property
@@ -85,7 +89,10 @@ class CheckResult:
 
 
 def results_json(version: Version, results: Sequence[CheckResult]) -> Json:
-    """Return the JSON of all results of a version. `status` is `failed` if a check of severity `error` failed."""
+    """Return the JSON of all results of a version.
+
+    `status` is `failed` if a check of severity `error` failed.
+    """
     counts = Counter(result.status for result in results)
     return {
         "table": version.table,

@@ -15,11 +15,11 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*[smhdw]\s*)+")
 _COMPONENT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _NAME = re.compile(r"[A-Za-z0-9_]{1,100}")
 _MAX_EXPONENT = 400
-"""Maximum absolute exponent of ten of a share. Larger ones could need more digits than fit into memory."""
+"""The maximum absolute exponent of ten of a share. Larger ones could need more digits than fit into memory."""
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Return a duration with units: `90s`, `30m`, `6h`, `1d12h`, `2w`. Raises ValueError."""
+    """Parse a duration with units: `90s`, `30m`, `6h`, `1d12h`, `2w`. Raises ValueError."""
     if isinstance(value, timedelta):
         return value
     try:
@@ -31,7 +31,7 @@ def parse_duration(value: Any) -> timedelta:
 
 
 def parse_share(value: Any) -> Decimal:
-    """Return a share of a whole, such as 0.05 or `5%`, without rounding. Raises ValueError."""
+    """Parse a share of a whole, such as 0.05 or `5%`, without rounding. Raises ValueError."""
     text = str(value).strip()
     try:
         number = Decimal(text.removesuffix("%"))
@@ -98,4 +98,5 @@ ColumnValue: TypeAlias = Annotated[bool | int | float | str | date | datetime, B
 Limit: TypeAlias = Annotated[bool | int | float | str | date | datetime | None, BeforeValidator(_parse_limit)]
 """A value of a column as YAML reads it, except NaN; None for no limit."""
 Baseline: TypeAlias = Annotated[Literal["previous"] | int | timedelta, BeforeValidator(_parse_baseline)]
-"""The version to compare with: that of the previous snapshot, one by number, or the newest one of that age."""
+"""The version to compare with. `previous`: the newest one of an earlier snapshot. A number: that version. A duration:
+the newest version that was published at least so long before."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _TEXT_CLASSES = ("string", "binary", "uuid")
 _SINGLE_READS = 3
-"""Partitions of a column that are read one by one. The next request reads all partitions at once."""
+"""The number of partitions whose statistics of a column are read one by one. The next request reads all partitions at
+once."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,17 @@ class CheckContext:
     snapshot: Callable[[], Snapshot]
     """Returns the current snapshot from the table's metadata. Raises MetastoreError."""
     reference: Callable[[], SnapshotReference]
-    """Returns the id of the current snapshot, with as few requests as possible. Raises MetastoreError."""
+    """Returns id and commit time of the current snapshot, with as few requests as possible. Raises MetastoreError."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     _earlier: dict[object, Table] = field(default_factory=dict)
     _rows: dict[tuple[int, str], dict[str, ColumnStatistics]] = field(default_factory=dict)
-    """By version and column, statistics of partitions."""
+    """A cache of statistics by partition key, for each version number and column."""
 
     def earlier(self, table: Table, baseline: Baseline) -> Table:
-        """Return the version to compare with. Raises NotStoredError if there is none."""
+        """Return the version of a table that a baseline selects, from the cache if possible.
+
+        Raises NotStoredError if none.
+        """
         key = (table.version.number, baseline)
         if key not in self._earlier:
             self._earlier[key] = _earlier_version(self.metastore, table, baseline)
@@ -118,12 +122,12 @@ class Subject:
 
         Raises:
             LiteralError: The value does not fit the type.
-            NotStoredError: The type has no values of its own.
+            NotStoredError: Values of the type cannot be compared, as those of a struct.
         """
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Return a value as text where YAML chose its type, so that the column's type decides how it is parsed."""
+        """Return a value of the configuration as text if the column's type, not YAML, should decide how it is parsed."""
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):
             return TextValue(value)

@@ -35,7 +35,7 @@ _MIN_ROWS_PER_VALUE = 20
 _MIN_ROWS = 20
 """Minimum number of rows, or of distinct values, for a suggestion."""
 _MAX_VERSIONS = 20
-"""Versions whose changes are considered."""
+"""The maximum number of earlier versions whose changes are considered."""
 _PATTERNS = (
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
     r"\d{4}-\d{2}-\d{2}",
@@ -72,7 +72,7 @@ class Suggestions:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes one line per check and per column, without anchors."""
+    """A YAML dumper that writes one line per check and per column, without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

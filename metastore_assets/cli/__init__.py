@@ -29,7 +29,10 @@ def main() -> NoReturn:
 
 
 def run() -> NoReturn:
-    """Run the command that the arguments of this process name. Always raises SystemExit with the exit status."""
+    """Run the command that the arguments of this process name.
+
+    Always raises SystemExit with the exit status.
+    """
     # A signal raises an exception, so that temporary files are removed before the process ends.
     install_signal_handlers()
     hide_pandas()

@@ -44,8 +44,9 @@ def complete_tables(context: click.Context, parameter: click.Parameter, incomple
 
 
 def _recorded_table_names(context: click.Context) -> list[str]:
-    """Return the names of databases' tables at the last listing. A new listing would query catalogs, which may take
-    long.
+    """Return the names of databases' tables at the last listing.
+
+    A new listing would query catalogs, which may take long.
     """
     from metastore_assets.databases import expand_databases, recorded_listings
 

@@ -53,8 +53,9 @@ def draw_column_heading(page: Page, column: Answer) -> None:
 
 
 def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose: bool) -> None:
-    """Draw one line for each partition key. If there are many keys and `verbose` is false, draw only the first and the
-    last.
+    """Draw one line for each partition key.
+
+    If there are many keys and `verbose` is false, draw only the first and the last.
     """
     is_short = verbose or len(keys) <= _FEW_KEYS
     for key in keys if is_short else keys[:1]:
@@ -102,7 +103,10 @@ def sparkline(counts: Sequence[int]) -> str:
 
 
 def chart(counts: Sequence[int], height: int) -> list[str]:
-    """Return vertical bars, one terminal cell wide, as `height` lines from top to bottom. Only zero is blank."""
+    """Return vertical bars, one terminal cell wide, as `height` lines from top to bottom.
+
+    Only zero is blank.
+    """
     maximum = max(counts, default=0)
     levels = [_bar_height(count, maximum, 8 * height) for count in counts]
     return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]

@@ -72,7 +72,10 @@ class MetastoreGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command line and exit. With `standalone_mode=False`, return the result or raise the error instead."""
+        """Run a command line and exit.
+
+        With `standalone_mode=False`, return the result or raise the error instead.
+        """
         if COMPLETION_VARIABLE in os.environ:
             from metastore_assets.cli.shells import register_shells
 

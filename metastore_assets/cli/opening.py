@@ -116,7 +116,10 @@ def open_version(config: MetastoreConfig, name: str, version: int | str | None =
 
 
 def resolve_partition_key(table: Table, text: str | None) -> str | None:
-    """Return the key of the one partition that `text` matches; None for None. Raises PartitionNotFoundError."""
+    """Return the key of the one partition that `text` matches; None for None.
+
+    Raises PartitionNotFoundError.
+    """
     if text is None or table.find_partition(text) is not None:
         return text
     from metastore_assets.expressions.partition_patterns import resolve_partition

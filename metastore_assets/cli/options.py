@@ -96,7 +96,10 @@ def with_engine(config: MetastoreConfig, engine: str | None) -> MetastoreConfig:
 
 
 def partitions_option(action: str) -> Callable[[Command], Command]:
-    """Return a `--partition` option that may be repeated. Its help text starts with `action`, such as "Select this"."""
+    """Return a `--partition` option that may be repeated.
+
+    Its help text starts with `action`, such as "Select this".
+    """
     return click.option(
         "--partition",
         "partitions",
@@ -108,10 +111,9 @@ def partitions_option(action: str) -> Callable[[Command], Command]:
 
 
 def parse_column_names(text: str | None) -> list[str] | None:
-    """Return the column names in a text such as `a,b`; None for None. Double quotes enclose a name that contains a
-    comma.
+    """Return the column names in a text such as `a,b`; None for None.
 
-    Raises click.UsageError when the text names no column.
+    Double quotes enclose a name that contains a comma. Raises click.UsageError when the text names no column.
     """
     if text is None:
         return None

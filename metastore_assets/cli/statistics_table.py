@@ -212,7 +212,10 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
 
 
 def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLimits, width: int) -> list[list[_Field]]:
-    """Split the fields into as few grids as fit the width. Each grid begins with the first field, the column's name."""
+    """Split the fields into as few grids as fit the width.
+
+    Each grid begins with the first field, the column's name.
+    """
     first, *others = fields
     grids = [[first]]
     grid_width = _width(first, rows, limits)

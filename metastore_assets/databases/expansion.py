@@ -1,4 +1,4 @@
-"""Expansion of a configuration: the tables of its databases become tables of the configuration with unique names."""
+"""Expansion of a configuration: the tables of its databases are added to its tables, with unique names."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def expand_databases(
 
 
 def find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the table with a name. List the databases only if the configuration has no entry with that name.
+    """Return the table with a name.
+
+    List the databases only if the configuration has no entry with that name.
 
     Args:
         config: A resolved configuration.
@@ -103,7 +105,10 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
 def _split_by_unique_name(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return the tables with unique names, and all others as skipped tables. Case and `-` or `_` make no difference."""
+    """Return the tables with unique names, and all others as skipped tables.
+
+    Case and `-` or `_` make no difference.
+    """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []
     for table in tables:

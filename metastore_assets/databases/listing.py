@@ -142,7 +142,9 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
 def _compare_with_record(
     config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[ListedTable], database_dropped: str
 ) -> DatabaseListing:
-    """Return a listing in which recorded tables that the catalog no longer lists are dropped. Update the record too.
+    """Return a listing in which recorded tables that the catalog no longer lists are dropped.
+
+    Update the record too.
 
     Args:
         config: The configuration.

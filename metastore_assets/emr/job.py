@@ -1,4 +1,7 @@
-"""The program of an EMR Serverless job, which refreshes one table. Dagster Pipes transports request and answer."""
+"""The program of an EMR Serverless job, which refreshes one table.
+
+Dagster Pipes transports request and answer.
+"""
 
 from __future__ import annotations
 

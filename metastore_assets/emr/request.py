@@ -59,7 +59,10 @@ class JobRequest:
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
     def load_config(self) -> tuple[MetastoreConfig, TableConfig]:
-        """Return the configuration, resolved with the variables of this process, and the table. Raises ConfigError."""
+        """Return the configuration, resolved with the variables of this process, and the table.
+
+        Raises ConfigError.
+        """
         config = MetastoreConfig.model_validate(self.config).resolve()
         table = config.table(self.table)
         if self.database is not None:

@@ -51,7 +51,10 @@ def range_text(row: ColumnStatistics) -> str:
 
 
 def distinct_text(row: ColumnStatistics) -> str:
-    """Format the number of distinct values, with `~` if it is an estimate. Return an empty text if it is unknown."""
+    """Format the number of distinct values, with `~` if it is an estimate.
+
+    Return an empty text if it is unknown.
+    """
     return (
         ""
         if row.distinct_count is None
@@ -80,7 +83,7 @@ def percentile_texts(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
 
 
 def notes_without_values(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return the lines to show in place of frequent values: why there are none, and percentiles or the range."""
+    """Return lines to show for a column without frequent values: the reason, and percentiles or the range."""
     few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
     ranks = [f"{name} {value}" for name, value in percentile_texts(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from metastore_assets.report.text import make_printable, shorten
 
 _LINK = re.compile(r"[^\s`|]*(?:://|www\.|@)[^\s`|]*?(?=[,;.]*(?:[\s`|]|$))", re.IGNORECASE)
-"""A word that GitHub's Markdown turns into a link. A backslash does not prevent that, as it is resolved before links
-are searched."""
+"""A word that GitHub's Markdown turns into a link. A backslash does not prevent that, because escapes are resolved
+first."""
 _INLINE = re.compile(r"([\\`*_\[\]<>!|~&])")
 _BLOCK = re.compile(r"^(\d{0,9})([.)](?= |$)|[-+](?=[- ]|$)|#)")
 """The start of a text that Markdown may interpret as a heading, a list or a rule."""
@@ -52,10 +52,10 @@ def markdown_image(svg: str, text: str) -> str:
 
 
 def fit_markdown(build: Callable[[int], str], count: int, limit: int) -> str:
-    """Return the longest of several texts that fits into an event.
+    """Return the longest of several texts that fits into `limit` bytes.
 
     Args:
-        build: Returns the text with the first `n` of the parts.
+        build: A function that returns the text with the first `n` parts.
         count: The number of parts.
         limit: The maximum number of bytes of the text as JSON.
 

@@ -49,12 +49,12 @@ class ColumnPicture:
     facts: tuple[str, ...]
     """At most three short lines."""
     rows: int
-    """The number of rows, nulls included. The shares of frequent values are shares of it."""
+    """The number of rows, nulls included. The shares of the frequent values are relative to it."""
     bins: tuple[int, ...] = ()
     """The frequencies of at most MAX_BINS bins of equal width; empty when the column has no histogram."""
     low: str = ""
     high: str = ""
-    """The labels of the histogram's ends are `low` and `high`."""
+    """`low` and `high` are the labels at the two ends of the histogram."""
     top: tuple[tuple[str, int], ...] = ()
     """The most frequent values with their frequencies, in decreasing order: up to MAX_VALUES, or twice as many without
     bins."""

@@ -1,4 +1,4 @@
-"""A summary of a profile: the statistics of all columns, and the data for pictures of the most informative ones."""
+"""A summary of a profile: statistics of all columns, and data for pictures of the most informative ones."""
 
 import re
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.types import class_named
 
 _MANY_VALUES = 60
-"""The number of distinct values above which a picture has too few bars for all of them."""
+"""The maximum number of distinct values that a picture can show as one bar each."""
 _FREQUENT_VALUE = 20
-"""A value is frequent if at least one in this number of rows has it."""
+"""A value is frequent if its share of all values is more than one in this number."""
 _FRACTION = re.compile(r"(?<=:\d\d)\.\d+$")
 _UTC = re.compile(r"(?<=:\d\d)(\.\d+)?Z$")
 
 
 @dataclass(frozen=True)
 class ProfileSummary:
-    """The statistics of all columns of a table or partition, and the data for pictures of the most informative ones."""
+    """Statistics of all columns of a table or partition, and data for pictures of the most informative ones."""
 
     rows: tuple[ColumnStatistics, ...]
     """The statistics of all columns, in the order of the table."""
@@ -86,8 +86,8 @@ def _read_bins(
 ) -> tuple[int, ...]:
     """Return the frequencies of the bars to draw; empty for a column without a histogram.
 
-    Each value has its own bar if `top` has all values and they are evenly spaced: bins whose width is not a multiple of
-    that spacing would show a pattern that is not in the data.
+    If the values in `top` are all values and evenly spaced, each has its own bar. Bins whose width is not a multiple of
+    the spacing would show a pattern that is not in the data.
     """
     if not is_ordinal(row):
         return ()
@@ -102,7 +102,10 @@ def _read_bins(
 
 
 def _axis_position(value: pa.Scalar) -> Any:
-    """Return the position of a value on its axis. Times become integers: `as_py` fails after the year 9999."""
+    """Return the position of a value on its axis.
+
+    Times become integers: `as_py` fails after the year 9999.
+    """
     return value.value if pa.types.is_temporal(value.type) else value.as_py()
 
 

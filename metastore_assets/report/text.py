@@ -180,7 +180,10 @@ def format_seconds(amount: float) -> str:
 
 
 def format_count(count: int, noun: str, nouns: str | None = None) -> str:
-    """Format a count with its noun: `1 partition`, `2 partitions`. `nouns` is the plural if it is not noun + `s`."""
+    """Format a count with its noun: `1 partition`, `2 partitions`.
+
+    `nouns` is the plural if it is not noun + `s`.
+    """
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 

@@ -45,8 +45,9 @@ def query(metastore: Metastore, text: str, *, unrestricted: bool = False) -> pa.
 
 
 def _named_tables(tree: Any) -> set[tuple[str, str]]:
-    """Return (schema, name) of each table that a query reads, in lower case. The schema is empty if the query gives
-    none.
+    """Return (schema, name) of each table that a query reads, in lower case.
+
+    The schema is empty if the query gives none.
     """
     return {
         (node["schema_name"].lower(), node["table_name"].lower())

@@ -175,7 +175,7 @@ class _Backfill:
         return 0
 
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
-        """Return a context manager for the function that processes one chunk, in this process or as a run of Dagster."""
+        """Return a context manager for the function that processes one chunk, in this process or as a Dagster run."""
         if self.via == "local":
             from metastore_assets.pipeline.backfill import local_processor
 
@@ -228,8 +228,9 @@ def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
 
 
 def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw what a backfill would do, and the keys of its partitions. With `verbose`, draw all keys even if they are
-    many.
+    """Draw what a backfill would do, and the keys of its partitions.
+
+    With `verbose`, draw all keys even if they are many.
     """
     heading = Styled(plan["table"], "bold")
     version = f"version {plan['version']}" if plan["version"] else "no version yet"

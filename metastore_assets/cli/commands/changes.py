@@ -53,7 +53,7 @@ def changes(context: click.Context, name: str, since: str, columns: str | None, 
 
 
 def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
-    """Draw a grid for each changed column, then the numbers of unchanged columns and of columns without value counts.
+    """Draw a grid for each changed column, then the numbers of unchanged and unknown columns.
 
     Args:
         page: The page to draw on.

@@ -230,7 +230,10 @@ def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None
 
 
 def _last_versions(page: Page, records: Sequence[Any]) -> Sequence[Any]:
-    """Return the records to list: on a terminal only the last ones, after drawing a line that says so; otherwise all."""
+    """Return the records to list: all of them, or on a terminal only the last ones.
+
+    If some are omitted, draw a line that says so.
+    """
     if page.width is None or len(records) <= _LISTED_VERSIONS:
         return records
     page.line(Styled(f"  the last {_LISTED_VERSIONS} of {len(records):,} versions (all with --json)", "dim"))

@@ -102,7 +102,9 @@ def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
 
 
 def _plan_to_answer(plan: Plan, rereads: bool) -> dict[str, Any]:
-    """Return a plan as a JSON object like that of a refresh. Its `published` says whether a version would be published.
+    """Return a plan as a JSON object like that of a refresh.
+
+    Its `published` says whether a version would be published.
 
     Args:
         plan: The plan.
