@@ -79,7 +79,7 @@ class Missing:
         )
 
     def is_too_early(self, configuration: str, now: float) -> bool:
-        """Return whether to skip a probe: nothing changed in the configuration, and it is too early for the next probe."""
+        """Return whether to skip a probe: the configuration is unchanged, and it is not yet time for the next probe."""
         return configuration == self.configuration and now < self.next_probe
 
     def describe(self, now: float) -> str:

@@ -127,7 +127,7 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Return a value of the configuration as text if the column's type, not YAML, should decide how it is parsed."""
+        """Return a configured value as text where YAML chose its type, so that the column's type decides."""
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):
             return TextValue(value)
