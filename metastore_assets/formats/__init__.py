@@ -1,7 +1,4 @@
-"""Table formats: each opens a table, lists its fragments and reads their rows.
-
-Each format is one package.
-"""
+"""Table formats. Each is one package, which opens tables, lists their fragments and reads rows."""
 
 from __future__ import annotations
 
@@ -87,6 +84,7 @@ def open_table_format(
 
 
 def _open_located(table: TableConfig, context: OpenContext) -> TableFormat:
+    """Open a table at its configured location. Raises ConfigError if it must not declare a schema."""
     registration = load_format(table.format or _detected_format(table))
     if table.declared and registration.has_schema:
         raise ConfigError(

@@ -84,6 +84,7 @@ class PartitionRanges:
         return keys
 
     def _order(self, snapshot: Snapshot, name: str) -> _Order:
+        """Return the order of a partition column's values: by its type, else as integers, else as texts."""
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         index = snapshot.schema.get_field_index(name)
         type_ = snapshot.schema.field(index).type if index >= 0 else None
@@ -98,6 +99,7 @@ class PartitionRanges:
         return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
 
     def _is_within(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
+        """Return True if a key is not below a bound (`sign` 1), or not above it (`sign` -1)."""
         items = self._items[key]
         for name, limit in bound.items():
             text = items.get(name)
@@ -109,6 +111,7 @@ class PartitionRanges:
         return True
 
     def _bound(self, text: str | None, option: str) -> dict[str, Any]:
+        """Parse a bound. Return its values by column; empty for no bound."""
         if text is None:
             return {}
         if not self._columns:

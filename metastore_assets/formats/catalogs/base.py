@@ -17,14 +17,15 @@ _TABLE_OPTIONS = {
     "adls.account-key": "azure_storage_account_key",
     "adls.sas-token": "azure_storage_sas_key",
 }
-"""From pyiceberg's properties for files to storage options of tables."""
+"""Storage options of tables, by the pyiceberg property with the same meaning. These properties apply to files only."""
 _SHARED_OPTIONS = {
     "client.access-key-id": "aws_access_key_id",
     "client.secret-access-key": "aws_secret_access_key",
     "client.session-token": "aws_session_token",
     "client.region": "aws_region",
 }
-"""From pyiceberg's properties that apply to both the catalog and its files to storage options of tables."""
+"""Storage options of tables, by the pyiceberg property with the same meaning. These properties apply to the catalog and
+to files."""
 
 
 @dataclass(frozen=True)

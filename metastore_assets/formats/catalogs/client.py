@@ -80,6 +80,7 @@ def catalog_label(config: CatalogConfig) -> str:
 
 
 def _checked_client(config: CatalogConfig, what: str) -> Catalog:
+    """Return the client of a catalog. Raises TableNotFoundError if its SQLite file does not exist."""
     database = config.properties.get("uri", "")
     if config.type == "sql" and database.startswith(_SQLITE):
         path = Path(database.removeprefix(_SQLITE))
@@ -112,6 +113,7 @@ def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Ca
 
 @contextmanager
 def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
+    """Name the catalog in errors, and turn errors of its client library into TableFormatError."""
     where = catalog_label(config)
     _remember_secrets(config)
     try:

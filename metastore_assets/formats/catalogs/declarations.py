@@ -118,6 +118,7 @@ def _check_hudi(table: DeclaredTable) -> None:
 
 
 def _plain_files_entry(table: DeclaredTable, recorded_location: str, load_partitions: LoadPartitions) -> CatalogEntry:
+    """Return the entry of a table of plain files. Raises TableFormatError if it cannot be read."""
     if table.is_true("transactional"):
         raise TableFormatError(f"{table.name!r} is a transactional Hive table, which has no reader")
     if table.is_true("projection.enabled"):
@@ -170,6 +171,7 @@ def _reader_settings(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, st
 
 
 def _folder(table: DeclaredTable, partition: DeclaredPartition) -> PartitionFolder:
+    """Return the folder of a declared partition. Raises TableFormatError if it does not fit the table."""
     for declared, recorded, what in (
         (table.input_format, partition.input_format, "input format"),
         (table.serde, partition.serde, "serde"),

@@ -1,4 +1,4 @@
-"""The Delta format: the log is replayed here, and data files are Parquet."""
+"""The Delta format. This package replays the log; the data files are Parquet."""
 
 from __future__ import annotations
 

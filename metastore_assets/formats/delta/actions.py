@@ -153,6 +153,7 @@ class Replay:
         return state
 
     def _add(self, name: str, actions: Iterator[_Action]) -> None:
+        """Add the actions of one file of the log. Newer actions of the same logical files take precedence."""
         state, file_keys = self._state, self._file_keys
         added_paths: set[str] = set()
         with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
@@ -191,6 +192,7 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
 
 
 def _json_actions(location: Location, path: str) -> Iterator[_Action]:
+    """Yield the actions in a JSON file of the log. Raises ValueError that names the invalid line."""
     for number, line in enumerate(location.read(path).splitlines(), 1):
         if not line.strip():
             continue
@@ -204,6 +206,7 @@ def _json_actions(location: Location, path: str) -> Iterator[_Action]:
 
 
 def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[_Action]:
+    """Yield the actions in one file of a checkpoint and in its sidecars, without removals."""
     path = f"{LOG}/{name}"
     is_json = name.endswith(".json")
     all_actions = _json_actions(location, path) if is_json else _parquet_actions(location, path, with_statistics)
@@ -257,6 +260,7 @@ def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
 
 
 def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
+    """Return the file of an `add` action. Raises ValueError for an invalid value."""
     stats_text, stats_parsed = _statistics_text(action.get("stats")), action.get("stats_parsed")
     values = as_object(action.get("partitionValues") or {}, "partitionValues")
     for name, value in values.items():
@@ -303,6 +307,7 @@ def _row_count(stats_text: str | None, stats_parsed: Mapping[str, Any] | None) -
 
 
 def _parse_vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
+    """Return the deletion vector of an action; None if it has none. Raises ValueError if it is invalid."""
     if not descriptor or as_object(descriptor, "deletionVector").get("storageType") is None:
         return None
     storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)

@@ -156,6 +156,7 @@ class CachedLog:
     def _store(
         self, version: int, identity: Sequence[str] | None, state: TableState, changes: list[_Piece], base: list[_Piece]
     ) -> None:
+        """Cache a replay, and drop pieces that it does not use. Without `identity`, cache nothing."""
         if identity is None:
             self._cache.discard([self._key])
         else:

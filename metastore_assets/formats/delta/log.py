@@ -77,8 +77,8 @@ class Log:
     def files(self, table: str, version: int) -> tuple[list[str], tuple[str, ...]]:
         """Return the names of the files that make up a version, as (JSON files, parts of a checkpoint).
 
-        The JSON files are commits after the checkpoint, newest first, and compacted files where commits are missing.
-        Without a checkpoint they begin with version 0, and there are no parts.
+        The JSON files are the commits after the checkpoint, newest first, and compacted files where commits are
+        missing. Without a checkpoint they go back to version 0, and there are no parts.
 
         Args:
             table: URI of the table, for messages.

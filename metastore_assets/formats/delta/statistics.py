@@ -99,6 +99,7 @@ def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
 
 
 def _nested_value(values: Any, path: tuple[str, ...]) -> Any:
+    """Return the value at a path of nested objects; None if it is missing."""
     for name in path:
         values = values.get(name) if isinstance(values, Mapping) else None
     return values
@@ -115,6 +116,7 @@ def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
 
 
 def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool) -> _Bound:
+    """Return a recorded minimum or maximum with its guarantee."""
     try:
         decoded, is_value = _decode_bound(value, column, is_maximum)
         if decoded is None:
@@ -159,6 +161,7 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 
 
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
+    """Return a recorded bound of a decimal column, widened where writers round, and whether it is exact."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False
     number = Decimal(value)

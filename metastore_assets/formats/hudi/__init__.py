@@ -1,4 +1,4 @@
-"""The Hudi format: the timeline is read here, and hudi-rs merges log files."""
+"""The Hudi format. This package reads the timeline; hudi-rs merges log files."""
 
 from __future__ import annotations
 

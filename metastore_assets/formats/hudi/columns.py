@@ -1,6 +1,6 @@
-"""Columns of Hudi's data files.
+"""Reading of columns from Hudi's data files.
 
-They convert numbers that files store as texts, and add partition values that files lack.
+Numbers that files store as texts are parsed. Partition values that files lack are taken from the paths of partitions.
 """
 
 from __future__ import annotations

@@ -122,6 +122,7 @@ def _decode_avro(data: bytes) -> Mapping[str, Any]:
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
+    """Return the files that one write statistic of a commit records."""
     group = (partition, as_text(stat.get("fileId"), "fileId"))
     previous = stat.get("prevCommit")
     previous = None if previous in (None, "null") else as_text(previous, "prevCommit")

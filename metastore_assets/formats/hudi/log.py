@@ -140,6 +140,7 @@ def encode_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes
 
 
 def _read_block(cursor: _Cursor) -> LogBlock:
+    """Read the header of the block at the cursor, and move the cursor to the end of the block."""
     start = cursor.position
     if cursor.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid(f"the log file is corrupt at byte {start}")

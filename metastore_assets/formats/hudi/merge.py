@@ -184,6 +184,7 @@ def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, 
 
 
 def _write_table(folder: str, plan: MergePlan) -> None:
+    """Write the properties and the timeline of the temporary table that hudi-rs reads."""
     rules = plan.rules
     hoodie = os.path.join(folder, ".hoodie")
     os.mkdir(hoodie)
@@ -246,6 +247,7 @@ def _read_batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.Record
 
 @contextmanager
 def _hudi_rs_errors() -> Iterator[None]:
+    """Turn errors and panics of hudi-rs into ArrowInvalid, or UnsupportedError for what it does not support."""
     try:
         yield
     except (OSError, pa.ArrowException):

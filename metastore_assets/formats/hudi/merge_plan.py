@@ -30,7 +30,7 @@ class MergePlanner:
         error."""
 
     def plan_merge(self, file_slice: FileSlice) -> MergePlan | None:
-        """Return how hudi-rs merges a slice; None if its base file alone has the rows.
+        """Return how hudi-rs merges a slice; None if it has no rows other than those of its base file.
 
         Raises TableFormatError for a slice that cannot be read, or the errors of `log_blocks`.
         """

@@ -60,8 +60,8 @@ class PartitionPaths:
         """Return the layout with the columns that the partition folders name, if the table records no columns.
 
         `year=2020/month=01` names two columns, `ts=2020/01/31` one: a folder without a column name belongs to the
-        column before it. The folders are then taken as Hive's. If they do not all name the same columns, the layout
-        stays as it is.
+        column before it. Values are then percent-encoded unless the table records otherwise. If the folders do not all
+        name the same columns, the layout stays as it is.
         """
         if self.columns or self.hive_style is False:
             return self
@@ -95,10 +95,12 @@ class PartitionPaths:
         return tuple((column, self._value(text)) for column, text in zip(self.columns, texts, strict=True))
 
     def _hive_values(self, path: str) -> tuple[str, ...] | None:
+        """Return each column's value in a path of `column=value` folders; None if it is no such path."""
         match = re.fullmatch("/".join(f"{re.escape(column)}=(.*)" for column in self.columns), path, re.DOTALL)
         return match.groups() if match else None
 
     def _plain_values(self, path: str) -> tuple[str, ...] | None:
+        """Return each column's value in a path without column names; None if its depth does not fit."""
         folders = path.split("/")
         fixed_depth = sum(depth for depth in self.depths if depth is not None)
         if (

@@ -134,6 +134,7 @@ class _SlicePlanner:
         """File groups that started after the state."""
 
     def plan(self, commits: Sequence[Commit]) -> list[FileSlice]:
+        """Return the file slices of the state, sorted by group; see `plan_file_slices`."""
         state_commits = [commit for commit in commits if commit.instant.requested in self._state.requested]
         later_commits = [commit for commit in commits if commit.instant.requested not in self._state.requested]
         self._add_listed_files(state_commits)

@@ -111,6 +111,7 @@ class Timeline:
         return state
 
     def _state(self, until: str, without: frozenset[str]) -> State:
+        """Return the state of the completed instants up to `until`, inclusive, except those in `without`."""
         excluded = frozenset(instant for instant in without if instant <= until)
         instants = tuple(
             instant for instant in self.completed if instant.requested <= until and instant.requested not in excluded

@@ -1,4 +1,4 @@
-"""The Iceberg format: metadata files and manifests are read here."""
+"""The Iceberg format. This package reads metadata files and manifests."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ _OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
 def check_metadata(raw: Mapping[str, Any]) -> None:
     """Raise ValueError if the content of a metadata file is invalid.
 
-    A required key is missing, a value is of the wrong kind, an id or a name is repeated, or a limit is exceeded.
+    It is invalid if a required key is missing, a value is of the wrong kind, an id or a name is repeated, or a limit is
+    exceeded.
     """
     as_text(raw.get("location"), "location")
     as_integer(raw.get("last-updated-ms"), "last-updated-ms")

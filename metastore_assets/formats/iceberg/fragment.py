@@ -66,6 +66,7 @@ class IcebergFragmentSource:
         return FileFragmentReader(columns, path=full_path, mapping=mapping, deleted=deleted)
 
     def _deleted(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
+        """Return the ascending positions of the deleted rows; None if no deletes apply."""
         deleted: list[Positions] = []
         for deletes in self.position_deletes:
             what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"

@@ -1,6 +1,6 @@
 """Locations of the files of an Iceberg table.
 
-The table's metadata record absolute paths, also after it was moved.
+The table's metadata record absolute paths. If the table was moved, they are resolved in its current folder.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ def _version(name: str) -> int | None:
 
 
 def _read_version_hint(folder: Location) -> str | None:
+    """Return the name or stem of the metadata file that the version hint means; None without a hint."""
     for name in _HINTS:
         try:
             text = folder.read(f"{METADATA}/{name}").decode("utf-8", "replace").strip()
@@ -110,6 +111,7 @@ def _read_version_hint(folder: Location) -> str | None:
 
 
 def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
+    """Return a sort key that orders metadata files from the oldest update to the newest."""
     path = f"{METADATA}/{name}"
     raw = read_metadata_json(folder, path)
     with metadata_errors(folder.full_path(path)):

@@ -111,6 +111,7 @@ class FragmentPlanner:
             yield PlannedFragment(fragment, entry, bool(deletes_of_file.files))
 
     def _entries(self, with_statistics: bool) -> Iterator[FileEntry]:
+        """Yield the selected entries of all manifests, reading a batch of manifests at a time."""
         manifests = [manifest for manifest in self._manifests() if self._may_match(manifest)]
         for manifest in manifests:
             if manifest.is_encrypted:
@@ -157,6 +158,7 @@ class FragmentPlanner:
                 yield normalized
 
     def _manifests(self) -> list[Manifest]:
+        """Return the manifests of the snapshot; none if there is no snapshot."""
         snapshot = self._state.snapshot
         if snapshot is None:
             return []
