@@ -159,7 +159,7 @@ class _TierMerge:
 
 @dataclass(frozen=True)
 class _FullMerge:
-    """Merge all runs of a shard, except those of level 0, into one run; into several if the shard has grown."""
+    """Merge all runs of a shard, except level 0, into one run, or into several if the shard has grown."""
 
     cost: int
     shard: int

@@ -1,6 +1,6 @@
 """The graph of a dataflow: validated nodes with derived types, in execution order.
 
-A node is a root or a stage. A port is one input of a stage; its feeders are the nodes whose output it reads.
+A node is a root or a stage. A port is one input of a stage. The feeders of a port are the nodes whose output it reads.
 """
 
 from __future__ import annotations

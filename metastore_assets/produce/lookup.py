@@ -95,7 +95,7 @@ class _Search:
         return matches if lead is None else self._add_lead(matches, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
-        """Return the candidates whose key is one of the searched keys."""
+        """Return the candidates whose key is really one of the searched keys."""
         return candidates if self._is_exact else self._order.semi(candidates, self._keys)
 
     def _add_lead(self, table: pa.Table, lead: str) -> pa.Table:

@@ -44,7 +44,7 @@ class Rows:
         return Order.of(self.key.names, self.descending)
 
     def check(self, name: str) -> None:
-        """Raise GraphError if column names clash, or if a type cannot be that of a key or a value.
+        """Raise GraphError if column names clash, or if a column has a type that keys or values cannot have.
 
         Args:
             name: Name of the node, for the message.

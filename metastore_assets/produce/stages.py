@@ -200,7 +200,7 @@ class SumStage:
             raise GraphError(f"stage {self.name!r} needs a feeder, a key column, and something to add up or count")
 
     def target(self, feeder: Rows) -> Rows:
-        """Return the types of the stage's keys and totals, given those of its feeders. Raises GraphError."""
+        """Return the types of the stage's keys and totals, given the types of its feeders' rows. Raises GraphError."""
         fields = {field.name: field for field in feeder.schema}
         named = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
         missing = [name for name in named if name not in fields]

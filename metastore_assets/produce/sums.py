@@ -234,7 +234,7 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return totals of distinct keys, sorted, without those that are all zero."""
+    """Return rows with distinct keys, sorted, without the rows whose totals are all zero."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)

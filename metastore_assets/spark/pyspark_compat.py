@@ -1,4 +1,4 @@
-"""Functions that hide differences between versions of PySpark, of which 3.5 is the oldest supported."""
+"""Functions that hide differences between versions of PySpark. The oldest supported version is 3.5."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ _PREFIXES = {
     "zstd": b"\x28\xb5\x2f\xfd",
     "lz4": b"\x04\x22\x4d\x18",
 }
-"""The bytes with which files begin. A truncated file may contain only a part of them."""
+"""By compression, the bytes with which its files begin. A truncated file may contain only a part of them."""
 _WITHOUT_MAGIC = ("brotli", "lzo", "deflate")
-"""Compressions that the first bytes do not reveal."""
+"""Compressions that the first bytes do not always reveal."""
 _ARROW = ("gzip", "zstd", "lz4")
 _HADOOP = ("lz4", "snappy")
 _READ_BYTES = 1 << 20
@@ -73,7 +73,7 @@ _STREAMS: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY),
 }
-"""Decompressors for what Arrow does not read. Arrow reads bz2, but fails on an empty stream."""
+"""Decompressors of formats that Arrow cannot read. Arrow reads bz2, but fails on an empty stream."""
 
 
 def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
@@ -167,7 +167,7 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
     def _next(self) -> bytes | None:
-        """Return the next compressed bytes; None at the end of the last stream."""
+        """Return the next bytes for the decompressor, empty if it needs none; None at the end of the last stream."""
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""
             if not data and self._decompressor.needs_input:
@@ -277,7 +277,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """Decompress the LZ4 blocks of fastavro: a little-endian size, and a block without a frame."""
+    """Decompress a block that fastavro wrote with LZ4: a little-endian size, then an LZ4 block without a frame."""
     size = int.from_bytes(data[:_SIZE_BYTES], "little")
     _check_declared_size(size, _LZ4_RATIO, data)
     result: bytes = pa.decompress(data[_SIZE_BYTES:], size, codec="lz4_raw", asbytes=True)

@@ -59,15 +59,17 @@ def is_unsupported(error: BaseException) -> bool:
 
 
 class LimitError(ValueError):
-    """Raised if a file declares, contains or decompresses to more than a limit. The message has the number and the
-    limit.
+    """Raised if a file declares, contains or decompresses to more than a limit.
+
+    The message has the number and the limit.
     """
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
     """Raised if the content of a file is invalid.
 
-    `without_values` is the message without values of rows. By default the message contains none.
+    `without_values` is the message without values of rows. By default it is the message itself, which then must contain
+    none.
     """
 
     def __init__(self, message: str, without_values: str | None = None) -> None:
@@ -75,7 +77,7 @@ class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
         self.without_values = message if without_values is None else without_values
 
     def with_hint(self, hint: str) -> InvalidContentError:
-        """Return the error with a hint, without values of rows, at the end of both messages."""
+        """Return the error with a hint at the end of both messages. The hint must not contain values of rows."""
         return InvalidContentError(f"{self}{hint}", f"{self.without_values}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -98,11 +100,11 @@ def check_limit(limit: int, number: int, what: str) -> None:
 def metadata_errors(path: str, what: str = "") -> Iterator[None]:
     """Turn errors of decoding a metadata file into a TableFormatError that names the file.
 
+    A FileNotFoundError passes unchanged, because a missing file means something else to each caller.
+
     Args:
         path: Path or URI of the file.
         what: The kind of file, for the message.
-
-    A FileNotFoundError passes unchanged, because a missing file means something else to each caller.
     """
     try:
         yield
@@ -113,7 +115,7 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Return a TableFormatError with what failed and why. If values are hidden, the message may omit why.
+    """Return a TableFormatError with what failed and why. Where values are hidden, the message may omit why.
 
     Args:
         what: What failed, without values of rows.

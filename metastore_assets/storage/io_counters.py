@@ -25,8 +25,9 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class FileCount:
-    """A number of distinct files, as digests of their locations, and the bytes. A second read of a file adds its bytes
-    again.
+    """The distinct files that were read or written, and the number of bytes.
+
+    Files are digests of their locations. A second read of a file adds its bytes again.
     """
 
     files: frozenset[bytes] = frozenset()
@@ -64,8 +65,9 @@ class IoCounts:
 
 
 class IoCounter:
-    """The counts of each step of a `count_io` block. `io_step` names steps; reads and writes outside of steps count for
-    `""`.
+    """The counts of a `count_io` block, separately for each step.
+
+    `io_step` names a step. Reads and writes outside of steps count for the step `""`.
     """
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ def is_counting_io() -> bool:
 
 @contextmanager
 def count_io() -> Iterator[IoCounter]:
-    """Count the reads and writes of the block, in this process, and in others through `add_io_counts`."""
+    """Count the reads and writes of the block in this process. `add_io_counts` adds those of other processes."""
     counter = IoCounter()
     token = _current.set((counter, ""))
     try:

@@ -11,8 +11,9 @@ from metastore_assets.storage.object_store import object_errors
 
 
 class StoredFile(NamedTuple):
-    """One file below a location, as a listing shows it. A named tuple, because there are many, and processes exchange
-    them.
+    """One file below a location, as a listing shows it.
+
+    A named tuple, because there are many, and processes exchange them.
     """
 
     path: str

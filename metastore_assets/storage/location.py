@@ -47,8 +47,9 @@ _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Location:
-    """A folder, a prefix or a single file. Locations are small and picklable; each process opens its connections
-    itself.
+    """A folder, a prefix or a single file.
+
+    Locations are small and picklable. Each process opens its connections itself.
     """
 
     uri: str
@@ -80,7 +81,7 @@ class Location:
 
     @property
     def parent(self) -> Location | None:
-        """The folder that contains this folder, not confined; None for a root or a bucket."""
+        """The parent of this folder, not confined; None for the root of a disk or a bucket."""
         head, _, name = self.uri.rpartition("/")
         if not name or head.endswith(":/"):
             return None
@@ -117,8 +118,7 @@ class Location:
             select: Selects files by their path below the location.
             descend: Selects folders by their path below the location; called once per folder.
             by_folder: Whether an object store is listed folder by folder, without folders that `descend` rejects.
-                Otherwise
-                one listing gets all objects.
+                Otherwise one listing gets all objects.
         """
         filters = PathFilters(select, descend)
         return self._list_local(filters) if self.is_local else self._list_remote(filters, by_folder)
@@ -126,12 +126,13 @@ class Location:
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
         """Yield the names of the files directly in a folder; none if the folder does not exist.
 
+        In an object store, names outside the bounds are not listed, and a subfolder is skipped after 1,000 of its
+        objects.
+
         Args:
             folder: Path of the folder below the location.
             after: Exclusive lower bound of the names.
             before: Exclusive upper bound of the names; empty for none.
-
-        In an object store, names outside the bounds are not listed, and of large subfolders few objects are.
         """
         if self.is_local:
             yield from (entry.name for entry in self._entries(folder, after, before))
@@ -139,7 +140,7 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """Yield the files whose names `names` yields, with size and version."""
+        """Yield the same files as `names`, with size and version."""
         if self.is_local:
             for entry in self._entries(folder, after, before):
                 with suppress(FileNotFoundError):  # Deleted since the folder was read.
@@ -150,8 +151,9 @@ class Location:
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield each name that `names` yields, with the identity of its file. The listing itself contains the
-        identities.
+        """Yield the same names as `names`, each with the identity of its file (see `identity`).
+
+        The listing itself contains the identities, so that no file needs a request.
         """
         if self.is_local:
             files = self.files(folder, after, before)
@@ -213,17 +215,18 @@ class Location:
         return _open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
-        """Open the content that a listing has shown, for random access. Raises OverwrittenError if the file has
-        changed.
+        """Open the content that a listing has shown, for random access.
 
-        Call `check` after reading: only then do all bytes certainly belong to that content.
+        Raises OverwrittenError if the file has changed since. Call `check` after reading: only then do all bytes certainly
+        belong to that content.
         """
         self.check(stored)
         return self.open_listed(stored)
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
-        """Open a listed file like `open_stored`, but without checking it first. For callers that read little and check
-        afterwards.
+        """Open a listed file like `open_stored`, but without checking it first.
+
+        This is for callers that read little, and call `check` afterwards.
         """
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
@@ -311,8 +314,9 @@ def _read_local(path: str) -> bytes:
 
 
 def _open_local(path: str) -> pa.NativeFile:
-    """Open a file for random access. Raises OSError for a pipe or device: it may have no end, or wait for another
-    process.
+    """Open a file for random access. Raises OSError for a pipe or device.
+
+    A pipe or device may have no end, or wait for another process.
     """
     _check_regular_file(path)
     return counting_input(pa.OSFile(path, "rb"), path)

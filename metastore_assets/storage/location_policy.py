@@ -130,7 +130,7 @@ class LocationPolicy:
         return self._resolve_address(address, recorded)
 
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
-        """Return the location of a file, and its path below it, from a path relative to a folder of the table.
+        """Return the location and the path below it of a file, given its path relative to a folder of the table.
 
         Raises TableFormatError if the path leaves the folder with `..` to a file that the policy does not allow.
         """
@@ -162,7 +162,7 @@ class LocationPolicy:
         raise self._refusal(address, recorded)
 
     def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded: str) -> str:
-        """Return the path below the table of a file that lies in the table only after symbolic links are resolved.
+        """Return a file's path below the table's folder, for a file that lies there once symbolic links are resolved.
 
         Raises TableFormatError for other files.
         """
@@ -205,7 +205,7 @@ def table_location(table: TableConfig) -> Location:
 
 
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
-    """Return the location of a table, or of its metadata file, that a catalog has recorded.
+    """Return the location that a catalog has recorded for a table or for its metadata file.
 
     Args:
         table: The configured table. Its path mapping and storage options apply.
@@ -236,7 +236,7 @@ def _table_address(table: Location) -> StorageAddress:
 
 
 def _suggest_prefix(address: StorageAddress) -> str:
-    """Return the folder of the table that a file probably belongs to, as a prefix for the option `allow`."""
+    """Return the probable folder of the table that a file belongs to, as a prefix for the option `allow`."""
     folders = address.path.split("/")[1:-1]
     while folders and _PARTITION_FOLDER.fullmatch(folders[-1]):
         folders.pop()

@@ -24,7 +24,7 @@ else:
 _PAGE = 1000
 """Number of objects that one request lists."""
 _MAX_SKIPPED_SUBFOLDERS = 2
-"""Number of large subfolders that a listing skips one by one. After them it lists without subfolders."""
+"""Number of large subfolders that a listing skips one by one. After that, it requests a listing without subfolders."""
 _LAST = "\U0010ffff"
 
 
@@ -67,13 +67,13 @@ def object_errors(uri: str) -> Iterator[None]:
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and the metadata of each object directly in a folder, in ascending order of names.
 
+    A request lists 1,000 objects, and is sent only when they are needed. A large subfolder costs one or two requests.
+
     Args:
         store: The store of obstore.
         folder: Key of the folder, without a slash at the end.
         after: Exclusive lower bound of the names.
         before: Exclusive upper bound of the names; empty for none.
-
-    One request lists 1,000 objects, and only when they are consumed. A large subfolder costs one or two requests.
     """
     position = f"{folder}/{after}" if after else ""
     for _ in range(_MAX_SKIPPED_SUBFOLDERS):
@@ -225,7 +225,7 @@ class RangedFile(io.RawIOBase, ABC):
 
 
 class ObjectFile(RangedFile):
-    """An object as a file. Every read requires the ETag, so that a changed object raises OverwrittenError."""
+    """An object as a file. Reads require its ETag, if it has one, so that a changed object raises OverwrittenError."""
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:
         super().__init__(size)

@@ -64,7 +64,7 @@ def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
     """Return the memory limit that the environment variable configures, in bytes; None for no limit.
 
     Args:
-        most: Upper bound of the default in bytes; None for no bound.
+        upper_bound: Upper bound of the default in bytes; None for no bound.
 
     Raises:
         ConfigError: The variable is not a size.
@@ -95,7 +95,7 @@ def machine_memory() -> int:
 
 
 def _cgroup_files() -> list[Path]:
-    """Return the files with the memory limits of this process's cgroup and those above it, for cgroups v1 and v2."""
+    """Return the files with the memory limits of this process's cgroup and of its parents, for cgroups v1 and v2."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -41,8 +41,9 @@ class TemporaryFolder:
             raise
 
     def remove(self) -> None:
-        """Remove the folder and its content. A second call does nothing, nor does a call in a fork of the creating
-        process.
+        """Remove the folder and its content. A second call does nothing.
+
+        A fork of the process that created the folder does not remove it.
         """
         if self._process != os.getpid() or self not in _open:
             return

@@ -44,13 +44,14 @@ class Input:
 
     file: pa.NativeFile
     fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
-    """Fetches the byte ranges (start inclusive, end exclusive) of the next reads, in few requests. None if a read is
-    not a request."""
+    """Fetches the byte ranges (start inclusive, end exclusive) of the next reads, in few requests. None if reads send
+    no requests, as on local disk."""
 
 
 class Backend(Protocol):
-    """A root folder of objects. Callers validate paths, which are relative to the root. Failures are StoreErrors with
-    the URI.
+    """A root folder of objects.
+
+    Callers validate paths, which are relative to the root. Failures are StoreErrors with the URI.
     """
 
     def read(self, path: str) -> bytes:

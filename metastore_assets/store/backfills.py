@@ -36,8 +36,9 @@ class BackfillRecord:
 
     @classmethod
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
-        """Return the stored record of a request. Return a new record if there is none, or if it began after the newest
-        version.
+        """Return the stored record of a request, or a new record if there is none.
+
+        A stored record that began after the newest version is ignored: the versions have been deleted since.
         """
         new_record = cls(objects, request, since=newest.number if newest else 0)
         try:

@@ -46,12 +46,12 @@ class Documents:
         return f"{self.folder}/{number}.json"
 
     def number(self, path: str) -> int | None:
-        """Return the number of the document at a path, or None if the path is not that of a document."""
+        """Return the number of the document at a path, or None if no document has such a path."""
         name = path.removeprefix(f"{self.folder}/").removesuffix(".json")
         return int(name) if _NUMBER.fullmatch(name) and path == self.path(int(name)) else None
 
     def contains(self, path: str) -> bool:
-        """Return whether a path is that of a document, of the `newest` hint or of the `oldest` record."""
+        """Return whether a path is a document, the `newest` hint or the `oldest` record of this folder."""
         return path in (f"{self.folder}/{_NEWEST}", self.oldest_path) or self.number(path) is not None
 
     @property

@@ -1,6 +1,9 @@
 """The entries of a version: one row per fragment, partition, merge node, profile spec and cached piece of metadata.
 
-entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
+    entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
+
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. A
+profile spec says which statistics of each column are wanted.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from metastore_assets.store.segments import (
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
-"""A key: text or bytes, the type of the first column of the entry's kind."""
+"""The key of an entry: a text or bytes, as in the first column of the entry's kind."""
 
 FOLDER = "entries"
 _ROW_GROUP_ROWS = 2048
@@ -178,7 +181,7 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
 class StoredEntries(Sequence[Entry]):
     """The entries of one kind in a published version, by ascending key.
 
-    They are read on first use. Before that, the object is picklable without them.
+    They are read on first use. A pickle contains the paths of the files, but no entries.
     """
 
     def __init__(self, kind: EntryKind[Entry], objects: ObjectStore, files: SegmentFiles) -> None:
@@ -187,8 +190,9 @@ class StoredEntries(Sequence[Entry]):
         self._objects = objects
 
     def find(self, key: Key) -> Entry | None:
-        """Return the entry with a key, or None. Reads only the row groups that may contain it, unless all entries are
-        in memory.
+        """Return the entry with a key, or None.
+
+        Unless all entries are in memory, only the row groups that may contain the key are read.
         """
         if not self.files.files or "_entries" in self.__dict__:
             return self.by_key.get(key)
@@ -260,8 +264,9 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 
 
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
-    """A mapping from profile spec id to column spec fingerprints by field id, of a published version. Read on first
-    use.
+    """The profile specs of a published version: by spec id and field id, the column's spec fingerprint.
+
+    They are read on first use. A fingerprint is a digest of what is wanted of the column.
     """
 
     def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:
@@ -285,8 +290,9 @@ class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
 
 
 class StoredMetadataCache(Mapping[bytes, bytes]):
-    """A mapping with the metadata cache of a published version. Read on first use; empty if its file is missing or
-    corrupt.
+    """The metadata cache of a published version.
+
+    It is read on first use, and is empty if its file is missing or corrupt.
     """
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
@@ -377,8 +383,9 @@ def _strings(values: Sequence[Sequence[str]]) -> pa.Array:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column, with lists as tuples. Cutting one flat list is several times as fast as
-    `to_pylist`.
+    """Return the values of a column, with lists as tuples.
+
+    Cutting one flat list is several times as fast as `to_pylist`.
     """
     if column.type != _STRINGS:
         return list(column.to_pylist())

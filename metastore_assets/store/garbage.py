@@ -45,15 +45,17 @@ class _Progress:
 def write_garbage_manifest(
     objects: ObjectStore, version: Version, entries: Mapping[str, SegmentFiles], base: Version, dropped: Iterable[Any]
 ) -> str | None:
-    """Write the paths of files that `base` references and the new version does not. Return the manifest's path, or
-    None.
+    """Write the paths of files that `base` references and the new version does not.
 
     Args:
         objects: The table's folder.
         version: The new version.
-        entries: The files of its entries, by kind.
+        entries: The files with the entries of the new version, by kind.
         base: The version before.
         dropped: The entries of `base` that the new version removed or replaced.
+
+    Returns:
+        The path of the garbage manifest; None if there are no such files.
     """
     paths = {path for entry in dropped if hasattr(entry, "files") for path in entry.files.paths()}
     paths |= {*base.files.paths(), *base.auxiliary_files()}
@@ -127,8 +129,9 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Return the next state if the version after the oldest one is missing. Delete the oldest version if it is old
-    enough.
+    """Return the next state if the version after the oldest one is missing.
+
+    The oldest version is deleted if the next existing version was published before a time.
     """
     numbers = documents.numbers()
     if numbers[0] != state.oldest or len(numbers) == 1:

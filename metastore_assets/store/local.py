@@ -46,10 +46,13 @@ _ADVICE = {
 
 
 class LocalFiles:
-    """A backend for the folder `root`, an absolute path. The first write creates the folder and those below it."""
+    """A backend for the folder `root`, an absolute path. The first write creates missing folders."""
 
     def __init__(self, root: str, depth: int = 0) -> None:
-        """Create the backend. `depth` is the number of last folders of `root` that the user did not name."""
+        """Create the backend. `depth` is the number of last folders of `root` that the user did not name.
+
+        Deletions follow no symbolic link in these folders.
+        """
         self._root = root
         names = root.split(os.sep)
         self._user_root = os.sep.join(names[: len(names) - depth]) or os.sep
@@ -161,8 +164,7 @@ class LocalFiles:
 
     @contextmanager
     def _open_folder(self, path: str) -> Iterator[int]:
-        """Open the folder of a file for `dir_fd`, without following a symbolic link below the folder that the user
-        named.
+        """Open the folder of a file for `dir_fd`. Below the folder that the user named, no symbolic link is followed.
 
         Otherwise, anyone who can write below the root could have files elsewhere deleted. Each folder is opened
         relative to the folder above, so that no folder can be replaced by a link meanwhile.
@@ -211,8 +213,9 @@ class LocalFiles:
 
     @contextmanager
     def _temporary_file(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _LocalOutput, str]]:
-        """Yield the path of a new temporary file, the open file, and the final path. The file is deleted unless it was
-        renamed.
+        """Yield the path of a new temporary file, the open file, and the final path.
+
+        The file is deleted unless the block renames it.
         """
         full_path = self._full_path(path)
         folder = os.path.dirname(full_path)

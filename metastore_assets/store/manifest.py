@@ -1,4 +1,8 @@
-"""A version of a table's Metastore, with its entries and the paths of its files, as plain values."""
+"""A version of a table's Metastore, with its entries and the paths of its files, as plain values.
+
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table; its
+states are their mergeable form. Value counts are the distinct values of a column with their frequencies.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +38,10 @@ class ProfileFiles:
     states: str = ""
     """Empty if all states can be derived from the value counts. Also empty for a table, which is not merged further."""
     section: str = ""
-    """Name of the profile's section in `states`, which stays when the section moves to another file. Empty without a
-    section."""
+    """Name of the profile's section (its rows) in the file `states`. The name stays when the section moves to another
+    file. Empty without a section."""
     sections: int = 0
-    """Number of sections that were written to the file."""
+    """Number of sections with which the file `states` was written."""
 
     @property
     def name(self) -> str:
@@ -176,13 +180,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class ProfileSpecEntry:
-    """One profile spec with which profiles were written: the fingerprint of the column spec of each column."""
+    """One profile spec with which profiles were written: for each column, a digest (fingerprint) of what was wanted."""
 
     spec_id: str
     field_ids: tuple[str, ...]
     """The profiled top-level columns, by field id."""
     column_specs: tuple[str, ...]
-    """The column spec fingerprint of each, in the same order."""
+    """The column spec fingerprint of each of these columns, in the same order."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,7 @@ class RefreshStats:
     fragments: int
     """Number of fragments that were read."""
     bytes: int
-    """Stored size of these fragments."""
+    """Stored size of these fragments in bytes."""
     seconds: float
 
 
@@ -239,8 +243,8 @@ class Version:
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
-    """By field id, the decisions on columns with the policy `auto` whose values are not enumerated, or once were not.
-    """
+    """By field id, how the frequencies of a column with the policy `auto` are stored. Columns whose values were always
+    enumerated have no decision."""
     value_counts: ValueCountFiles | None = None
     """The value counts of the table; None if no column has any."""
     index: SegmentFiles | None = None
@@ -256,14 +260,15 @@ class Version:
     """Metadata of the table that planning has read before, by key. The table's format encodes keys and values."""
     table_location: Mapping[str, Any] | None = field(default=None, compare=False)
     """Location and options of the table as JSON fields of its configuration, without secrets, so that a scan can read
-    the rows that count. None if it was not recorded."""
+    the table's rows. None if it was not recorded."""
     refresh_stats: RefreshStats | None = field(default=None, compare=False)
     """None when the work was not measured."""
     dropped_columns: tuple[str, ...] = field(default=(), compare=False)
-    """Columns that a policy names and the table has no more. They were in an earlier version, so they are no typos."""
+    """Columns that a policy names and the table no longer has. They were in an earlier version, so the names are no
+    typos."""
     purged: int = field(default=0, compare=False)
-    """The version that the last purge published; 0 before the first one. The purge removed what was written before that
-    version and is in no version. A publisher that started before it starts again."""
+    """Number of the version that the last purge published; 0 before the first purge. The purge deleted files that were
+    written before and that no version references. So a publisher that started before the purge must start again."""
     garbage_manifest: str | None = field(default=None, compare=False, repr=False)
     """Path of the manifest of files that the version before references and this one does not. None if there are no such
     files, or if they are unknown. `publish` ignores this field and the next one."""

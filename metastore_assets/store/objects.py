@@ -109,7 +109,7 @@ class ObjectStore:
         self._backend.delete_folder(_validate_path(prefix))
 
     def refuse_links(self, prefix: str) -> None:
-        """Raise StoreError if a folder is reached through a symbolic link, is one, or contains one."""
+        """Raise StoreError if a folder, a folder above it or anything in it is a symbolic link."""
         self._backend.refuse_links(_validate_path(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
@@ -141,14 +141,13 @@ class ObjectStore:
         bounded: Sequence[str] | None = None,
         minimal: MinimalParquet | None = None,
     ) -> Iterator[ParquetTableWriter]:
-        """Open a Parquet object for writing, table by table. It becomes visible only if the block ends without an
-        error.
+        """Open a Parquet object for writing, table by table. It becomes visible if the block ends without an error.
 
         Args:
             path: Path of the object.
             schema: Columns of all tables.
-            encodings: Encodings of columns by name, for sorted rows. These columns have no dictionary; the others
-                have one.
+            encodings: Encodings of columns by name, for sorted rows. These columns have no dictionary; the others have
+                one.
             bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
             minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
         """
@@ -179,8 +178,9 @@ def _reopen(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
 
 @lru_cache(maxsize=256)
 def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process: int) -> Backend:
-    """Return the cached backend of a root in this process. The process id keeps forked children from sharing
-    connections.
+    """Return the cached backend of a root in this process.
+
+    The process id keeps forked children from sharing connections.
     """
     if "://" not in uri:
         return LocalFiles(uri, depth)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from metastore_assets.store.objects import ObjectStore
 
 ROW_GROUP_ROWS = 131_072
-"""Most rows in one row group."""
+"""Maximum number of rows in a row group."""
 _MAX_IDLE_FILES = 2
-"""Most idle files of a `SharedParquet` that stay open for the next reader."""
+"""Maximum number of idle files of a `SharedParquet` that stay open for the next reader."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class ParquetTableWriter:
         self.row_count = 0
 
     def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
-        """Append the rows of a table as row groups of at most `row_group_rows` rows. A table without rows adds no row
-        group.
+        """Append the rows of a table as row groups of at most `row_group_rows` rows.
+
+        A table without rows adds no row group.
         """
         if table.num_rows:
             self._writer.write_table(table, row_group_size=min(row_group_rows, ROW_GROUP_ROWS))
@@ -172,8 +173,9 @@ class ParquetObject:
     def iter_batches(
         self, batch_size: int, row_groups: Sequence[int], columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most `batch_size` rows. No batch spans two row groups, and one row group at a time is
-        open.
+        """Yield batches of at most `batch_size` rows.
+
+        No batch spans two row groups, and only one row group at a time is open.
         """
         for number in row_groups:
             leaves = self._leaves([number], columns)
@@ -190,7 +192,7 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Return the indices of the leaf columns to read, None for all columns. Prefetch them from a remote object."""
+        """Prefetch columns from a remote object, and return the indices of their leaf columns; None for all columns."""
         if self._fetch is not None:
             self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
         if columns is None:

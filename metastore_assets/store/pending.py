@@ -1,7 +1,8 @@
-"""Pending profiles: fragments that an attempt profiled without publishing a version. The next attempt reuses them.
+"""Pending profiles: an attempt saved them without publishing a version, and the next attempt reuses them.
 
-Clearing a pending file writes an empty marker beside the file instead of deleting it. `expire` still protects the files
-that a cleared one names for its grace period, because another attempt may have read it just before.
+An attempt is one run that profiles fragments. When a pending file is no longer needed, it is cleared: an empty marker
+is written beside the file instead of deleting it. `expire` still protects the files that a cleared one names for its
+grace period, because another attempt may have read it just before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class PendingFiles:
     files: tuple[ObjectInfo, ...]
     """Oldest first."""
     markers: dict[str, ObjectInfo]
-    """By path of the cleared file, which may already be deleted."""
+    """Markers by the path of the cleared file, which may be deleted already."""
 
     @classmethod
     def among(cls, infos: Iterable[ObjectInfo]) -> PendingFiles:

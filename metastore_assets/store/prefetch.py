@@ -50,7 +50,7 @@ class FetchedRanges:
 
 
 def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
-    """Return ranges sorted by start, in which neighbours are merged."""
+    """Merge ranges with small gaps between them. Return the ranges in order."""
     merged: list[Range] = []
     for start, end in sorted(ranges):
         if merged and start - merged[-1][1] <= _MAX_GAP_BYTES and end - merged[-1][0] <= _MAX_REQUEST_BYTES:

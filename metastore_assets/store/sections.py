@@ -287,7 +287,7 @@ class SectionReader:
         return tables
 
     def find_rows(self, keys: Sequence[Any]) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the positions in the file, and the rows, of all rows whose first column is one of the keys.
+        """Return the rows whose first column is one of the keys, as a pair (positions in the file, rows).
 
         Only row groups whose minimum and maximum of that column allow a key are read. Long keys have no such bounds.
         The row group that was read last is cached, because neighbours are often searched one after the other.
@@ -331,7 +331,7 @@ class SectionReader:
 
 
 def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
-    """Return at least the first `rows` rows of some row groups, and decode little more than those."""
+    """Return at least the first `rows` rows of some row groups, without decoding many more rows."""
     batches = []
     for batch in file.iter_batches(min(rows, ROW_GROUP_ROWS), row_groups=groups, columns=columns):
         batches.append(batch)

@@ -1,4 +1,4 @@
-"""Segment sets: rows with unique keys in immutable Parquet files, of which the newest file with a key is valid.
+"""Segment sets: rows with unique keys in immutable Parquet files. The newest file with a key is valid.
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
@@ -151,8 +151,9 @@ class Segment:
         return SectionReader(self._reader.objects, self._path)
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all rows of a section, live or not: all columns, or some. Raises CorruptionError if there is no such
-        section.
+        """Return all rows of a section, live or not: all columns, or some.
+
+        Raises CorruptionError if there is no such section.
         """
         try:
             return self.sections.read_section(name, columns=columns)

@@ -1,4 +1,4 @@
-"""The JSON document of a version: everything except the entries, of which it names the files."""
+"""The JSON document of a version. It contains everything except the entries, and names the files of the entries."""
 
 from __future__ import annotations
 

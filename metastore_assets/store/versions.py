@@ -71,7 +71,7 @@ class VersionStore:
     def _initialize(self, table: str, objects: ObjectStore) -> None:
         self.table = table
         self.objects = objects
-        """The table's folder: what `ProfileFiles` paths are relative to."""
+        """The store of the table's folder. Paths in `ProfileFiles` are relative to it."""
         self.documents = Documents(self.objects)
         self._pending_paths: set[str] = set()
         self._pending_profile_files: set[str] = set()
@@ -95,10 +95,10 @@ class VersionStore:
         return latest
 
     def purged(self) -> int:
-        """Return the version that the last purge published, or 0 before the first purge.
+        """Return the number of the version that the last purge published, or 0 before the first purge.
 
-        Profiles that were saved before that purge are deleted. A corrupt newest version counts as one that a purge
-        published, because its document cannot tell.
+        The purge deleted profiles that were saved before it. If the document of the newest version is corrupt, return
+        the number of that version, because nobody knows whether a purge published it.
         """
         try:
             self.latest()
@@ -129,8 +129,7 @@ class VersionStore:
         Args:
             version: The version. Its number must be one above that of the newest version.
             base: The version before, as read from this store. Only entries that differ from it are written. None: all
-                entries
-                are written.
+                entries are written.
 
         Raises:
             VersionConflictError: Another publisher was first: plan again from `latest()`.
@@ -164,15 +163,14 @@ class VersionStore:
             raise self._conflict(version.number, version.number) from None
 
     def discard(self, version: Version, base: Version | None) -> None:
-        """Delete the value counts and indexes of a version that was not published, except files that `base` also
-        references.
+        """Delete the value counts and indexes of a version that was not published. Files of `base` stay.
 
-        The profiles stay, because the next attempt may reuse them.
+        The profiles stay, too, because the next attempt may reuse them.
         """
         self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
     def delete_unreferenced(self, paths: Iterable[str]) -> None:
-        """Delete the files that no version references."""
+        """Delete the files among `paths` that no version references."""
         candidates = pa.array(sorted(set(paths)), pa.string())
         self.objects.delete(_exclude_referenced(self.documents, candidates, self.numbers()).to_pylist())
 
@@ -198,11 +196,10 @@ class VersionStore:
             self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles that are not cleared. Of several with the same id and profile spec, return the
-        newest.
+        """Return the saved profiles that are not cleared; with an attempt's name, only the profiles of that attempt.
 
-        With an attempt's name, only its profiles are returned. Profiles that were saved before the last purge are
-        left out.
+        Of several profiles with the same id and profile spec, the newest is returned. Profiles that were saved before
+        the last purge are left out.
         """
         entries: dict[tuple[str, str], FragmentEntry] = {}
         self._pending_listing = list_pending_files(self.objects)
