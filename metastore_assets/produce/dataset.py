@@ -185,10 +185,10 @@ class Dataset:
 
 
 def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Yield the current rows of several runs, sorted: the rows of a unit come from the newest run that has the unit.
+    """Yield the current rows of several runs, sorted. The rows of a unit come from the newest run that has it.
 
-    Tombstones are included. In sum datasets, the amounts of a key are added up instead, and rows whose sums are all zero
-    are left out.
+    Tombstones are included. In sum datasets, the amounts of a key are added up instead, and rows with only zero sums are
+    left out.
 
     Args:
         streams: The rows of each run, the newest run first.

@@ -49,7 +49,7 @@ class RunSchema:
 
     @cached_property
     def file_schema(self) -> pa.Schema:
-        """The columns of the files: the dataset's columns, and the tombstone column if newer rows replace older ones."""
+        """The columns of the files: the dataset's columns, and a tombstone column if newer rows replace older ones."""
         return self.schema.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
 
     @property

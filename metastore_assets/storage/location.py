@@ -217,8 +217,8 @@ class Location:
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
         """Open the content that a listing has shown, for random access.
 
-        Raises OverwrittenError if the file has changed since. Call `check` after reading: only then do all bytes certainly
-        belong to that content.
+        Raises OverwrittenError if the file has changed since. Call `check` after reading: only then do all bytes
+        certainly belong to that content.
         """
         self.check(stored)
         return self.open_listed(stored)
