@@ -88,7 +88,7 @@ class _StepTotals:
                 self._limit, self._previous = None, []
 
     def previous(self) -> pl.DataFrame | None:
-        """Return the previous rows, or None if they were not collected."""
+        """Return the previous rows; None if they were not collected, or were too many."""
         return pl.concat(self._previous) if self._previous else None
 
 
@@ -107,7 +107,7 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """Yield the results for consecutive groups of target keys."""
+    """Yield the effect of the instructions on consecutive groups of target keys."""
     numbered = task.counter
     hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):
@@ -139,7 +139,8 @@ def _replaced(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFram
 def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
     """Return the update rows (delete, add or update) of the target keys in some instructions.
 
-    `previous` and `content` contain all rows of these keys, before and after.
+    `previous` and `content` contain all rows of these keys, before and after. If the task suppresses unchanged keys,
+    they have no update rows.
     """
     assert task.rows is not None
     rows, group = task.rows, task.dataset.run_schema.group

@@ -54,11 +54,14 @@ class Cogroup:
     instructions: pl.DataFrame
     previous: pl.DataFrame
     hot_key: pl.DataFrame | None = None
-    """The target key, if these are only a part of the rows of a hot key."""
+    """The hot key, if this is only a part of its instructions and rows; otherwise None."""
 
 
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
-    """Yield the instructions of a task with the current rows of their keys; in bulk, with all rows of the range."""
+    """Yield the instructions of a task with the current rows of their keys; in bulk, with all rows of the range.
+
+    A hot key is yielded in several parts. For key-mappings, no current rows are read unless in bulk.
+    """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = merge_parts(dataset.storage, run_schema, task.parts, task.key_range)
     if task.rows is None and not task.bulk:

@@ -21,7 +21,7 @@ from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.tasks.runner import TaskRunner
 
 BASE_LEVEL = 100
-"""Level of a run that a full merge of a shard wrote."""
+"""Level of the runs that a full merge, a rewrite or a load of a shard wrote."""
 _TOMBSTONE_WEIGHT = 4
 """How many rows a tombstone counts as in the choice of merges, so that tombstones disappear sooner."""
 
@@ -43,6 +43,7 @@ def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> Dataset
     """Run all due merges that the dataset's credit allows, and return the new state.
 
     The credit is the number of rows that merges may write; updates add to it. With `unlimited`, the credit is ignored.
+    A shard with more than `max_runs` runs is merged at any cost.
     """
     state = dataset.state
     while True:
@@ -189,7 +190,10 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
 
 def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge to run, or None if none is due or the credit pays for none."""
+    """Return the next merge to run, or None if none is due or the credit pays for none.
+
+    If a shard has more than `max_runs` runs, return a merge at any cost.
+    """
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [
         number for number, shard in enumerate(state.shards) if len(shard.runs) + len(state.level0) > settings.max_runs

@@ -215,8 +215,8 @@ class Dataflow:
     def compact(self, *, full: bool = False) -> bool:
         """Run all due merges, or with `full` merge every shard into one run; return whether anything changed.
 
-        The version number and the content do not change. If a compaction and another publisher run at the same time,
-        one of them has no effect. Raises StageChangedError.
+        The version number and the content do not change. If another publisher is first, the compaction has no effect,
+        and the result is False. Raises StageChangedError.
         """
         base = self._manifests.latest()
         state = self.compact_state(base.state, full=full)
@@ -275,7 +275,7 @@ class Dataflow:
         return StepInput(parts, deltas, dict(versions))
 
     def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
-        """Return rows or runs to load as the state of a dataset."""
+        """Return the dataset state for content to load. Rows are first written as runs."""
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
             rows = loader.write(rows)

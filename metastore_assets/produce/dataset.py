@@ -60,7 +60,7 @@ class DatasetState:
         return [KeyRange(after, until) for after, until in pairwise(bounds)]
 
     def split(self, frame: pl.DataFrame, group: Order) -> list[pl.DataFrame]:
-        """Return the rows of a sorted frame that belong to each shard, in order."""
+        """Split a sorted frame by shard. Return one frame per shard, in order."""
         if not self.splitters.height:
             return [frame]
         counts = (
@@ -159,7 +159,7 @@ class Dataset:
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """Return the rows of some sorted keys in each run, the newest run first. Without keys, nothing is read."""
+        """Return a stream per run with the rows of some sorted keys, the newest run first; none without keys."""
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 
@@ -187,8 +187,8 @@ class Dataset:
 def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
     """Yield the current rows of several runs, sorted. The rows of a unit come from the newest run that has it.
 
-    Tombstones are included. In sum datasets, the amounts of a key are added up instead, and rows with only zero sums are
-    left out.
+    Tombstones are included. In sum datasets, the amounts of a key are added up instead, and rows with only zero
+    sums are left out.
 
     Args:
         streams: The rows of each run, the newest run first.

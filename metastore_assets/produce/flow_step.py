@@ -29,7 +29,7 @@ from metastore_assets.produce.updates import DELETE, External, validate_update
 
 @dataclass(frozen=True)
 class StepInput:
-    """What one step adds to a dataflow from outside."""
+    """The input of one step of a dataflow."""
 
     updates: Mapping[str, Part] = field(default_factory=dict)
     """Validated updates of roots."""

@@ -1,6 +1,7 @@
 """The graph of a dataflow: validated nodes with derived types, in execution order.
 
-A node is a root or a stage. A port is one input of a stage. The feeders of a port are the nodes whose output it reads.
+A node is a root or a stage. A stage maps source keys to target keys. A port is one input of a stage. The feeders of a
+port are the nodes whose output it reads.
 """
 
 from __future__ import annotations

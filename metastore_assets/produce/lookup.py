@@ -22,7 +22,7 @@ from metastore_assets.produce.streams import Stream
 from metastore_assets.store.objects import ObjectStore
 
 _MAX_ROWS_TOGETHER = 1 << 16
-"""Most rows in small row groups that are read at once. More would only need more memory."""
+"""Maximum number of rows that are read at once from several small row groups. More would only need more memory."""
 _ROWS_PER_KEY = 4
 """With less than one key per this many rows, each key is searched in the rows; otherwise each row in the keys."""
 
@@ -120,7 +120,10 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
 def _near_positions(
     order: Order, column: pa.ChunkedArray, numbers: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.int64] | None:
-    """Return the positions of rows whose first key column is one of some sorted numbers; None without numbers."""
+    """Return the positions of rows whose first key column is one of some sorted numbers.
+
+    None if the keys or the rows cannot be compared as numbers.
+    """
     if numbers is None or column.null_count:
         return None
     rows = order.numbers(pl.Series(column))

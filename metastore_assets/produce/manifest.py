@@ -1,7 +1,7 @@
 """Manifests of the versions of a dataflow. Each is written once, after all files of its version.
 
     <storage>/versions/<document>.json     names all files of a version
-    <storage>/data/<unique>.parquet        runs and updates; a file exists only once a version references it
+    <storage>/data/<unique>.parquet        runs and updates; `expire` deletes unreferenced files
 
 A compaction replaces runs by equivalent ones, so it writes another document of the same version. Document numbers are
 consecutive. Version numbers never decrease.
@@ -33,7 +33,7 @@ class FlowManifest:
 
     number: int
     document: int
-    """Number of its document."""
+    """Number of the document that holds this manifest."""
     state: FlowState
 
 

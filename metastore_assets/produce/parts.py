@@ -28,7 +28,8 @@ _PART_ROWS = 12_500
 class Sink:
     """A context manager that collects sorted frames into one part.
 
-    The rows stay in memory while they are at most `Settings.buffer_rows` and the spool allows it.
+    The rows stay in memory if the spool allows it and they are at most `Settings.buffer_rows`; otherwise they go to a
+    file.
     """
 
     def __init__(self, spool: Spool, run_schema: RunSchema, row_group_rows: int | None = None) -> None:

@@ -24,7 +24,7 @@ class RunSchema:
     """
 
     schema: pa.Schema
-    """Columns of the dataset. Files of replaced units also have the tombstone column."""
+    """Columns of the dataset. If units are replaced, its files also have the tombstone column."""
     order: Order
     """Order of the rows in files. Equal rows stay in the order in which they were produced."""
     group_columns: int

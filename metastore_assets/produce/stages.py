@@ -143,7 +143,7 @@ class Stage:
     name: str
     ports: tuple[tuple[str, ...], ...]
     """The names of the feeders of each port. Feeders of one port have the same key and value types. All ports have the
-    same keys."""
+    same key types."""
     rows: Rows
     """Types of target keys and values."""
     produce: PerKey | None = None

@@ -1,7 +1,7 @@
 """The state of a dataflow: the files of all nodes and a few numbers, as an immutable value.
 
-A state is a JSON object that its publisher can store in any document. A file exists only once a published document
-references it.
+A state is a JSON object that its publisher can store in any document. A file that no published document references is
+garbage.
 """
 
 from __future__ import annotations

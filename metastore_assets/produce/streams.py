@@ -20,9 +20,9 @@ class Stream:
 
 
 def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
-    """Read sorted streams together. Yield one frame per stream with all rows that the stream has in a range of keys.
+    """Read sorted streams together. Yield lists with one frame per stream: the stream's rows in a range of keys.
 
-    The ranges are consecutive, and a key is never split between two steps. One frame of each stream is in memory, or
+    The ranges are consecutive, and a key is never split between two lists. One frame of each stream is in memory, or
     all rows of one key if that is more.
     """
     cursors = [_StreamCursor(stream, order) for stream in streams]

@@ -1,4 +1,4 @@
-"""Updates: changes by key. Their schema, the rules that they must obey, and the validation of these rules."""
+"""Updates: changes by key. Their schema, and the validation of updates that sources provide."""
 
 from __future__ import annotations
 

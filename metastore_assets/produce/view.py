@@ -34,7 +34,7 @@ class RunInfo(NamedTuple):
     dataset: str
     """`content` or `mappings`."""
     shard: int | None
-    """Number of its shard; None at level 0, which spans all shards."""
+    """Number of the file's shard; None at level 0, which spans all shards."""
     level: int
     rows: int
     path: str
@@ -65,7 +65,7 @@ class View:
 
     @property
     def sources(self) -> Mapping[str, int]:
-        """The last version of its source that each root has applied, if the source has versions."""
+        """By root, the last version of the root's source that was applied, if the source has versions."""
         return self._state.sources
 
     def content(self, stage: str) -> pa.Table:
