@@ -125,7 +125,8 @@ _VARIABLES_BEFORE_HOST = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "A
 _CREDENTIALS_TTL = timedelta(minutes=5)
 _MAX_RETRIES = 6
 _RETRY_SECONDS = 60
-"""With obstore's default of 10 retries in 3 minutes, a mistyped endpoint would look like a hang."""
+"""Seconds after which a failed request is not repeated any more. With obstore's default of 10 retries in 3 minutes, a
+mistyped endpoint would look like a hang."""
 
 
 def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_only: bool = False) -> dict[str, Any]:

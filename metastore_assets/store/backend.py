@@ -80,7 +80,7 @@ class Backend(Protocol):
         """Delete objects. A missing object is no error."""
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below the folder `prefix`. No process may write into that folder any more."""
+        """Delete everything below the folder `prefix`. The caller ensures that no process writes into it any more."""
 
     def refuse_links(self, prefix: str) -> None:
         """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""

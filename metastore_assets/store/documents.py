@@ -4,8 +4,8 @@
     <folder>/newest      hint: the number of a recent document, as text
 
 The newest document is found in a few requests, however many there are. The hint is a lower bound: the search verifies
-it, doubles its steps upwards, then bisects. The hint is written after its document. It may therefore be outdated,
-missing or invalid, or name a document that a user has moved away. In the last three cases all documents are listed.
+it, doubles its steps upwards, then bisects. The hint is written after its document, so it may be outdated. If it is
+missing or invalid, or if its document does not exist, all documents are listed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Documents:
             raise StoreError(f"{uri}: {error}") from None
 
     def publish(self, number: int, fields: Mapping[str, Any]) -> None:
-        """Create a document from its fields, which get a unique id of this publisher.
+        """Create a document from fields, to which a unique id of the publisher is added, then update the `newest` hint.
 
         Raises:
             VersionConflictError: Another publisher has created the document first.

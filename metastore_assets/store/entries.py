@@ -264,7 +264,7 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 
 
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
-    """The profile specs of a published version: by spec id and field id, the column's spec fingerprint.
+    """The profile specs of a published version: by spec id, the spec fingerprint of each column by field id.
 
     They are read on first use. A fingerprint is a digest of what is wanted of the column.
     """

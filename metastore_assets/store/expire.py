@@ -70,7 +70,10 @@ def exclude(paths: pa.Array, excluded: pa.Array) -> pa.Array:
 def _outdated(
     documents: Documents, infos: Sequence[ObjectInfo], first: Callable[[Sequence[int]], int], deadline: datetime
 ) -> set[int]:
-    """Return the numbers of the documents to delete: all before the oldest retained one."""
+    """Return the numbers of the documents to delete.
+
+    They come before the first document to retain, and were replaced before the deadline.
+    """
     published = {number: info.modified for info in infos if (number := documents.number(info.path)) is not None}
     numbers = sorted(published)
     oldest_retained = first(numbers) if numbers else 0

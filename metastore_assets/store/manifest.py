@@ -29,14 +29,15 @@ class ProfileFiles:
     """
 
     statistics: str
-    """Empty if there are only states."""
+    """Path of the file of statistics; empty if there are only states."""
     histograms: str
-    """Empty if no column has a histogram, or if there are only states."""
+    """Path of the file of histograms. Empty if no column has a histogram, or if there are only states."""
     frequencies: tuple[str, ...]
-    """Parts in column order; the rows of a column may continue in the next part. Empty if no column has value counts,
-    or if there are only states."""
+    """Paths of the files of frequencies, in column order; the rows of a column may continue in the next file. Empty if
+    no column has value counts, or if there are only states."""
     states: str = ""
-    """Empty if all states can be derived from the value counts. Also empty for a table, which is not merged further."""
+    """Path of the file of states. Empty if all states can be derived from the value counts, and for a table, which is
+    not merged further."""
     section: str = ""
     """Name of the profile's section (its rows) in the file `states`. The name stays when the section moves to another
     file. Empty without a section."""
@@ -63,7 +64,7 @@ class ValueCountFiles:
     """The paths of the files with the table's value counts, relative to the table's folder in the root."""
 
     state: str
-    """The file that describes the others."""
+    """Path of the JSON file that describes the other files."""
     files: tuple[str, ...]
     frequencies: str = ""
     """One file of all values by decreasing frequency, which `compact` writes; empty before."""
@@ -90,10 +91,10 @@ class UnindexedPartition:
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The partition index of a version, with the partitions in which the version differs from it."""
+    """The partition index that a version uses, and the partitions whose state in the version differs from it."""
 
     files: SegmentFiles
-    """The segments with the statistics of all partitions by column."""
+    """The segments (files) of the index, with the statistics of all partitions by column."""
     unindexed: tuple[UnindexedPartition, ...] = ()
     """Partitions that the segments lack, or have in an older state."""
     removed: tuple[str, ...] = ()
@@ -248,7 +249,7 @@ class Version:
     value_counts: ValueCountFiles | None = None
     """The value counts of the table; None if no column has any."""
     index: SegmentFiles | None = None
-    """The fragment index; None if the version was published without one."""
+    """The files of the fragment index; None if the version was published without one."""
     partition_index: PartitionIndex | None = None
     """The partition index; None if the version was published without one."""
     value_filters: ValueFilterFiles | None = None

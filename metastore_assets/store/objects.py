@@ -97,7 +97,9 @@ class ObjectStore:
         return self._backend.info(_validate_path(path))
 
     def folders(self) -> tuple[str, ...]:
-        """Return the names of the folders directly below the root, sorted, in one request whatever they hold."""
+        """Return the names of the folders directly below the root, sorted. One request lists them, whatever they
+        contain.
+        """
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -105,7 +107,7 @@ class ObjectStore:
         self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below a folder. No process may write into that folder any more."""
+        """Delete everything below a folder. The caller ensures that no process writes into it any more."""
         self._backend.delete_folder(_validate_path(prefix))
 
     def refuse_links(self, prefix: str) -> None:

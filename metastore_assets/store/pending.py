@@ -1,8 +1,8 @@
 """Pending profiles: an attempt saved them without publishing a version, and the next attempt reuses them.
 
 An attempt is one run that profiles fragments. When a pending file is no longer needed, it is cleared: an empty marker
-is written beside the file instead of deleting it. `expire` still protects the files that a cleared one names for its
-grace period, because another attempt may have read it just before.
+is written beside the file instead of deleting it. During its grace period, `expire` still protects the files that a
+cleared pending file names, because another attempt may have read it just before.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from metastore_assets.store.prefetch import FetchedRanges
 
 _TAIL = 1 << 16
 _MAX_CACHED_TAILS = 64
-"""Number of objects whose tail is cached: four megabytes in all."""
+"""Number of objects whose tail (last bytes) is cached: four megabytes in all."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Parts of URLs at which clients ask a cloud machine for credentials when no others are configured."""
 

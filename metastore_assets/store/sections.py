@@ -62,7 +62,7 @@ class SectionOptions:
     large_section_rows: int = LARGE_SECTION_ROWS
     """A section of at least this many rows shares no row group with another."""
     row_group_rows: int = ROW_GROUP_ROWS
-    """Most rows in a row group."""
+    """Maximum number of rows in a row group."""
 
 
 class SectionWriter:
@@ -132,7 +132,7 @@ class SectionWriter:
             table: The rows of all sections, one section after the other.
 
         Raises:
-            ValueError: The counts do not add up to the rows, or a section of that name exists.
+            ValueError: The counts do not add up to the rows, or a section with one of the names exists.
         """
         if sum(counts.values()) != table.num_rows:
             raise ValueError("the sections do not add up to the rows")

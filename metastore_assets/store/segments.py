@@ -1,4 +1,4 @@
-"""Segment sets: rows with unique keys in immutable Parquet files. The newest file with a key is valid.
+"""Segment sets: rows with unique keys in immutable Parquet files. For each key, the newest file that has it counts.
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
@@ -191,7 +191,9 @@ class Segment:
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
     def filter_live(self, rows: RowsOrArray) -> RowsOrArray:
-        """Return the live items of a table or array that has one item per row of the section `rows`, in its order."""
+        """Return the live items of a table or array, which has one item per row of the section `rows`, in the same
+        order.
+        """
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
 
