@@ -27,7 +27,7 @@ class HistoryPoint:
     version: int
     snapshot: str
     published_at: datetime
-    """UTC."""
+    """Time when the version was published, in UTC."""
     value: Any
     """A number, a boolean or a text. `minimum`, `maximum`, `sum` and percentiles are texts, as in `metastore show
     --json`. User-defined statistics have JSON values. None if the version lacks the statistic."""

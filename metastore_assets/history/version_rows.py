@@ -67,7 +67,7 @@ def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection
     Args:
         versions: The versions of the table.
         numbers: The numbers of the versions.
-        hidden: Field ids of the columns whose values must not be revealed: statistics that do are null.
+        hidden: Field ids of hidden columns. Their statistics that reveal values are null.
     """
     tables = []
     for number in numbers:

@@ -25,7 +25,7 @@ _LSOF_SECONDS = 10
 
 
 class LocalChannel(DefaultChannelBuilder):
-    """A builder of channels to a local server. It uses the IP address, as `localhost` may be another one."""
+    """A builder of channels to the IP address of a local server, because `localhost` may resolve to another address."""
 
     def __init__(self, server: RunningServer, session_id: str) -> None:
         super().__init__(f"sc://{HOST}:{server.port}/;session_id={session_id}")
@@ -62,7 +62,7 @@ def is_listening(pid: int, port: int) -> bool:
         port: A TCP port.
 
     Returns:
-        False if another process listens there, or if the system does not report which process does.
+        False if no process or another one listens there, or if the system does not report which process does.
     """
     if os.path.exists("/proc/net/tcp"):
         inodes = _listening_inodes(port)

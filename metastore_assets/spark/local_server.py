@@ -108,7 +108,7 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
 
 
 def _start(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
-    """Start the server. Return False when it ended because another process has its port. Raises MetastoreError."""
+    """Start the server. Return False if another process took its port. Raises MetastoreError for other failures."""
     from pyspark.errors import PySparkException
 
     options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()

@@ -52,7 +52,7 @@ class _TaskIoCounts:
 SPARK_BYTES = 32 << 20
 """Total bytes to read from which on a `SizedRunner` uses Spark."""
 _COLLECTED_OBJECTS = 20_000
-"""Number of objects in a Python worker above which garbage collection must ignore them. Imported modules alone are over
+"""With more objects than this, a Python worker excludes them from garbage collection. Imported modules alone are over
 100,000 objects."""
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _BINS_PER_SLOT = 4
@@ -114,8 +114,8 @@ class SparkRunner(TaskRunner):
 class SizedRunner(TaskRunner):
     """Runs tasks that read files: on Spark if they read 32 MiB or more together, otherwise in one child process.
 
-    Costs are bytes to read; without costs, the child process is used. A Spark job takes some tenths of a second even
-    for small files, and a child process reads less than 32 MiB in less time.
+    Costs are bytes to read; without costs, the child process is used. Even a small Spark job takes some tenths of a
+    second. A child process reads less than 32 MiB faster than that.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:

@@ -29,7 +29,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory() -> None:
-    """Set the configured limit for this process, unless it has a lower one. Raises ConfigError for an invalid variable."""
+    """Set the configured limit for this process, unless it has a lower one. Raises ConfigError for a wrong variable."""
     _set_limit(configured_limit())
 
 

@@ -218,7 +218,7 @@ class Version:
     """
 
     number: int
-    """1, 2, 3, …"""
+    """Number of the version: 1, 2, 3, …"""
     table: str
     format: str
     snapshot: str
@@ -226,7 +226,7 @@ class Version:
     committed_at: datetime | None
     """UTC time when the snapshot was committed; None when the format does not record it."""
     published_at: datetime
-    """UTC."""
+    """UTC time when the version was published."""
     schema: pa.Schema
     """The table's columns, with the metadata of their fields."""
     partition_columns: tuple[str, ...]
@@ -234,7 +234,7 @@ class Version:
     bytes: int
     content_id: str
     files: ProfileFiles
-    """The table's profile."""
+    """The files of the table's profile."""
     code_version: str
     spec_id: str
     """Key into `specs`: the profile spec with which the partitions and the table were merged."""
@@ -263,7 +263,7 @@ class Version:
     """Location and options of the table as JSON fields of its configuration, without secrets, so that a scan can read
     the table's rows. None if it was not recorded."""
     refresh_stats: RefreshStats | None = field(default=None, compare=False)
-    """None when the work was not measured."""
+    """The work of publishing the version; None when it was not measured."""
     dropped_columns: tuple[str, ...] = field(default=(), compare=False)
     """Columns that a policy names and the table no longer has. They were in an earlier version, so the names are no
     typos."""

@@ -97,8 +97,9 @@ class ObjectStore:
         return self._backend.info(_validate_path(path))
 
     def folders(self) -> tuple[str, ...]:
-        """Return the names of the folders directly below the root, sorted. One request lists them, whatever they
-        contain.
+        """Return the names of the folders directly below the root, sorted.
+
+        One request lists them, whatever they contain.
         """
         return tuple(sorted(self._backend.folders()))
 

@@ -30,7 +30,7 @@ class PendingFiles:
     """A listing of the pending files and of the markers of cleared ones."""
 
     files: tuple[ObjectInfo, ...]
-    """Oldest first."""
+    """The pending files, oldest first."""
     markers: dict[str, ObjectInfo]
     """Markers by the path of the cleared file, which may be deleted already."""
 

@@ -191,8 +191,9 @@ class Segment:
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
     def filter_live(self, rows: RowsOrArray) -> RowsOrArray:
-        """Return the live items of a table or array, which has one item per row of the section `rows`, in the same
-        order.
+        """Return the live items of a table or array.
+
+        It has one item per row of the section `rows`, in the same order.
         """
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)

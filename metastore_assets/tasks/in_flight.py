@@ -33,7 +33,7 @@ class InFlightRecord:
     def entries(self) -> dict[int, str]:
         """Return what each running task reads, by task number from 0.
 
-        What it reads is the text of its `record_in_flight` block, or "" outside of such a block.
+        The value is the text of the task's `record_in_flight` block, or "" outside of such a block.
         """
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):

@@ -48,14 +48,14 @@ class TaskRunner(ABC):
         paths: Sequence[str] | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[Any]:
-        """Run `function(task)` for each task, and return its result or the exception that it raised.
+        """Run `function(task)` for each task, and return the results, or exceptions in place of results.
 
         Args:
             function: Called once per task with the task as its only argument.
             tasks: Picklable values.
-            paths: The file of a table that each task reads. Such a file may crash the process that reads it: the
-                runner then runs the other tasks again, and the outcome of this one is a FatalFileError with its path.
-                Without paths, a crash of a process raises WorkerEndedError.
+            paths: The file of a table that each task reads. Such a file may crash the process that reads it: the runner
+                then runs the other tasks again, and the outcome of this one is a FatalFileError with its path. Without
+                paths, a crash of a process raises WorkerEndedError.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 
         Returns:

@@ -29,7 +29,7 @@ class DifferingRow:
     """The first row of a derived stage that differs between stored and recomputed value counts."""
 
     column: str
-    """The field id."""
+    """The field id of the column."""
     content: str
     """What the stage holds: `order by frequency`, `counts by frequency` or `fingerprints`."""
     stored: str
@@ -93,8 +93,8 @@ def aligned(
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield pairs of tables with the next rows of both streams, equally many.
 
-    If one stream is longer, the last pair has more of its rows beside an empty table, and the rest is not read. Holds
-    one batch of each stream.
+    If one stream is longer, the last pair has some of its remaining rows beside an empty table, and the others are not
+    read. Holds one batch of each stream.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

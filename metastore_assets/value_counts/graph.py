@@ -12,8 +12,8 @@ are stored as one type.
     the same value counts with their partition, for columns with `by_partition: on`
       → by_partition  sum, by (column, value, partition): frequency   which partitions hold a value
 
-Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored as key texts:
-these compress to the bytes of numbers, and any tool reads them.
+Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored by their
+keys as text, which compress as well as numbers, and which any tool can read.
 
 `column` is the field id, which does not change when a column is renamed. A column whose type widens into another class
 moves to the stages of that class.
@@ -39,8 +39,8 @@ VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION = "values", "frequencies", "
 DELTAS, PARTITION_DELTAS = "deltas", "partition_deltas"
 """Kinds of roots, which receive deltas."""
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
-"""Sizes of runs. A lookup reads at least one row group: some tens of kilobytes. A footer describes at most about a
-thousand row groups."""
+"""Sizes of runs, which are the sorted files of stages. A lookup reads at least one row group: some tens of kilobytes. A
+footer describes at most about a thousand row groups."""
 
 
 def stage_name(kind: str, type_class: str) -> str:
@@ -49,7 +49,7 @@ def stage_name(kind: str, type_class: str) -> str:
 
 
 def delta_name(type_class: str, *, by_partition: bool = False) -> str:
-    """Return the name of the root that receives the deltas of one type class."""
+    """Return the name of the root that receives the deltas (added and removed values) of one type class."""
     return stage_name(PARTITION_DELTAS if by_partition else DELTAS, type_class)
 
 

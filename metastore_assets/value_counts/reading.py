@@ -46,8 +46,8 @@ class ValueCountReader:
     """Answers queries on the value counts of one version, and reads only the blocks that an answer needs.
 
     An enumerated column stores all distinct values. A fingerprinted column stores only repeated values, and counts a
-    fingerprint (a hash) of every value. Columns are named by field id. `type_class` is the name of the class of their
-    values.
+    fingerprint (a hash) of every value. Columns are named by field id. `type_class` is the name of the class of a
+    column's values: column types that are stored as one type.
     """
 
     def __init__(self, store: ObjectStore, value_counts: TableValueCounts) -> None:
@@ -136,7 +136,10 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values with their frequencies in parts of bounded size; fingerprinted ones in one part."""
+        """Yield the stored values with their frequencies in parts of bounded size.
+
+        A fingerprinted column is yielded in one part.
+        """
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -144,7 +147,10 @@ class ValueCountReader:
             yield Frequencies(batch.column("value"), batch.column("frequency"))
 
     def batches(self, column: str, type_class: str) -> Iterator[pa.RecordBatch]:
-        """Yield batches of `column`, `value`, `frequency`, by value; by fingerprint in a fingerprinted column."""
+        """Yield batches of `column`, `value` and `frequency` in stored order.
+
+        The order is by value, or by fingerprint in a fingerprinted column.
+        """
         for table in self._values(column, type_class):
             yield from table.select(rows_of(type_class).schema.names).to_batches()
 
