@@ -136,6 +136,7 @@ def column_record(row: ColumnStatistics) -> dict[str, Any]:
 
 
 def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Collection[str]) -> pa.Table:
+    """Return the rows of one version, with null for all statistics of hidden columns that reveal values."""
     of_version = version_record(version)
     nulls = dict.fromkeys(_REVEALS_VALUES)
     records = [{**of_version, **column_record(row), **(nulls if row.field_id in hidden else {})} for row in rows]

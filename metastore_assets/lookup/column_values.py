@@ -205,9 +205,9 @@ class ColumnValues:
             return measure_spread(_frequency_counts(frequencies))
         repeated = self._repeated()
         if repeated is not None:
-            from metastore_assets.value_counts.fingerprinted import with_singletons
+            from metastore_assets.value_counts.fingerprinted import add_singletons
 
-            return measure_spread(with_singletons(_frequency_counts(repeated), row.value_count))
+            return measure_spread(add_singletons(_frequency_counts(repeated), row.value_count))
         self._require_value_counts()
         type_class, table_counts = self._resolve_table_counts()
         return measure_spread(table_counts.counts(row.field_id, type_class))

@@ -117,7 +117,7 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
             changes = sum_changes(task.stage, cogroup.instructions, run_schema)
             step = add_amounts(task.stage, run_schema, changes, cogroup.previous, is_followed=task.is_followed)
         elif cogroup.hot_key is None:
-            step = _replaced(now, cogroup.instructions, cogroup.previous)
+            step = _replace_rows(now, cogroup.instructions, cogroup.previous)
         else:
             if hot_key is None or hot_key.key is not cogroup.hot_key:
                 hot_key = HotKey(now, cogroup.hot_key)
@@ -126,7 +126,8 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
         yield step
 
 
-def _replaced(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
+def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
+    """Return the effect of instructions that replace or delete rows, after calling the Preserve hook."""
     written = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:

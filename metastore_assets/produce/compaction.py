@@ -207,6 +207,7 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
 
 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
+    """Return the due merge of one shard in a list: a full merge, a merge of one level, or none."""
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
     weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)

@@ -129,7 +129,7 @@ class Dataflow:
         env = self._environment()
         self._check_roots(set(versions or {}))
         try:
-            loaded = {name: self._loaded(env, name, rows) for name, rows in content.items()}
+            loaded = {name: self._load_content(env, name, rows) for name, rows in content.items()}
             rebuilt = fed_by(self._graph, loaded.keys()) - loaded.keys()
             return step_flow(env, self._graph, state, StepInput(sources=dict(versions or {}), loaded=loaded), rebuilt)
         except BaseException:
@@ -149,7 +149,7 @@ class Dataflow:
         """
         env = self._environment()
         try:
-            return self._rebuilt(env, state, names)
+            return self._rebuild(env, state, names)
         finally:
             self._storage.delete(env.scratch)
 
@@ -208,7 +208,7 @@ class Dataflow:
         """
         env = self._environment()
         try:
-            return self._publish(lambda base: self._rebuilt(env.new_attempt(), base, names), env.scratch)
+            return self._publish(lambda base: self._rebuild(env.new_attempt(), base, names), env.scratch)
         finally:
             self._storage.delete(env.scratch)
 
@@ -237,6 +237,10 @@ class Dataflow:
         return self._manifests.expire(keep, grace)
 
     def _publish(self, plan: Callable[[FlowState], FlowState | None], scratch: list[str]) -> int:
+        """Publish the state that `plan` returns for the newest version, and return its number.
+
+        If another publisher was first, plan again. If `plan` returns None, publish nothing, and return the newest number.
+        """
         for _ in range(_ATTEMPTS):
             base = self._manifests.latest()
             state = plan(base.state)
@@ -274,7 +278,7 @@ class Dataflow:
                 parts[name] = receive_update(env, self._typed(name), update, sort=sort)
         return StepInput(parts, deltas, dict(versions))
 
-    def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
+    def _load_content(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
         """Return the dataset state for content to load. Rows are first written as runs."""
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
@@ -282,7 +286,7 @@ class Dataflow:
             env.written.extend(run.path for run in rows)
         return loader.state(rows)
 
-    def _rebuilt(self, env: Environment, base: FlowState, names: Sequence[str]) -> FlowState:
+    def _rebuild(self, env: Environment, base: FlowState, names: Sequence[str]) -> FlowState:
         rebuilt = fed_by(self._graph, {self._typed(name).name for name in names})
         return step_flow(env, self._graph, base, StepInput(), rebuilt)
 

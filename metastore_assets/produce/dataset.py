@@ -168,6 +168,7 @@ class Dataset:
         return self.run_schema.empty[:, self.run_schema.schema.names]
 
     def _scan(self, key_range: KeyRange) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a key range, shard by shard."""
         for shard, shard_keys in zip(self.state.shards, self.state.ranges(), strict=True):
             common = _intersection(shard_keys, key_range, self.run_schema)
             if common is not None:
@@ -175,6 +176,7 @@ class Dataset:
                 yield from self._merged([read_run(self.storage, run, self.run_schema, common) for run in runs])
 
     def _merged(self, streams: Sequence[Stream]) -> Iterator[pl.DataFrame]:
+        """Yield the merged rows of several streams, without tombstones."""
         for frame in merge_streams(streams, self.run_schema):
             alive = frame
             if not self.run_schema.amounts:

@@ -67,8 +67,8 @@ class DatasetStep:
         done = runner.map(apply, tasks)
         if len(done) == 1 and done[0].previous is not None:
             self.env.replaced[self.stage] = done[0].previous
-        update = self._written(done)
-        new = self._rewritten(tasks, done) if bulk else self._extended(done)
+        update = self._write_update(done)
+        new = self._rewritten_state(tasks, done) if bulk else self._extended_state(done)
         return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
@@ -88,7 +88,7 @@ class DatasetStep:
         self.env.contents[self.stage] = step.content
         content = [step.content] if step.content.height else []
         pieces = write_pieces(self.spool, run_schema, step.content.height, content)
-        update = self._written([Applied([step.update], [], pieces, 0, None)])
+        update = self._write_update([Applied([step.update], [], pieces, 0, None)])
         return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
@@ -117,15 +117,15 @@ class DatasetStep:
         counters = accumulate(runner.map(count_novel, tasks[:-1]), initial=self.counter)
         return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
 
-    def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> DatasetState:
+    def _rewritten_state(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> DatasetState:
         """Return the state after rewriting all ranges."""
         pieces = [(applied.pieces, task.key_range) for task, applied in zip(tasks, done, strict=True)]
         return assemble_state(self.dataset.state, pieces)
 
-    def _extended(self, done: Sequence[Applied]) -> DatasetState:
+    def _extended_state(self, done: Sequence[Applied]) -> DatasetState:
         """Return the state with one more run at level 0, and with more credit for merges."""
         state = self.dataset.state
-        level0 = self._level0([applied.content for applied in done])
+        level0 = self._write_level0([applied.content for applied in done])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
@@ -141,6 +141,7 @@ class DatasetStep:
         return compacted_state
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
+        """Return the key range of each task: everything in memory, else the shards, or in bulk ranges of even size."""
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:
             return [EVERYTHING]
@@ -151,10 +152,11 @@ class DatasetStep:
         sample = pl.concat([part_bounds(self.env.storage, run_schema, parts), *stored])
         return even_ranges(sample, run_schema.group, count)
 
-    def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
-        """Return the files of the update; none if no stage or reader needs it.
+    def _write_update(self, done: Sequence[Applied]) -> tuple[Run, ...]:
+        """Write the update, and return its files; none if no stage or reader needs the update.
 
-        An update in memory is written to one file, and is also put into `env.updates`.
+        Updates that tasks have written are not written again. An update in memory is written to one file, and is also
+        put into `env.updates`.
         """
         if self.rows is None or not self.is_followed:
             return ()
@@ -168,7 +170,7 @@ class DatasetStep:
             sink.add(update)
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
-    def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
+    def _write_level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
         """Write the rows of all tasks as one run of level 0, whose row groups end at shard boundaries.
 
         Without rows, no run is written.

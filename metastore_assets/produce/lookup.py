@@ -46,6 +46,7 @@ def find_in_run(
 def _read_candidates(
     storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, names: list[str]
 ) -> Iterator[pl.DataFrame]:
+    """Yield frames with the rows of a run that have one of the keys."""
     footer = footer_of(storage, run.path)
     counts = run_schema.group.counts(keys, footer.first, footer.last)
     numbers = [number for number, count in enumerate(counts) if count]
@@ -177,6 +178,7 @@ def _candidates(
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
+    """Yield the row groups in batches of adjacent ones, as many as are worth reading at once."""
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():

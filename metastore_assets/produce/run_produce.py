@@ -104,6 +104,7 @@ def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: l
 
 
 def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the output of the Produce function. If the task checks it, raise ProduceError if a second call differs."""
     outputs = _call(task, function, keys, ports)
     if task.check and keys.height:
         # Call Produce on two halves, which also detects that the output depends on other keys of the batch.
@@ -175,6 +176,7 @@ def _empty_outputs(task: ProduceTask) -> pl.DataFrame:
 
 
 def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: pl.DataFrame) -> None:
+    """Raise ProduceError for the first source key with other output in the second call."""
     if once.equals(twice, null_equal=True):
         return
     for number in range(keys.height):

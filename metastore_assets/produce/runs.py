@@ -167,6 +167,7 @@ def read_run(
 def _read(
     storage: ObjectStore, run: Run, run_schema: RunSchema, key_range: KeyRange, names: list[str]
 ) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a run in a key range, from the row groups that may overlap the range."""
     groups, metadata = None, None
     if not key_range.is_everything:
         footer = footer_of(storage, run.path)

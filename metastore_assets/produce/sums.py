@@ -154,6 +154,7 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
+    """Return the amounts of rows by target key, multiplied by the sign (1 or -1)."""
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)
     if node.least is not None:
@@ -202,6 +203,7 @@ def add_amounts(
 
 
 def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> None:
+    """Raise CorruptionError if an unsigned total is negative."""
     if any((content[name] < 0).any() for name in run_schema.unsigned):
         below = content.filter(pl.any_horizontal(pl.col(name) < 0 for name in run_schema.unsigned))
         key = key_text(below.select(run_schema.group.columns)[0])

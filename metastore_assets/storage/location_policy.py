@@ -185,6 +185,7 @@ class LocationPolicy:
         return tuple(option for option in self.table_root.options if not option[0].lower().startswith(foreign))
 
     def _refusal(self, address: StorageAddress, recorded: str) -> TableFormatError:
+        """Return the error for a file outside of the allowed locations, with advice how to allow it."""
         where = "on local disk" if address.kind == "file" else f"in {address.root}"
         problem = f"{self.name}: its metadata name {recorded}, which is {where} and not in the table's own store"
         if address.kind not in _READABLE:

@@ -103,6 +103,10 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
+    """Delete the oldest version, if it still exists, and one batch of files that only it references.
+
+    Return the next progress.
+    """
     objects, following = documents.objects, state.oldest + 1
     try:
         garbage = load_version(documents, following).garbage_manifest

@@ -175,6 +175,7 @@ class _Worker:
             os._exit(1)
 
     def _outcome(self, number: int, function: Callable[[Any], Any], task: Any) -> Any:
+        """Return the result of a task, or a RaisedError. While it runs, the in-flight record has the task."""
         self._in_flight.begin(self._thread.slot, number)
         try:
             return function(task)

@@ -70,7 +70,8 @@ def _fingerprint_view(store: ObjectStore, value_counts: TableValueCounts) -> Vie
 def _first_difference(
     content: str, stored: Iterable[pa.RecordBatch], computed: Iterable[pa.RecordBatch]
 ) -> Iterator[DifferingRow]:
-    for stored_rows, computed_rows in aligned(stored, computed):
+    """Yield the first differing row of two streams; nothing if they are equal."""
+    for stored_rows, computed_rows in align_batches(stored, computed):
         if stored_rows.equals(computed_rows):
             continue
         # Rows are compared as text, because NaN is not equal to itself.
@@ -88,7 +89,7 @@ def _text(row: tuple[str, ...]) -> str:
     return ", ".join(row[1:]) if row else "nothing"
 
 
-def aligned(
+def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield pairs of tables with the next rows of both streams, equally many.

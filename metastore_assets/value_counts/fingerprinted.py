@@ -107,7 +107,7 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
     return typed_graph(nodes)
 
 
-def with_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
+def add_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
     """Return the frequency counts of a fingerprinted column, completed by the values that occur once.
 
     Args:

@@ -27,9 +27,9 @@ from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import (
     FINGERPRINTS,
+    add_singletons,
     fingerprint_dataflow,
     fingerprinted_rows,
-    with_singletons,
 )
 from metastore_assets.value_counts.graph import BY_PARTITION, FREQUENCIES, FREQUENCY_COUNTS, VALUES, rows_of, stage_name
 from metastore_assets.value_counts.state import TableValueCounts
@@ -194,9 +194,7 @@ class ValueCountReader:
         """Return pairs (frequency, number of distinct values with this frequency), by increasing frequency."""
         pairs = self._stored_counts(column, type_class)
         return (
-            with_singletons(pairs, self._fingerprinted.value_counts[column])
-            if self._is_fingerprinted(column)
-            else pairs
+            add_singletons(pairs, self._fingerprinted.value_counts[column]) if self._is_fingerprinted(column) else pairs
         )
 
     def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
@@ -296,6 +294,7 @@ class ValueCountReader:
         return self.ranks(type_class).count_between(nan, nan)
 
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
+        """Yield the stored rows of a column, with fingerprints if it is fingerprinted."""
         rows = fingerprinted_rows(type_class) if self._is_fingerprinted(column) else rows_of(type_class)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
         return self._column_rows(VALUES, type_class, column, pa.table(first, names=rows.key.names))

@@ -175,6 +175,7 @@ def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> 
 
 
 def _rewrite_state(flow: Dataflow, state: FlowState) -> FlowState:
+    """Load the content of all stages into new files, without earlier updates."""
     view = flow.view(state)
     kinds = (VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION, FINGERPRINTS)
     # A state that removed the last column of a class still has its stages: without values, with the update that removed
