@@ -239,7 +239,7 @@ class Dataflow:
     def _publish(self, plan: Callable[[FlowState], FlowState | None], scratch: list[str]) -> int:
         """Publish the state that `plan` returns for the newest version, and return its number.
 
-        If another publisher was first, plan again. If `plan` returns None, publish nothing, and return the newest number.
+        If another publisher was first, plan again. Without a state, publish nothing and return the newest number.
         """
         for _ in range(_ATTEMPTS):
             base = self._manifests.latest()
