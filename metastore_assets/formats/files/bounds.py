@@ -95,11 +95,10 @@ def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
 def check_integers(
     location: Location, files: Sequence[DataFile], table_schema: TableSchema, cache: MetadataCache
 ) -> None:
-    """Raise TableFormatError if a column of floats has integers beyond 2^53 in some files, because floats would round
-    them.
+    """Raise TableFormatError if a column that is float in the table has integers beyond 2^53 in some files.
 
-    It reads only the footers of files that store 64-bit integers in such a column, once per file. If the statistics are
-    missing there, the error is raised when the column is read.
+    Floats would round such integers. Only the footers of files that store 64-bit integers in such a column are read,
+    once per file. If a footer lacks the statistics, the error is raised when the column is read.
 
     Args:
         location: The folder of the table.

@@ -193,7 +193,7 @@ class TableFolder:
     def _non_empty(self, files: Iterable[StoredFile]) -> list[StoredFile]:
         """Return the files that may have rows, ordered by path.
 
-        The others are markers of folders in an object store, and empty files whose names show no kind.
+        Markers of folders in an object store, and empty files whose names show no kind, are left out.
         """
         ordered = sorted(files, key=lambda file: file.path)
         folders = {parent for stored in ordered for parent in _parents(stored.path)}
@@ -312,8 +312,9 @@ def _decode_kind(data: bytes) -> str:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a file of this name is no data: hidden, unfinished, a backup, a checksum, or the file of an
-    editor.
+    """Return whether a file of this name is no data.
+
+    It may be hidden, unfinished, a backup, a checksum, or the file of an editor or operating system.
     """
     lower = name.lower()
     return (
@@ -337,6 +338,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _has_ending(name: str) -> bool:
+    """Return whether a name in lower case ends like a temporary file, a backup or a checksum: `x.tmp`, `x.bak-1`."""
     stem, dot, last = name.rpartition(".")
     if last in _COMPRESSIONS:
         stem, dot, last = stem.rpartition(".")

@@ -120,6 +120,7 @@ class OverlappingTables:
             )
 
     def _check_below(self) -> None:
+        """Raise TableFormatError if the location is the folder of a table of another format, or contains one."""
         suspects = sorted(self._suspects, key=lambda suspect: (suspect[0].count("/"), suspect))
         confirmed = (
             (folder, kind)
@@ -186,6 +187,7 @@ def _parents(location: Location) -> Iterator[Location]:
 def _nearest_table(
     folders: list[Location], formats: tuple[tuple[str, FormatDetector], ...]
 ) -> tuple[str, Location] | None:
+    """Return format and folder of the first table among folders; None without one."""
     candidates = [(kind, detector, folder) for folder in folders for kind, detector in formats]
     if all(folder.is_local for folder in folders):
         return next(

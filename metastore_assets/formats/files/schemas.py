@@ -52,7 +52,7 @@ class FileDescription:
 
     is_readable: bool
     row_count: int | None = None
-    """None if the file could not be read, or if its footer has no row count."""
+    """Number of rows. None if the file could not be read, or if its footer has no row count."""
     reader: TextReader | None = None
     """The reader of a CSV or JSON file."""
     types: tuple[tuple[str, pa.DataType], ...] = ()
@@ -75,7 +75,7 @@ class TableSchema:
     schema: pa.Schema
     """The columns of all files, then the partition columns."""
     descriptions: list[FileDescription]
-    """In the order of the files."""
+    """The description of each file, in the order of the files."""
     type_reasons: list[TypeReason]
     """Why columns do not have narrower types."""
     bytes_read: int

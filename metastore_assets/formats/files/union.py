@@ -47,6 +47,7 @@ def union_fields(
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
+    """Return the type that holds the values of all types of a column; `origins` has a file for each type."""
     # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
     # not hold.
     ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))

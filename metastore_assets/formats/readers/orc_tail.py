@@ -110,7 +110,7 @@ class OrcTail:
 
     @cached_property
     def stripes(self) -> list[Stripe]:
-        """Return the positions of the stripes."""
+        """Return the position and lengths of each stripe, in file order."""
         return [Stripe(decode_message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
 
     def serialize(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:

@@ -135,6 +135,7 @@ class Clock:
         return pa.array(local * _SECOND + nanos, pa.int64(), mask=mask).view(array.type)
 
     def _java_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the offsets from UTC that Java used, in seconds. Raises UnsupportedError if they are uncertain."""
         is_old = instants < _JAVA_START
         if self._fixed is None and not self._is_java and is_old.any():
             raise UnsupportedError(

@@ -135,6 +135,7 @@ class ParquetColumns:
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
+        """Yield the values of a top-level column in one row group. The first array has only one row."""
         # Arrow fetches all requested row groups at once, so each call requests one.
         batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
         first = next(batches, None)
@@ -184,6 +185,7 @@ class ParquetColumns:
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 
     def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
+        """Return how many rows of a row group are read at once, so that a chunk has about CHUNK_BYTES bytes."""
         metadata = self._file.metadata.row_group(group)
         max_rows = CHUNK_ROWS
         size = 0

@@ -27,7 +27,7 @@ _UNKNOWN = 11
 
 
 def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    """Read the footer of a file without its invalid logical types. Raises ArrowInvalid if it is corrupt otherwise."""
+    """Read a footer without the invalid logical types. Raises ArrowInvalid if the footer has other errors."""
     size = source.size()
     source.seek(size - _TAIL_BYTES)
     tail = source.read(_TAIL_BYTES)

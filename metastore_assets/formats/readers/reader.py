@@ -32,7 +32,7 @@ from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.tasks.in_flight import record_in_flight
 
 _CONSTANT_ROWS = 16_384
-"""Maximum rows in a chunk of a constant. Chunks of a long constant have fewer."""
+"""Maximum rows in a chunk of a constant that is not null. If the constant is long, chunks have fewer rows."""
 
 
 @dataclass(frozen=True)

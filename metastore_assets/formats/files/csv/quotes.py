@@ -181,6 +181,10 @@ class _QuoteScanner:
         return self._data[offset] if offset < len(self._data) else -1
 
     def _scan_inside(self, offset: int) -> int:
+        """Record what the quote or escape at an offset inside of quotes means.
+
+        Returns the offset of the last byte that belongs to it.
+        """
         following = self._at(offset + 1)
         if self._at(offset) == self._escape:
             if following in (self._quote, self._escape, *self._ends):
@@ -209,6 +213,10 @@ class _QuoteScanner:
         return following
 
     def _scan_outside(self, offset: int) -> int:
+        """Record what the quote or escape at an offset outside of quotes means.
+
+        Returns the offset of the last byte that belongs to it.
+        """
         if self._at(offset) == self._escape:
             return self._scan_escape(offset)
         start = offset
@@ -235,6 +243,7 @@ class _QuoteScanner:
         return offset
 
     def _scan_escape(self, offset: int) -> int:
+        """Record what the escape at an offset outside of quotes means; see `_scan_outside`."""
         following = self._at(offset + 1)
         letter = chr(following) if 32 < following < 127 else ""
         if self._options.escape_unquoted is None and self._options.quote is not None:
