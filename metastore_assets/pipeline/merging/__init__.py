@@ -1,1 +1,1 @@
-"""Merging of profiles along a tree: the tree, the merges that a commit needs, and compaction of their files."""
+"""Merge profiles along a tree: the tree, the merges that a commit needs, and the compaction of their files."""

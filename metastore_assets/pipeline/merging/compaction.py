@@ -1,4 +1,4 @@
-"""Rewriting of multi-profile files: without unused profiles, or without value counts that are not wanted any more.
+"""Rewrite files that contain several profiles: leave out unused profiles, or value counts that are no longer wanted.
 
 A profile keeps its name when it moves to another file, so nothing that was merged from it changes.
 """
@@ -51,14 +51,14 @@ from metastore_assets.values.types import type_text
 Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 
 _MAX_SECTIONS = 128
-"""Most profiles of a file that compaction writes."""
+"""Maximum number of profiles in a file that compaction writes."""
 _FEW_VALUES = 32
-"""Value counts of at most this many values are not dropped: the sketches that replace them would be larger."""
+"""Value counts with at most this many values are not dropped: the sketches that replace them would be larger."""
 
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """The entries of a version whose profiles may share files."""
+    """The entries of a version that reference files with several profiles: fragments, and nodes of merge trees."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
@@ -66,37 +66,38 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class CompactionLimits:
-    """The limits that decide when multi-profile files are compacted."""
+    """The limits that decide which files with several profiles are compacted."""
 
     min_used_share: float
-    """Share of profiles in use below which a file is compacted."""
+    """A file is sparse if less than this share of its profiles is in use. Only sparse files are compacted."""
     max_waste: float
-    """Most unused profiles in the sparse files of a group, per used profile of the group."""
+    """The sparse files of a group are compacted if they have more unused profiles than this number times the used
+    profiles of the group."""
 
 
 DEFAULT_LIMITS = CompactionLimits(0.5, 0.25)
 COMPACT_ALL = CompactionLimits(1, 0)
-"""Compacts every file with an unused profile."""
+"""Limits that compact every file with an unused profile."""
 
 
 @dataclass(frozen=True)
 class _CopyTask:
-    """Profiles that are copied to one new file."""
+    """The work of one task: copy profiles to a new file, possibly without some of their value counts."""
 
     folder: str
     files: tuple[ProfileFiles, ...]
-    """The profiles: of one partition, or nodes of one group."""
+    """The profiles to copy. All are fragments of one partition, or nodes of one group."""
     dropped: Mapping[str, tuple[LeafColumn, ResolvedPolicy]] = field(default_factory=dict)
-    """By field id, the columns whose value counts are dropped."""
+    """The columns whose value counts are dropped, by field id, with their policies."""
 
 
 @dataclass(frozen=True)
 class _CopyResult:
-    """The profiles that a task copied."""
+    """The result of one task: the copied profiles with their new files."""
 
     files: tuple[ProfileFiles, ...]
     not_enumerated: Mapping[str, tuple[str, ...]]
-    """By name of the profile, field ids of the columns whose value counts were dropped."""
+    """Field ids of the columns whose value counts were dropped, by name of the profile."""
 
 
 def compact_segments(
@@ -106,11 +107,11 @@ def compact_segments(
     entries: SegmentEntries,
     limits: CompactionLimits = DEFAULT_LIMITS,
 ) -> SegmentEntries:
-    """Copy profiles out of multi-profile files that are mostly unused.
+    """Copy profiles that are in use out of files whose other profiles are mostly unused.
 
     A file is sparse if its share of used profiles is below `min_used_share`. The sparse files of a group (a partition,
-    or the nodes of one merge) are compacted when their unused profiles exceed `max_waste` times the group's used
-    profiles: if every commit compacted, it would copy the same profiles again and again. With the default limits, files
+    or the nodes of one merge tree) are compacted when their unused profiles exceed `max_waste` times the group's used
+    profiles. If every commit compacted, it would copy the same profiles again and again. With the default limits, files
     take little more than twice the space of their used profiles.
 
     Args:
@@ -118,13 +119,13 @@ def compact_segments(
         store: The table's folder.
         columns: Number of columns of the table, as an estimate of the work.
         entries: The entries of a version.
-        limits: When files are compacted.
+        limits: The limits that decide which files are compacted.
 
     Returns:
-        The same entries; those of copied profiles have new files.
+        The same entries. Those of copied profiles have new files.
 
     Raises:
-        CorruptionError: A multi-profile file is damaged.
+        CorruptionError: A file with several profiles is damaged.
     """
     tasks = [
         *_sparse_files("fragments", entries.fragments, lambda entry: entry.partition_key, limits),
@@ -140,20 +141,20 @@ def compact_segments(
 def drop_value_counts(
     context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
-    """Remove the value counts of columns that are estimated or fingerprinted from now on from fragment profiles.
+    """Remove the value counts of columns that are no longer enumerated from fragment profiles.
 
-    Value counts take most of the space of small fragments, but only all fragments together show that values hardly
-    repeat, so the first profiles have value counts. If `before` wanted fingerprints already, value counts stay: they
-    are what fingerprints are derived from.
+    Only the profiles of all fragments together show that values hardly repeat, so the first profiles have value counts,
+    which take most of the space of small fragments. If `before` already wanted fingerprints of a column, its value
+    counts stay, because fingerprints are derived from them.
 
     Args:
         context: The table, its store and engine.
-        before: The profile spec that the fragments were profiled under.
+        before: The profile spec under which the fragments were profiled.
         resolved: The profile spec with all policies resolved.
         fragments: The profiles of all fragments, by id.
 
     Returns:
-        The same entries; those of changed profiles have new files.
+        The same entries. Those of changed profiles have new files.
 
     Raises:
         CorruptionError: A profile is damaged.
@@ -167,7 +168,8 @@ def drop_value_counts(
     }
     files_by_path: dict[str, list[ProfileFiles]] = {}
     other_specs: set[str] = set()
-    """Paths with a profile of another spec, whose value counts are not replaced by fingerprints."""
+    """Paths of files with a profile that was made under another spec. Its value counts are not replaced by
+    fingerprints."""
     for entry in fragments.values() if dropped else ():
         if entry.files.is_states_only and not dropped.keys() <= set(entry.not_enumerated):
             files_by_path.setdefault(entry.files.states, []).append(entry.files)
@@ -197,7 +199,14 @@ def drop_value_counts(
 def _sparse_files(
     folder: str, entries: Sequence[Entry], group_key: Callable[[Entry], str], limits: CompactionLimits
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy the used profiles of sparse files. `group_key` returns the group of an entry."""
+    """Yield the tasks that copy the used profiles out of sparse files.
+
+    Args:
+        folder: The folder of the new files.
+        entries: The entries of all profiles.
+        group_key: Returns the key of the group of an entry.
+        limits: The limits that decide which files are compacted.
+    """
     shared = [entry for entry in entries if entry.files.sections > 1]
     used_sections = Counter(entry.files.states for entry in shared)
     sparse: dict[str, list[ProfileFiles]] = {}
@@ -224,7 +233,7 @@ def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileF
 
 
 def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
-    """Copy profiles to a new file, without the value counts of some columns. May run in a worker process."""
+    """Copy the profiles of a task to a new file, without the value counts to drop. May run in a worker process."""
     sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
         sections_by_path.setdefault(files.states, set()).add(files.section)
@@ -253,7 +262,7 @@ def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the rows of a states file with all values cast to the union of another file, which has more types."""
+    """Cast the values in rows of a states file to the union type of another file, which has more types."""
     for at, name in enumerate(table.column_names):
         if name in ("minimum", "maximum", "percentiles", VALUE_COUNT_COLUMNS[0]) and table.num_rows:
             values = table[name].chunk(0)
@@ -275,13 +284,16 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Return rows of states in which states replace the value counts of some columns.
+    """Replace the value counts of some columns by states (such as sketches) that are computed from them.
 
     Args:
-        table: The rows.
-        dropped: By field id, the columns and their policies.
-        union: The union of the values' types.
-        not_enumerated: The field ids of replaced value counts are appended here, by section.
+        table: Rows of a states file.
+        dropped: The columns whose value counts are replaced, by field id, with their policies.
+        union: The union type of values.
+        not_enumerated: A list for each section. The field ids of replaced columns are appended to it.
+
+    Returns:
+        The rows in the same order. Columns with few values keep their value counts.
     """
     replacements: list[tuple[ColumnStatistics, Histogram | None]] = []
     fingerprints: list[FingerprintCounts | None] = []

@@ -1,6 +1,8 @@
-"""Merging of the profiles of a group along a tree: planning the merges, and running them.
+"""Plan and run the merges of one group of profiles along a tree.
 
-A node's id is a digest of its inputs, so nodes that a commit did not touch are reused from the published version.
+The profiles of a partition's fragments, or of all partitions, are a group: they are merged into one profile. A node is
+a stored intermediate result. The id of a node is a digest of its inputs, so nodes that a commit does not touch are
+reused from the published version.
 """
 
 from __future__ import annotations
@@ -28,46 +30,49 @@ from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 FAN_IN = 6
-"""Most profiles that one merge reads. A branch splits into four. With 4 to 7 children, a commit reads the same; 6 gives
-a quarter fewer nodes than 4, and a third of the nodes of 2, which reads least."""
+"""Maximum number of profiles that one merge reads. A branch with more splits into four. A commit reads the same with 4
+to 7. With 6, there are a quarter fewer nodes than with 4, and a third of the nodes of 2, which reads least."""
 TABLE = "*"
-"""Key of the group whose result is the table's profile. The keys of other groups are partition keys."""
+"""Key of the group that is merged into the table's profile. The keys of other groups are partition keys."""
 _SMALL_NODE = 1 << 20
-"""Most bytes in memory of the states of a node that shares a file with other nodes."""
+"""Maximum size in memory, in bytes, of the states of a node that shares a file with other nodes."""
 
 
 SummarizeValueCounts: TypeAlias = Callable[[Sequence[ProfileFiles], Mapping[int, int]], Mapping[int, FrequencySummary]]
-"""Returns summaries of the table's value counts, by position of the column. The arguments are the profiles of a group,
-and by position of the columns to summarize the approximate number of distinct values."""
+"""Returns the summaries of the table's value counts, by position of the column.
+
+The first argument has the profiles of the group. The second has the columns to summarize, by position, with their
+approximate numbers of distinct values.
+"""
 
 
 @dataclass(frozen=True)
 class Child:
-    """One profile that is merged into a group."""
+    """One of the profiles that are merged into the profile of a group."""
 
     key: str
-    """Fragment id or partition key."""
+    """Id of the fragment, or key of the partition, whose profile it is."""
     files: ProfileFiles
     spec_id: str
-    """The profile spec of the files: a key of `SpecCompatibility.specs`."""
+    """Id of the spec that the profile was made under: a key of `SpecCompatibility.specs`."""
     matches_spec: bool
-    """Whether the profile equals what the version's spec wants. Such a child needs no merge if it is the only one."""
+    """Whether the profile has exactly the wanted outputs. If it is the only child of a group, no merge is needed."""
     row_count: int = 0
 
 
 @dataclass(frozen=True)
 class PreviousResult:
-    """The published profile of a group, whose columns equal what the version's spec wants."""
+    """The published profile of a group. The next profile may be computed from it and from the changed children."""
 
     files: ProfileFiles
     missing_columns: frozenset[str]
-    """Identities of wanted columns that neither the profile nor a child has, so that they have no values."""
+    """Identities of wanted columns that neither this profile nor a child has. They have no values."""
     children: tuple[Child, ...]
 
 
 @dataclass(frozen=True)
 class MergeGroup:
-    """Profiles that are merged into one."""
+    """Profiles that are merged into one profile, either of a partition or of the table."""
 
     key: str
     folder: str
@@ -75,25 +80,25 @@ class MergeGroup:
     children: tuple[Child, ...]
     previous: PreviousResult | None = None
     is_input: bool = True
-    """Whether the merged profile is an input of other merges, so that its states are stored."""
+    """Whether the merged profile will be merged again, so that its states are stored."""
     has_value_counts: bool = True
-    """Whether value counts are stored with the profile. Else they are the table's, which are stored separately."""
+    """Whether value counts are stored with the merged profile. If not, they are those of the table."""
 
 
 @dataclass(frozen=True)
 class TreeMerge:
-    """One merge of a tree, whose inputs are profiles and results of other merges."""
+    """One merge of a tree. Its inputs are stored profiles, and the results of merges below it."""
 
     group_key: str
     inputs: tuple[ProfileFiles | TreeMerge, ...]
     group: MergeGroup | None = None
-    """The group, for the root of the tree."""
+    """The group, if this merge is the root of its tree; else None."""
     number: int = 0
-    """Number of the task in its round."""
+    """Number of the task that runs the merge. Tasks are numbered from 0 in each round."""
 
     @property
     def weight(self) -> int:
-        """Number of profiles that the merge and the merges below it read."""
+        """Number of stored profiles that this merge and the merges below it read."""
         return sum(part.weight if isinstance(part, TreeMerge) else 1 for part in self.inputs)
 
 
@@ -107,9 +112,9 @@ class MergeContext:
     compatibility: SpecCompatibility
     """Compares the specs of stored profiles with the spec of the version."""
     reusable_nodes: Mapping[str, NodeEntry]
-    """Nodes of the published version, by id."""
+    """The nodes of the published version, by id."""
     summarize_value_counts: SummarizeValueCounts
-    """Summarizes the table's value counts for groups that have none themselves."""
+    """Summarizes the table's value counts, for groups that do not store value counts themselves."""
 
     @property
     def spec(self) -> ProfileSpec:
@@ -118,7 +123,7 @@ class MergeContext:
 
 
 class NodeWriter:
-    """Writes the states of the nodes of one merge task. Small nodes share a file."""
+    """Writes the nodes that one task computes. Small nodes share a file."""
 
     def __init__(self, store: ObjectStore, spec: ProfileSpec) -> None:
         self._store = store
@@ -127,7 +132,13 @@ class NodeWriter:
         self._small: list[tuple[str, str, int, pa.Table]] = []
 
     def add(self, id_: str, row_count: int, states: pa.Table) -> str:
-        """Add the states of a node. Return the name of its profile."""
+        """Add a node; return the name of its profile. A small node is written by `finish`, others at once.
+
+        Args:
+            id_: Id of the node, see `node_id`.
+            row_count: Number of rows that the node describes.
+            states: The merged states.
+        """
         if states.num_rows and states.nbytes <= _SMALL_NODE:
             self._small.append((id_, uuid.uuid4().hex[:16], row_count, states))
             return self._small[-1][1]
@@ -136,7 +147,7 @@ class NodeWriter:
         return files.name
 
     def finish(self) -> list[NodeEntry]:
-        """Write the nodes that wait for a shared file. Return all nodes."""
+        """Write the small nodes to a shared file; return the entries of all added nodes."""
         if self._small:
             with StatesWriter(self._store, "nodes", StatesContent(value_union(self._spec))) as writer:
                 for _, name, row_count, states in self._small:
@@ -149,18 +160,18 @@ class NodeWriter:
 
 
 def plan_merge(context: MergeContext, group: MergeGroup, reused: list[NodeEntry]) -> ProfileFiles | TreeMerge:
-    """Return the tree of merges of a group, in which reusable nodes replace branches.
+    """Return the tree of merges of a group. Branches that are stored as reusable nodes are replaced by these nodes.
 
     Args:
-        context: The version's merge context.
+        context: The objects that merges need.
         group: The group.
-        reused: The reusable nodes that were used are appended here.
+        reused: A list. The reused nodes are appended to it.
     """
 
     def plan_branch(
         branch: Branch[Child], root: MergeGroup | None = None
     ) -> tuple[ProfileFiles | TreeMerge, frozenset[str]]:
-        """Return the merge of a branch, and the ids of the profile specs of the children below it."""
+        """Return the merge of a branch, or its reusable node, and the spec ids of all children below it."""
         parts = [
             plan_branch(part) if isinstance(part, Branch) else (part.files, frozenset([part.spec_id]))
             for part in branch.parts
@@ -184,9 +195,13 @@ def plan_merge(context: MergeContext, group: MergeGroup, reused: list[NodeEntry]
 
 
 def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
-    """Return the largest merges of a tree that have at most `max_inputs` profiles below them.
+    """Return the largest merges of a tree that read at most `max_inputs` stored profiles each.
 
-    A merge of profiles only is returned even if it has more.
+    A merge without merges below it is returned even if it reads more. The merges above the returned ones are left out.
+
+    Args:
+        merge: The root of the tree.
+        max_inputs: Maximum number of stored profiles.
     """
     parts = [part for part in merge.inputs if isinstance(part, TreeMerge)]
     if merge.weight <= max_inputs or not parts:
@@ -195,11 +210,12 @@ def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
 
 
 def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | TreeMerge:
-    """Return a tree of merges in which finished merges are replaced by their results.
+    """Replace the finished merges in a tree by their results; return the new tree, or the result if the root is
+    finished.
 
     Args:
         merge: The root of the tree.
-        results: The results, by `id()` of the merge.
+        results: The results of finished merges, by `id()` of the merge.
     """
     if isinstance(merge, ProfileFiles):
         return merge
@@ -209,9 +225,14 @@ def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, Profil
 
 
 def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: frozenset[str]) -> bool:
-    """Return whether a node equals a new merge of children with these specs.
+    """Return whether a stored node is what a new merge of the same inputs would give.
 
-    Columns that the node does not have must be missing from all children.
+    The node must have exactly the wanted outputs. A column that it lacks must be missing from all children.
+
+    Args:
+        compatibility: Compares the specs of stored profiles with the wanted spec.
+        node: The node.
+        spec_ids: The spec ids of the children below the node.
     """
     missing = compatibility.missing_columns(node.spec_id)
     return compatibility.equals(node.spec_id) and all(
@@ -232,16 +253,16 @@ def node_id(group_key: str, members: Sequence[str]) -> str:
 def merge_node_states(
     reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeWriter
 ) -> tuple[int, pa.Table, list[str]]:
-    """Merge the states of a branch of the tree, and first those of the branches below.
+    """Merge the inputs of a merge, after the merges below it. The results of these are added as nodes.
 
     Args:
         reader: Reads the states files of the store.
         spec: The profile spec of the version.
-        merge: The branch.
-        nodes: The results of the branches below are added here.
+        merge: The merge.
+        nodes: Writes the nodes.
 
     Returns:
-        The row count, the states, and the names of the inputs.
+        The row count, the merged states, and the names of the inputs.
     """
     profiles = [part for part in merge.inputs if isinstance(part, ProfileFiles)]
     row_count, stored_tables = read_states_together(reader, profiles, spec)
@@ -263,5 +284,5 @@ def merge_node_states(
 
 
 def node_group(node_id: str) -> str:
-    """Return the key of the group that the node with this id belongs to."""
+    """Return the key of the group that a node belongs to, from the id of the node."""
     return node_id.rpartition(":")[0]

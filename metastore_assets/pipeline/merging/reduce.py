@@ -1,9 +1,12 @@
-"""Merging of profiles: of fragments to partitions, and of partitions to the table, in the same three steps.
+"""Merge the profiles of groups: fragments into partitions, and partitions into the table.
 
-1. Merge statistics, sketches and histograms along a tree of bounded fan-in. A node's id is a digest of its inputs, so
-   nodes that a commit did not touch are reused from the published version.
-2. Sum the frequencies of the enumerated columns, in one Spark exchange for all profiles.
-3. Add to the statistics what follows from the sums: distinct and duplicate counts, and percentiles.
+Both are merged in the same three steps:
+
+1. Merge statistics, sketches and histograms along a tree of bounded fan-in. Intermediate results are stored as nodes.
+The
+   id of a node is a digest of its inputs, so nodes that a commit does not touch are reused from the published version.
+2. Sum the frequencies of the enumerated columns, in one Spark shuffle for all groups. 3. Add the statistics that follow
+from the sums: distinct and duplicate counts, and percentiles.
 """
 
 from __future__ import annotations
@@ -47,14 +50,15 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_text
 
 _COST_PER_COLUMN = 2_000
-"""Cost of reading the value counts of one column of one profile, in values that are summed in the same time."""
+"""Cost of reading the value counts of one column of one profile: the number of values that are summed in the same time.
+"""
 _INPUTS_PER_TASK = 64
-"""A branch with at most this many inputs is merged by one task, which reads no intermediate result."""
+"""One task merges a branch with at most this many inputs, without reading an intermediate result."""
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """The merged profiles of groups, by group key, and the nodes of their trees."""
+    """The merged profile of each group, by group key, and the nodes of all trees."""
 
     files: Mapping[str, ProfileFiles]
     nodes: tuple[NodeEntry, ...]
@@ -62,22 +66,23 @@ class Reduction:
 
 @dataclass
 class _TaskResult:
-    """The result of one merge task."""
+    """The result of one task: a merged profile, which may still lack its value counts."""
 
     number: int
     files: ProfileFiles | ProfileContent
-    """The merged profile. Its value counts are still missing if `sums` or `distinct_counts` of a root is not empty."""
+    """The merged profile. It lacks its value counts if `sums` has columns, or if `distinct_counts` is not empty."""
     nodes: list[NodeEntry] = field(default_factory=list)
-    """The nodes of all merges of the task, without the root of the tree."""
+    """The nodes that the task wrote. The root of a tree is no node."""
     sums: tuple[FrequencySum, ...] = ()
-    """The value counts to sum, for the root of a group with value counts."""
+    """The value counts to sum next, if the group stores value counts."""
     distinct_counts: Mapping[int, int] = field(default_factory=dict)
-    """By position of the columns whose counts are the table's, the approximate number of distinct values."""
+    """The columns whose value counts are those of the table: their approximate number of distinct values, by position.
+    """
 
 
 @dataclass(frozen=True)
 class _Completion:
-    """A merged profile, and the summed value counts to add to it."""
+    """A merged profile that lacks its value counts, and the value counts to add."""
 
     group: MergeGroup
     files: ProfileFiles | ProfileContent
@@ -85,7 +90,7 @@ class _Completion:
 
 
 def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
-    """Merge the profiles of each group to one profile. Spark is started only if there is much to merge.
+    """Merge the profiles of each group into one profile. Spark is started only if there is much to merge.
 
     Args:
         context: The objects that merges need.
@@ -134,12 +139,12 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
 
 
 def _is_single(group: MergeGroup) -> bool:
-    """Return whether a group has one child, whose profile needs no merge."""
+    """Return whether a group needs no merge, because it has a single child with the wanted outputs."""
     return len(group.children) == 1 and group.children[0].matches_spec
 
 
 def _write_separate_files(store: ObjectStore, spec: ProfileSpec, group: MergeGroup) -> tuple[str, ProfileFiles]:
-    """Copy the profile of a group's only child from its multi-profile file to separate files.
+    """Copy the profile of a group's only child out of a file with several profiles to separate files.
 
     May run in a worker process. Returns the group's key and the separate files.
     """
@@ -157,10 +162,10 @@ def _write_separate_files(store: ObjectStore, spec: ProfileSpec, group: MergeGro
 
 
 def _merge_trees(context: MergeContext, groups: Sequence[MergeGroup]) -> tuple[dict[str, _TaskResult], list[NodeEntry]]:
-    """Merge each group along its tree. Return the results by group key, and all nodes below them.
+    """Merge each group along its tree; return the result of each root by group key, and all other nodes.
 
     Reusable nodes are not merged again. Other branches are merged in rounds: one task merges a branch with few inputs,
-    and the branches above wait for the next round.
+    and the merges above it wait for the next round.
     """
     engine = context.engine
     nodes: list[NodeEntry] = []
@@ -187,7 +192,14 @@ def _merge_trees(context: MergeContext, groups: Sequence[MergeGroup]) -> tuple[d
 
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
-    """Merge a branch, and first everything below it. Runs in a worker process unless `is_local`."""
+    """Run a merge and all merges below it. May run in a worker process.
+
+    Args:
+        store: The table's folder.
+        spec: The profile spec of the version.
+        is_local: Whether this process runs the task. Then an incomplete profile is returned in memory, not written.
+        merge: The merge.
+    """
     nodes = NodeWriter(store, spec)
     with StatesReader(store) as reader:
         row_count, states, names = merge_node_states(reader, spec, merge, nodes)
@@ -199,7 +211,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
         return _TaskResult(merge.number, files, entries)
     entries = nodes.finish()
     rows = _finalize(spec, states)
-    # Only the table's value counts contain which values are repeated.
+    # Only the table's value counts have the repeated values of columns with the state `repeated`.
     counted_states = ("enumerated",) if group.is_input else ("enumerated", "repeated")
     counted = {
         position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in counted_states
@@ -218,7 +230,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
 
 
 def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
-    """Return the statistics of merged states, with the current names and types of the columns."""
+    """Compute the statistics of columns from their merged states, with the current names and types of the columns."""
     labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
     return [
         apply_schema(add_user_results(finalize_statistics(row), policy), position, leaf)
@@ -229,13 +241,17 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 def _plan_sums(
     store: ObjectStore, spec: ProfileSpec, group: MergeGroup, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
-    """Return the sums of a group's value counts: updates of the previous result where that reads less, else full sums.
+    """Plan how the value counts of a group are summed: as an update of the previous result if that reads less, else in
+    full.
 
     Args:
         store: The table's folder.
         spec: The profile spec of the version.
         group: The group.
-        distinct_counts: By position of the columns to sum, the approximate number of distinct values.
+        distinct_counts: The columns to sum, by position, with their approximate numbers of distinct values.
+
+    Returns:
+        One full sum; or an update, and a full sum of the columns that the previous result does not have.
     """
     # Sorted by file, so that few tasks read each file.
     all_terms = tuple((child.files, 1) for child in sorted(group.children, key=lambda child: child.files.states))
@@ -248,7 +264,7 @@ def _plan_sums(
     added = [after[name] for name in sorted(after.keys() - before.keys())]
     removed = [before[name] for name in sorted(before.keys() - after.keys())]
     if not before.keys() & after.keys():
-        return full_sum  # Does not read the previous files: everything may be read again because they are damaged.
+        return full_sum  # The previous files are not read: a full refresh may be under way because they are damaged.
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, previous.files) as frequency_reader:
         stored_counts = {
             position: frequency_reader.row_count(field_id)
@@ -256,7 +272,7 @@ def _plan_sums(
             if (field_id := spec.leaves[position][0].field_id) in frequency_reader.columns
             or spec.column_of_leaf[field_id] in previous.missing_columns
         }
-    # A profile has at most as many values of a column as it has rows, and as there are in all.
+    # A profile has at most as many values of a column as it has rows, and as the column has distinct values.
     max_values = np.array([max(distinct_counts[position], count) for position, count in stored_counts.items()])
     update_cost = (
         sum(stored_counts.values())
@@ -279,13 +295,21 @@ def _plan_sums(
 
 
 def _sum_cost(children: Sequence[Child], max_values: npt.NDArray[np.int64]) -> int:
-    """Return the approximate cost, in values, of summing some columns. `max_values`: most values of each column."""
+    """Return the approximate cost of summing some columns of profiles, as a number of values.
+
+    Args:
+        children: The profiles.
+        max_values: The maximum number of values of each column.
+    """
     row_counts = np.array([child.row_count for child in children], np.int64)
     return int(np.minimum.outer(row_counts, max_values).sum()) + _COST_PER_COLUMN * len(row_counts) * len(max_values)
 
 
 def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple[str, ProfileFiles]:
-    """Write a merged profile with the results of its summed value counts. May run in a worker process."""
+    """Add the summed value counts to a merged profile, and write it. May run in a worker process.
+
+    Returns the group's key and the files of the profile.
+    """
     merged, summaries, group = task.files, task.summed.summaries, task.group
     if isinstance(merged, ProfileFiles):
         with StatesReader(store) as reader:

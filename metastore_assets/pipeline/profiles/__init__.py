@@ -1,1 +1,1 @@
-"""The files of profiles: writing them, reading them, and deriving states from stored value counts."""
+"""The files of profiles: write them, read them, and derive states from stored value counts."""

@@ -1,4 +1,4 @@
-"""Writing of the files of one profile."""
+"""Write the separate files of one profile: statistics, histograms, frequencies, and states for later merges."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ from metastore_assets.store.objects import MinimalParquet, ObjectStore
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 
 COLUMNS = "metastore.columns"
-"""Key of the file metadata of `statistics` with path and field id of every row, as `encode_columns` encodes them."""
+"""File metadata key of `statistics` for the (path, field id) of every row, as `encode_columns` encodes them."""
 _ROWS_PER_GROUP = 256
 _FEW_ROWS = 32
-"""Statistics of at most this many columns are no larger with LZ4, and read three times as fast (measured)."""
+"""Maximum number of rows of statistics that are compressed by LZ4: they are no larger, and read three times as fast."""
 
 
 @dataclass(frozen=True)
 class ProfileContent:
-    """The statistics and histograms of a profile in memory; its value counts are in files."""
+    """A profile in memory. Its value counts are not in memory, but in files."""
 
     row_count: int
     rows: Sequence[ColumnStatistics]
     """The statistics of the columns, in table order."""
     histograms: Sequence[Histogram | None]
-    """The histograms of the same columns."""
+    """The histograms of the columns, in table order; None for a column without one."""
     frequencies: tuple[str, ...] = ()
     """Paths of the files with the value counts; empty if the profile has none."""
 
 
 class FrequencyWriter:
-    """Writes one `frequencies` file, with a section per enumerated column, named by field id."""
+    """Writes one `frequencies` file, which has a section for each enumerated column. Sections are named by field id."""
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec) -> None:
         self._union = value_union(spec)
@@ -72,7 +72,7 @@ class FrequencyWriter:
         Args:
             path: Path of the column.
             field_id: Field id of the column, which names the section.
-            frequencies: Its value counts.
+            frequencies: The value counts of the column.
         """
         self._writer.write_section(field_id, build_frequencies_table(path, frequencies, self._union))
 
@@ -89,7 +89,7 @@ class FrequencyWriter:
 class ProfileWriter:
     """Writes the files of one profile under unique names, column by column.
 
-    A context manager; `files` is set when it ends.
+    A context manager. `files` is set when the context ends without an error.
     """
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int) -> None:
@@ -104,7 +104,7 @@ class ProfileWriter:
         self.files: ProfileFiles
 
     def add(self, profile: ColumnProfile) -> None:
-        """Add the profile of the next column, in table order."""
+        """Add the profile of the next column. Columns are added in table order."""
         statistics = replace(profile.statistics, position=len(self._statistics))
         self._statistics.append(statistics)
         self._histograms.append(profile.histogram)
@@ -131,14 +131,15 @@ class ProfileWriter:
 def write_profile(
     store: ObjectStore, folder: str, spec: ProfileSpec, profile: ProfileContent, *, states: bool = True
 ) -> ProfileFiles:
-    """Write the files of a profile, except its value counts, which are written already.
+    """Write the files of a profile, except its value counts, which have been written before.
 
     Args:
         store: The table's folder.
-        folder: Folder of the files.
+        folder: The folder of the files.
         spec: The profile spec.
         profile: The profile.
-        states: Whether states are written, because the profile will be merged. Else only quantile sketches are.
+        states: Whether to write all states, because the profile will be merged. If false, only quantile sketches are
+            written.
     """
     name = f"{folder}/{uuid.uuid4().hex}"
     pairs = list(zip(profile.rows, profile.histograms, strict=True))
@@ -152,7 +153,7 @@ def write_profile(
         encodings |= {f"{path}.minimum": encoding for path, encoding in types.items() if encoding}
         with store.parquet_writer(files.histograms, table.schema, minimal=MinimalParquet(encodings)) as output:
             output.write_table(table)
-    # Without value counts, a profile has nothing that states could be derived from.
+    # States can be left out only if there are value counts to derive them from.
     strip = bool(profile.frequencies)
     if states:
         stateless = ((strip and is_derivable(row)) or not row.value_count or not _has_states(row) for row, _ in pairs)
@@ -174,21 +175,18 @@ def write_profile(
 
 
 def _has_states(row: ColumnStatistics) -> bool:
-    """Return whether a column with values has states to store."""
+    """Return whether a column that has values also has states to store."""
     return row.type_class is not None or row.distinct_sketch is not None
 
 
 def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: Sequence[ColumnStatistics]) -> str:
-    """Write one `statistics` file.
+    """Write one `statistics` file; return its path.
 
     Args:
         store: The table's folder.
-        path: Path of the file.
-        row_count: Number of rows that the profile describes, stored in the file's metadata.
+        path: The path of the file.
+        row_count: Number of rows that the profile describes, which is stored in the file's metadata.
         statistics: The statistics of the columns, in table order.
-
-    Returns:
-        The path of the file.
     """
     table = build_statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
@@ -200,19 +198,19 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
 
 
 def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
-    """Return a text of (path, field id) pairs: JSON, compressed by zlib, in base 64."""
+    """Encode (path, field id) pairs as text: JSON, compressed by zlib, in base 64."""
     return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
 
 
 def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
-    """Write merged states, which only merges read, to one file.
+    """Write merged states to one file, which only merges read.
 
     Args:
         store: The table's folder.
-        folder: Folder of the file.
+        folder: The folder of the file.
         spec: The profile spec.
         row_count: Number of rows that the states describe.
-        states: The states, with a row for each column.
+        states: The states, with a row for each column. Without rows, the files of an empty profile are written.
     """
     if not states.num_rows:  # A table without columns has no states, but a number of rows.
         return write_profile(store, folder, spec, ProfileContent(row_count, (), ()))
@@ -224,7 +222,8 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """Return the histogram that people read: with no more bins than the column has distinct values, but at least 2.
+    """Return the histogram to show to people: it has at most as many bins as the column has distinct values, but at
+    least 2.
 
     Args:
         histogram: The histogram of the column.

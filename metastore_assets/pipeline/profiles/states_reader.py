@@ -1,4 +1,4 @@
-"""Reading of profiles from states files. Files stay open, and row groups that profiles share are cached."""
+"""Read profiles from states files, which may contain many profiles. Files stay open, and row groups are cached."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 
 _OPEN_FILES = 64
 _CACHED_BYTES = 64 << 20
-"""Most bytes of cached row groups."""
+"""Maximum bytes of cached row groups."""
 
 
 class StatesReader:
-    """Reads the states files of one store. A context manager. Methods raise CorruptionError for damaged files."""
+    """Reads the states files of one store. A context manager. Methods raise CorruptionError for damaged files.
+
+    Methods that return data of a single column need a profile that has no separate files.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
@@ -41,7 +44,12 @@ class StatesReader:
         self._bytes = 0
 
     def read(self, files: ProfileFiles, names: Sequence[str]) -> tuple[int, pa.Table]:
-        """Return the row count of a profile, and the columns of its states with these names."""
+        """Return the row count of a profile, and a table with some columns of its states.
+
+        Args:
+            files: The files of the profile.
+            names: The columns of the states file to read.
+        """
         with corruption_guard(self.store, files.states):
             if files.sections == 1:
                 metadata = self._open(files.states).file.metadata
@@ -57,12 +65,12 @@ class StatesReader:
             return table[row_count][0].as_py(), table.drop_columns([row_count])
 
     def enumerated_columns(self, files: ProfileFiles) -> frozenset[str]:
-        """Return the field ids of the enumerated columns of a profile in a multi-profile file."""
+        """Return the field ids of the columns for which a profile has value counts."""
         with corruption_guard(self.store, files.states):
             return frozenset(self._section(files).value_counts)
 
     def read_value_counts(self, files: ProfileFiles, field_id: str) -> Frequencies | None:
-        """Return the value counts of a column of a profile in a multi-profile file; None if it is not enumerated."""
+        """Return the value counts of a column in a profile; None if the profile has none."""
         with corruption_guard(self.store, files.states):
             position = self._section(files).value_counts.get(field_id)
             if position is None:
@@ -71,7 +79,9 @@ class StatesReader:
             return value_counts_at(self._group(files.states, group, VALUE_COUNT_COLUMNS), row)
 
     def read_fingerprints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
-        """Return the fingerprints of a column of a profile in a multi-profile file; None if it has none."""
+        """Return the fingerprints (short hashes) of a column in a profile, with their counts; None if the profile has
+        none.
+        """
         with corruption_guard(self.store, files.states):
             position = self._section(files).fingerprints.get(field_id)
             if position is None:
@@ -85,7 +95,9 @@ class StatesReader:
             return FingerprintCounts(fingerprints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """Return the name of the class of a column's values, and its stored value filter; None if it has none."""
+        """Return (name of the type class, encoded value filter) of a column in a profile; None if the profile has no
+        filter.
+        """
         with corruption_guard(self.store, files.states):
             position = self._section(files).value_filters.get(field_id)
             if position is None:
@@ -101,7 +113,7 @@ class StatesReader:
             return self._open(path).file.schema_arrow
 
     def group_tables(self, path: str) -> Iterator[pa.Table]:
-        """Yield the row groups of a states file, each as a table."""
+        """Yield each row group of a states file as a table."""
         with corruption_guard(self.store, path):
             file = self._open(path).file
             for group in range(file.metadata.num_row_groups):
@@ -144,7 +156,12 @@ class StatesReader:
 
 
 def value_counts_at(table: pa.Table, row: int) -> Frequencies:
-    """Return the value counts in a row of a table with `VALUE_COUNT_COLUMNS`, each in one chunk."""
+    """Return the value counts in one row of a table.
+
+    Args:
+        table: A table with `VALUE_COUNT_COLUMNS`, each in one chunk.
+        row: The row.
+    """
     values, counts = (table[name].chunk(0) for name in VALUE_COUNT_COLUMNS)
     start, stop = values.offsets[row].as_py(), values.offsets[row + 1].as_py()
     if start == stop:
@@ -156,7 +173,12 @@ def value_counts_at(table: pa.Table, row: int) -> Frequencies:
 
 @contextmanager
 def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
-    """Raise CorruptionError with the path if a referenced file is missing or cannot be decoded."""
+    """Turn errors of reading a file into CorruptionError: a referenced file is missing, or cannot be decoded.
+
+    Args:
+        store: The store of the file.
+        path: The path of the file, which the error names.
+    """
     try:
         yield
     except ObjectNotFoundError as error:
@@ -170,29 +192,29 @@ def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
 
 @dataclass
 class _Section:
-    """Where the rows of one profile are in a states file."""
+    """The places of the rows of one profile in a states file."""
 
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
-    """Row group, first row in the row group, number of rows."""
+    """(row group, first row in the row group, number of rows) of each piece."""
     value_counts: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By field id of enumerated columns, the row group and the row in it."""
+    """(row group, row in the row group) of each enumerated column, by field id."""
     fingerprints: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By field id of fingerprinted columns, the row group and the row in it."""
+    """(row group, row in the row group) of each fingerprinted column, by field id."""
     value_filters: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By field id of columns that may have a value filter, the row group and the row in it."""
+    """(row group, row in the row group) of each column that may have a value filter, by field id."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """An open states file, and the sections in it."""
+    """An open states file, and the sections that it consists of."""
 
     file: ParquetObject
     sections: dict[str, _Section]
-    """By name; filled when the first one is read."""
+    """The sections by name. Empty until the first one is used."""
 
 
 def _sections(file: ParquetObject) -> dict[str, _Section]:
-    """Return the sections of a states file by name."""
+    """Find the sections of a states file; return them by name."""
     columns = file.schema_arrow.names
     has_value_counts, has_fingerprints = VALUE_COUNT_COLUMNS[0] in columns, FINGERPRINT_COLUMNS[0] in columns
     has_filters = VALUE_FILTER_COLUMN in columns and has_value_counts

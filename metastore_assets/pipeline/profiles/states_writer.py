@@ -1,8 +1,10 @@
-"""Writing of states files, which merges read: one or many profiles per file. Those of fragments also have value counts.
+"""Write states files, which merges read. A file has one profile or many. Files of fragment profiles also have value
+counts.
 
-A file consists of sections, one per profile, with a row per column. Sections share row groups, so that many small
-profiles take little space. A column with few values has value counts alone: its states are derived from them. A column
-with many values has a row group to itself, which merges need not read.
+States are the mergeable forms of statistics, such as sketches. A file consists of sections, one per profile, with a row
+per column. Sections share row groups, so that many small profiles take little space. For a column with few values, only
+value counts are stored, and states are derived from them. A column with many values has a row group to itself, which
+merges need not read.
 """
 
 from __future__ import annotations
@@ -28,33 +30,35 @@ from metastore_assets.store.objects import MinimalParquet, ObjectStore
 from metastore_assets.values.types import TypeClass, class_named, classes_of
 
 ROW_COUNT = "metastore.row_count"
-"""Key of the file metadata of `statistics` with the number of rows that the profile describes."""
+"""File metadata key of `statistics` for the number of rows that the profile describes."""
 MAX_DERIVABLE_VALUES = 4096
-"""Most values of value counts that are stored without the states that are derived from them."""
+"""Maximum number of distinct values of a column for which only value counts are stored, and no states."""
 SECTION_COLUMNS = ("section", "row_count")
-"""Columns of every row: the name of its section, and the number of rows that the profile describes."""
+"""Columns of the file: the name of the row's section, and the number of rows that the section's profile describes."""
 VALUE_COUNT_COLUMNS = ("enumerated_values", "enumerated_counts")
-"""Columns with the ascending values of an enumerated column, and the frequency of each."""
+"""Columns of the file: the ascending values of an enumerated column, and the frequency of each value."""
 FINGERPRINT_COLUMNS = ("fingerprints", "fingerprint_counts")
-"""Columns with the ascending fingerprints of a column's values, and the number of rows of each."""
+"""Columns of the file: the ascending fingerprints (short hashes) of a column's values, and the number of rows of each.
+"""
 VALUE_FILTER_COLUMN = "value_filter"
-"""Column with the value filter of a column."""
+"""Column of the file: an encoded set of hash prefixes, which shows that a fragment lacks a value."""
 _SKETCHES = [name for name, type_ in SKETCH_COLUMNS.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
 _LONG_COLUMNS = ("multiset_hash", *_SKETCHES, *VALUE_COUNT_COLUMNS, *FINGERPRINT_COLUMNS, VALUE_FILTER_COLUMN)
-"""Columns with many bytes per row; the others have a number or a short text."""
+"""Columns of the file with many bytes per row. The others have a number or a short text."""
 _GROUP_VALUES = 1 << 14
-"""Number of values that ends a row group, at about 200 KB: reading one small profile reads its whole row group."""
+"""A row group ends after this number of values, about 200 KB, because reading a small profile reads its whole row
+group."""
 _GROUP_ROWS = 256
-"""Number of rows that ends a row group, for the same reason."""
+"""A row group ends after this number of rows, for the same reason."""
 
 
 def is_derivable(row: ColumnStatistics) -> bool:
-    """Return whether the states of a column are derived from its value counts, so that they are not stored."""
+    """Return whether the states of a column can be derived from its value counts, so that they need not be stored."""
     return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= MAX_DERIVABLE_VALUES
 
 
 def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the statistics of a column without those that are derived from its value counts."""
+    """Return the statistics of a column without those that can be derived from its value counts."""
     return ColumnStatistics(
         position=row.position,
         column=row.column,
@@ -70,23 +74,23 @@ def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
 
 
 def value_union(spec: ProfileSpec) -> pa.StructType:
-    """Return the Arrow type that can store any value of the columns of a spec: a struct with a field per type class."""
+    """Return the type that can store any value of a spec's columns: a struct with a field for each type class."""
     return union_type(classes_of(leaf.type for leaf, _ in spec.leaves))
 
 
 @dataclass(frozen=True)
 class StatesContent:
-    """What a states file stores besides the states of columns."""
+    """The content of a states file: which data it stores besides states."""
 
     union: pa.StructType
-    """The Arrow type of values, see `value_union`."""
+    """The type of values, see `value_union`."""
     value_counts: bool = False
     fingerprints: bool = False
     value_filters: bool = False
 
     @classmethod
     def of_fragments(cls, spec: ProfileSpec) -> StatesContent:
-        """Return the content of a file with fragment profiles of a spec."""
+        """Return the content of a file with fragment profiles under a spec."""
         policies = [policy for _, policy in spec.leaves]
         return cls(
             value_union(spec),
@@ -97,11 +101,13 @@ class StatesContent:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether the file stores data that separate files of a profile cannot."""
+        """Whether the file stores data (fingerprints or value filters) for which the separate files of a profile have
+        no place.
+        """
         return self.fingerprints or self.value_filters
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the file."""
+        """Return the schema of the file."""
         fields = [pa.field(name, type_) for name, type_ in zip(SECTION_COLUMNS, (pa.string(), pa.int64()), strict=True)]
         fields += build_states_table([], [], self.union).schema
         if self.value_counts:
@@ -115,9 +121,9 @@ class StatesContent:
 
 
 class StatesWriter:
-    """Writes one states file. A context manager; `files` are final when it ends.
+    """Writes one states file, and buffers at most one row group.
 
-    Buffers at most one row group.
+    A context manager. The file is complete when the context ends.
     """
 
     def __init__(self, store: ObjectStore, folder: str, content: StatesContent) -> None:
@@ -131,19 +137,16 @@ class StatesWriter:
         self._columns: list[ColumnProfile] = []
         self._tables: list[pa.Table] = []
         self._table_rows = 0
-        """Number of rows in `_tables`, which are not written yet."""
+        """Number of rows in `_tables`. They are not written yet."""
         self._values = 0
-        """Number of values in `_columns` and `_tables`, which are not written yet."""
+        """Number of values in `_columns` and `_tables`. They are not written yet."""
 
     def begin(self, row_count: int, name: str = "") -> str:
-        """Begin the section of a profile; columns that are added from now on belong to it.
+        """Begin the section of a profile; return the name of the section. Columns that are added next belong to it.
 
         Args:
             row_count: Number of rows that the profile describes.
-            name: Name of the section. By default a new unique name.
-
-        Returns:
-            The name of the section.
+            name: Name of the section. If empty, a new unique name is chosen.
         """
         self._end_section()
         self._sections.append(name or uuid.uuid4().hex[:16])
@@ -152,16 +155,18 @@ class StatesWriter:
 
     @property
     def files(self) -> list[ProfileFiles]:
-        """The profiles of the file, in the order of their sections."""
+        """The profiles in the file, in the order of their sections."""
         return [ProfileFiles("", "", (), self.path, name, len(self._sections)) for name in self._sections]
 
     def add(self, profile: ColumnProfile, *, strip: bool = True) -> None:
         """Append the profile of a column to the current section.
 
         Args:
-            profile: The profile. Value counts, fingerprints and value filters are left out unless the file stores them.
-            strip: Whether states that are derivable from value counts are left out, because the value counts are
-                stored in this file or in other files of the profile.
+            profile: The profile. Value counts, fingerprints and the value filter are written only if the file stores
+                them.
+            strip: Whether to leave out states that can be derived from value counts. The value counts must be stored in
+                this
+                file or in other files of the profile.
         """
         content = self._content
         profile = replace(
@@ -182,7 +187,7 @@ class StatesWriter:
             self._flush()
 
     def add_table(self, table: pa.Table) -> None:
-        """Append the rows of a table of merged states, in the union of the file, to the current section."""
+        """Append merged states to the current section. The table must have the file's union type of values."""
         for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         if self._content.value_counts:
@@ -191,7 +196,9 @@ class StatesWriter:
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows of another states file, in the union of this file; their sections must have begun."""
+        """Append rows of another states file. Their sections must have begun, and values must have this file's union
+        type.
+        """
         self._end_section()
         content = self._content
         if content.fingerprints and FINGERPRINT_COLUMNS[0] not in table.column_names:
@@ -211,7 +218,7 @@ class StatesWriter:
             self._flush()
 
     def _end_section(self) -> None:
-        """Build a table of the buffered columns, which belong to one section."""
+        """Convert the buffered columns, which all belong to the current section, to a buffered table."""
         if self._columns:
             self._tables.append(self._table(self._columns))
             self._table_rows += len(self._columns)
@@ -227,7 +234,7 @@ class StatesWriter:
         self._writer.write_table(table, 2 * _GROUP_ROWS)
 
     def _table(self, columns: Sequence[ColumnProfile]) -> pa.Table:
-        """Return the rows of columns of the current section."""
+        """Return the rows of some columns, which belong to the current section."""
         content = self._content
         table = build_states_table(
             [column.statistics for column in columns], [column.histogram for column in columns], content.union
@@ -263,13 +270,18 @@ class StatesWriter:
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
-    """Return by path the Parquet encodings of ascending values in a column of union type."""
+    """Return the Parquet encodings of ascending values in a column of union type, by path of the Parquet column.
+
+    Args:
+        path: The path of the union column.
+        union: The union type.
+    """
     encodings = {field.name: value_encoding(class_named(field.name)) for field in union}
     return {f"{path}.{name}": encoding for name, encoding in encodings.items() if encoding}
 
 
 def value_encoding(cls: TypeClass) -> str | None:
-    """Return the Parquet encoding of ascending values of a class; None for the plain one."""
+    """Return the Parquet encoding of ascending values of a type class; None for the default encoding."""
     if cls.kind == "integer" and not pa.types.is_decimal(cls.arrow):
         return "DELTA_BINARY_PACKED"
     return {"float64": "BYTE_STREAM_SPLIT", "string": "DELTA_BYTE_ARRAY", "binary": "DELTA_BYTE_ARRAY"}.get(cls.name)
@@ -288,7 +300,7 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
 
 
 def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
-    """Return the arrays of `FINGERPRINT_COLUMNS`, with one list per column; null for None."""
+    """Return the arrays of `FINGERPRINT_COLUMNS`, with one list per column, or null where the column is None."""
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None]
     parts = ([column.fingerprints for column in present], [column.counts for column in present])
@@ -297,7 +309,7 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 
 
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
-    """Return the arrays of `VALUE_COUNT_COLUMNS`, with one list per column; null for None."""
+    """Return the arrays of `VALUE_COUNT_COLUMNS`, with one list per column, or null where the column is None."""
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]
     packed = [pack_values(column.values, column.type_class, union) for column in present]
@@ -307,7 +319,7 @@ def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructT
 
 
 def _offsets(columns: Sequence[Frequencies | FingerprintCounts | None]) -> tuple[pa.Array, pa.Array]:
-    """Return the offsets of lists with the entries of each column, and a mask of the columns that are None."""
+    """Return the offsets of a list array with one list per column, and a mask of the columns that are None."""
     lengths = [0 if column is None else len(column) for column in columns]
     offsets = pa.array(np.cumsum([0, *lengths], dtype=np.int32))
     return offsets, pa.array([column is None for column in columns], pa.bool_())

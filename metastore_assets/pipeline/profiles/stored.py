@@ -1,4 +1,4 @@
-"""Reading of the files of profiles: sketches, value counts, statistics, histograms."""
+"""Read the files of profiles: sketches, value counts, statistics and histograms."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ from metastore_assets.store.sections import SectionReader
 from metastore_assets.values.types import class_named
 
 COUNT_COLUMNS = ("field_id", "type_class", "value_count", "distinct_count")
-"""Columns of `statistics`, and of states, with numbers of values."""
+"""Columns with counts: of `statistics` files and of states files."""
 
 
 def read_sketches(
     states_reader: StatesReader, files: ProfileFiles, leaves: Set[str]
 ) -> dict[str, tuple[str | None, int, bytes | None]]:
-    """Return (class of the values, number of values, sketch of the distinct values) of columns, by field id.
+    """Read the sketches of distinct values of some columns. Sketches that are not stored are derived from value counts.
 
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
         leaves: Field ids of the columns.
+
+    Returns:
+        (type class, number of values, sketch) by field id. The sketch is None if there is nothing to derive it from.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -69,11 +72,14 @@ def read_sketches(
 
 
 def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, tuple[str | None, int, int | None]]:
-    """Return (class of the values, number of values, number of distinct values or None) of all columns, by field id.
+    """Read the numbers of values of all columns of a profile.
 
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
+
+    Returns:
+        (type class, number of values, number of distinct values or None) by field id.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -88,12 +94,12 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
 def read_profile_value_counts(
     states_reader: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """Return the value counts of enumerated columns with few values, by field id.
+    """Read the value counts of some columns of a profile at once, by field id. Use it only for columns with few values.
 
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
-        field_ids: The columns.
+        field_ids: The columns, which must be enumerated.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -105,7 +111,7 @@ def read_profile_value_counts(
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """Return the row count of a stored profile, and its statistics by field id.
+    """Return the row count of a stored profile, and the statistics of its columns by field id.
 
     Raises:
         CorruptionError: The file is damaged.
@@ -117,7 +123,7 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
-    """Return the histograms of a stored profile, by the paths that columns had when the file was written.
+    """Return the histograms of a stored profile, by path of the column when the file was written.
 
     Raises:
         CorruptionError: The file is damaged.
@@ -136,9 +142,10 @@ class FrequencyReader:
         self._store = store = states_reader.store
         self._stack = ExitStack()
         self._parts: list[tuple[str, SectionReader]] = []
-        """The separate files with value counts, by path; empty for a profile in a multi-profile file."""
+        """(path, reader) of each separate file with value counts; empty if the whole profile is in a states file."""
         self._segment = files if files.is_states_only and files.states else None
-        """The profile, if it is in a multi-profile file."""
+        """The profile, if all of it is in a states file, together with other profiles; None if it has separate files.
+        """
         with self._stack:
             for path in files.frequencies:
                 with corruption_guard(store, path):
@@ -146,10 +153,10 @@ class FrequencyReader:
             self._stack = self._stack.pop_all()
         enumerated = states_reader.enumerated_columns(self._segment) if self._segment else frozenset()
         self.columns = enumerated.union(name for _, part in self._parts for name in part.sections)
-        """Field ids of the enumerated columns."""
+        """Field ids of the columns with value counts."""
 
     def read(self, field_id: str) -> Frequencies | None:
-        """Return the value counts of a column; None if it is not enumerated."""
+        """Return the value counts of a column; None if the profile has none."""
         if self._segment is not None:
             return self._states_reader.read_value_counts(self._segment, field_id)
         for path, part in self._parts:
@@ -159,10 +166,14 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """Return the unsorted value counts of enumerated columns with few values, by field id, with one read per file.
+        """Return the value counts of some columns, by field id, in any order. Use it only for columns with few values.
+
+        Each separate file is read once.
 
         Args:
-            field_ids: The columns. Those that are not enumerated are ignored in separate files.
+            field_ids: The columns. A column without value counts is left out if the profile has separate files; else it
+                is
+                returned without values.
         """
         if self._segment is not None:
             frequencies = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
@@ -176,7 +187,7 @@ class FrequencyReader:
         return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
     def row_count(self, field_id: str) -> int:
-        """Return the number of distinct values of an enumerated column, for a profile with separate files."""
+        """Return the number of distinct values of an enumerated column. The profile must have separate files."""
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 
     def __enter__(self) -> FrequencyReader:

@@ -1,7 +1,7 @@
-"""Reading of the states of profiles for merging. States that are not stored are derived from value counts.
+"""Read the states of profiles for merging. States that are not stored are derived from value counts.
 
-Profiles that are merged are read together: a column that several of them store as value counts alone is derived once,
-from the sum of these value counts.
+States are the mergeable forms of statistics, such as sketches. Profiles that are merged are read together. If several
+of them have only value counts of a column, the states are derived once, from the sum of these value counts.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import type_text
 
 _MAX_SHARED_VALUES = 1 << 16
-"""Most distinct values, in the sum over profiles, of a column that is derived once for several profiles."""
+"""Maximum number of distinct values, summed over profiles, of a column whose states are derived once for all of them.
+"""
 
 
 def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
-    """Return the row count of a profile, and its states: a row for each column of the spec.
+    """Return the row count of a profile, and its states as a table with a row for each column of the spec.
 
     States that are not stored are derived from value counts. A column that the profile does not have is all null.
 
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
-        spec: The profile spec; its union is the type of the values.
+        spec: The profile spec. Values are cast to the union type of its columns.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -66,15 +67,16 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
 def read_states_together(
     states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
 ) -> tuple[int, list[pa.Table]]:
-    """Return the total row count of several profiles, and one table of states for each; only their merge is meaningful.
+    """Return the total row count of profiles, and a table of states for each. The tables must be merged with each
+    other.
 
-    Each table is like that of `read_states`, except for columns that are derived once for several profiles: the first
-    of these profiles has the values of all, and the others have only their nulls.
+    If the states of a column are derived once for several profiles, the first of these profiles has the values of
+    all, and the others have only their nulls. Otherwise, a table is that of `read_states`.
 
     Args:
         states_reader: Reads the states files of the store.
         parts: The profiles.
-        spec: The profile spec; its union is the type of the values.
+        spec: The profile spec. Values are cast to the union type of its columns.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -94,7 +96,9 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Return by field id of columns that are derived once for several profiles, the numbers of these profiles."""
+    """Return the columns whose states are derived once for several profiles: the numbers of these profiles, by field
+    id.
+    """
     shared = {}
     for leaf, _ in spec.leaves:
         numbers = [number for number, profile in enumerate(profiles) if profile.is_derived(leaf.field_id)]
@@ -109,7 +113,7 @@ def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -
 
 
 class _StoredProfile:
-    """The stored states of a profile, and the value counts that the other states are derived from."""
+    """The stored states of a profile, and the value counts from which missing states are derived."""
 
     def __init__(self, states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> None:
         self._store = store = states_reader.store
@@ -139,7 +143,7 @@ class _StoredProfile:
         self._value_counts = read_profile_value_counts(states_reader, files, counted)
 
     def is_derived(self, field_id: str) -> bool:
-        """Return whether states of a column are derived from value counts, instead of stored."""
+        """Return whether the states of a column have to be derived from value counts, because they are not stored."""
         return field_id in self.rows and self.rows[field_id].is_derived
 
     def states(self, spec: ProfileSpec, sources: Mapping[str, Sequence[_StoredProfile]], emptied: Set[str]) -> pa.Table:
@@ -147,8 +151,10 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: By field id, the profiles that a column is derived from, this one first; by default only this one.
-            emptied: Field ids of columns without their values, because another profile has these values.
+            sources: The profiles whose value counts a column is derived from, by field id. This profile is the first.
+                Other
+                columns are derived from this profile alone.
+            emptied: Field ids of the columns whose values are left out, because another profile's table has them.
         """
         table = self._without_values(emptied)
         order: list[int] = []
@@ -175,7 +181,7 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows, in which the columns with these field ids have nulls but no values."""
+        """Return the stored rows. The columns with the given field ids have nulls in them, but no values."""
         table = self._table
         if not field_ids:
             return table
@@ -196,7 +202,9 @@ class _StoredProfile:
     def _derive(
         self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_StoredProfile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
-        """Derive the statistics of a column from the value counts of several profiles, and the nulls of the first."""
+        """Derive the statistics of a column from the summed value counts of several profiles, and from the first one's
+        nulls.
+        """
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class
         assert class_name is not None
@@ -216,7 +224,9 @@ class _StoredProfile:
         return row, histogram
 
     def _read_stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
-        """Return the stored statistics of a column; user-defined states that are not stored are derived."""
+        """Return the stored statistics of a column. Missing states of user-defined statistics are derived from value
+        counts.
+        """
         stored = self._table.slice(self._positions[leaf.field_id], 1)
         (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
         (histogram,) = decode_histograms(stored.combine_chunks())
@@ -228,7 +238,7 @@ class _StoredProfile:
 
 
 def _read_without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
-    """Return the row count and the states in a file of statistics; all sketches are null."""
+    """Read the row count and the states from a `statistics` file, which has no sketches: they are null."""
     table = store.read_parquet(path, STATE_COLUMNS)
     row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
     table = combine_to_one_chunk(table.select(list(STATE_COLUMNS)))
@@ -238,7 +248,7 @@ def _read_without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table
 
 
 class _StoredRow(NamedTuple):
-    """The fields of a stored row of states that decide how it is read."""
+    """The stored fields of a column that decide how its states are read."""
 
     field_id: str
     type_class: str | None
@@ -253,7 +263,7 @@ class _StoredRow(NamedTuple):
 
     @property
     def is_derived(self) -> bool:
-        """Whether only value counts are stored of the column, so that its states are derived from them."""
+        """Whether only value counts of the column are stored, so that its states have to be derived from them."""
         return (
             self.distinct_sketch is None
             and self.value_count > 0
@@ -262,11 +272,13 @@ class _StoredRow(NamedTuple):
         )
 
     def is_usable(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the stored row can be used unchanged: it has exactly the states that the policy wants."""
+        """Return whether the stored row can be used unchanged, because it has the states that the policy wants, and no
+        others.
+        """
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has no state that the policy excludes, and all user-defined states."""
+        """Return whether the row has no state that the policy excludes, and exactly the wanted user-defined states."""
         if self.type_class is None:
             return True
         return (
@@ -277,14 +289,14 @@ class _StoredRow(NamedTuple):
         )
 
     def lacks_user_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether user-defined states have to be derived from value counts."""
+        """Return whether some user-defined states are not stored, but can be derived from value counts."""
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False
         return not list_required_keys(policy, self.type_class) <= list_state_keys(self.user_states)
 
 
 def _max_bins(policy: ResolvedPolicy) -> int:
-    """Return the most bins of a stored histogram; 0 if the policy stores none."""
+    """Return the maximum number of bins of a stored histogram under a policy; 0 without a histogram."""
     return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
 
 

@@ -1,1 +1,1 @@
-"""Verification of a version: its numbers are computed again from the table's files, and compared."""
+"""Verify a version: compute its numbers again from the table's files, and compare them with the stored ones."""

@@ -1,4 +1,4 @@
-"""Comparison of two profiles of the same rows: exact numbers have to be equal."""
+"""Compare a stored profile with one that was computed again from the same rows. Exact numbers have to be equal."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from metastore_assets.value_counts import ValueCountReader
 from metastore_assets.values.types import type_text
 
 _ROUNDING = 1e-9
-"""Largest relative difference between floats that rounding explains."""
+"""Maximum relative difference between floats that may come from rounding."""
 _MOMENT_ROUNDING = 1e-12
-"""Largest absolute difference between skewnesses or kurtoses that rounding explains. Near 0, as for symmetric values, a
-relative limit would report differences that only come from the order of merges."""
+"""Maximum absolute difference between skewnesses or kurtoses that may come from rounding. They may be near 0, for
+example for symmetric values. A relative limit would then report differences that come only from the order of merges."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,10 @@ class Difference:
     """A stored number of a column that differs from the number computed from the rows."""
 
     column: str
-    """Path of the column; empty for a number of the whole profile."""
+    """Path of the column; empty for a number that belongs to no column."""
     statistic: str
-    """A column of `statistics`; `frequencies` for value counts; `histogram`; `index` for a row of an index."""
+    """What differs: the name of a statistic, `frequencies` (value counts), `histogram`, or another content of a file or
+    index."""
     stored: str
     """The stored number as text."""
     computed: str
@@ -53,36 +54,39 @@ class Difference:
 
 @dataclass(frozen=True)
 class ProfileSource:
-    """The files of one profile, and how the comparison reads them."""
+    """The files of one profile, and which of them are compared."""
 
     reader: StatesReader
     files: ProfileFiles
     level: str
-    """`fragment`, `partition`, `table` or `node`, as in `VersionDifference`."""
+    """What is compared: `fragment`, `partition`, `table` or `node`, as in `VersionDifference`."""
     merged: bool
-    """Whether states are read, as merges do. Else the files for people are."""
+    """Whether to compare the states, which merges read. If false, the files that people read are compared."""
     table_counts: ValueCountReader | None = None
-    """The table's value counts. They are read for the table, and for an only partition without value count files."""
+    """Reads the table's value counts, if `level` is `table`, or if a partition has no value count files because it is
+    the only one."""
 
 
 @dataclass(frozen=True)
 class ProfileView:
-    """The content of a stored profile, by field id of the columns."""
+    """The content of a stored profile. Columns are identified by field ids."""
 
     row_count: int
     rows: Mapping[str, ColumnStatistics]
     histograms: Mapping[str, Histogram]
     read_value_counts: Callable[[str], Frequencies | None]
-    """Returns the value counts of a column, by field id; None if there are none."""
+    """Returns the value counts of a column, given its field id; None if there are none."""
     read_fingerprints: Callable[[str], FingerprintCounts] | None = None
-    """Returns the fingerprints of a column, by field id. None for a profile that has no fingerprints."""
+    """Returns the fingerprints (short hashes of values) of a column, given its field id. None if the profile has none.
+    """
     is_table: bool = False
-    """Whether the profile is that of the table, whose value counts contain repeated values."""
+    """Whether it is the profile of the table. Only its value counts have the repeated values of fingerprinted columns.
+    """
 
 
 @contextmanager
 def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileView]:
-    """Open a stored profile; its content can be read until the context ends.
+    """Open a stored profile. Its content can be read until the context ends.
 
     Args:
         source: The files of the profile.
@@ -105,7 +109,7 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
             histograms = {field_id: histogram for field_id, histogram in decoded if histogram is not None}
         else:
             row_count, stored_rows = read_statistics(reader.store, files)
-            # Files of partitions have the names and types that columns had when the files were written.
+            # Files of partitions have the column names and types of the time when they were written.
             rows = {
                 leaf.field_id: apply_schema(stored_rows[leaf.field_id], position, leaf)
                 if leaf.field_id in stored_rows
@@ -128,7 +132,7 @@ def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequen
 
 
 def differences(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -> Iterator[Difference]:
-    """Yield the differences of two profiles. Estimates are not compared: they depend on the order of merges.
+    """Yield the differences between two profiles. Estimates are not compared: they depend on the order of merges.
 
     Args:
         spec: The profile spec, with the columns to compare.
@@ -160,7 +164,7 @@ def differences(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -
 
 
 def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -> list[str]:
-    """Return the names of the statistics that are exact in both rows."""
+    """Return the names of the statistics to compare: those that are exact in both rows."""
     estimated: set[str] = set()
     if "estimate" in (stored.distinct_count_guarantee, computed.distinct_count_guarantee):
         estimated |= {"distinct_count", "duplicate_count"}
@@ -181,7 +185,13 @@ def _user_defined_differences(
 
 
 def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
-    """Return True if two statistics are equal but for rounding; `near_zero` is the absolute tolerance of floats."""
+    """Return whether two statistics are equal, except for rounding. NaN is equal to NaN.
+
+    Args:
+        left: A statistic.
+        right: The other one.
+        near_zero: The absolute difference of floats that is ignored, besides the relative one.
+    """
     if isinstance(left, float) and isinstance(right, float):
         is_close = math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=near_zero)
         return left == right or is_close or (left != left and right != right)
@@ -191,7 +201,7 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
 
 
 def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
-    """Yield the first value of a column whose count differs."""
+    """Yield one difference for the first value whose count differs, if any. It says how many more values differ."""
     if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
         return
     # Values are compared as texts, because NaN is not equal to itself.
@@ -209,7 +219,9 @@ def _value_count_differences(column: str, stored: Frequencies, computed: Frequen
 def by_partition_differences(
     spec: ProfileSpec, stored: ValueCountReader, computed: ValueCountReader
 ) -> Iterator[Difference]:
-    """Yield for each column the first value whose counts by partition differ.
+    """Compare value counts by partition; yield one difference for each column that differs.
+
+    It has the first value and partition with different counts.
 
     Args:
         spec: The profile spec, with the columns to compare.
@@ -238,13 +250,13 @@ def by_partition_differences(
 
 
 def _counts_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
-    """Return frequencies by value and partition. Values are texts, because NaN is not equal to itself."""
+    """Return frequencies by (value, partition). Values are texts, because NaN is not equal to itself."""
     columns = (table[name].to_pylist() for name in ("partition", "frequency"))
     return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
 
 
 def _differing_keys(stored: Mapping[Any, int], computed: Mapping[Any, int]) -> list[Any]:
-    """Return the sorted keys whose counts differ."""
+    """Return the keys whose counts differ, sorted. A key may be missing on one side."""
     return sorted(key for key in stored.keys() | computed.keys() if stored.get(key) != computed.get(key))
 
 

@@ -1,4 +1,4 @@
-"""Verification of the newest version: its numbers are computed again from the table's files, and compared."""
+"""Verify the newest version of a table: compute its numbers again from the table's files, and compare them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of comparing a version with the table's files."""
+    """The result of a verification: what was compared, and what differs."""
 
     table: str
     version: int
@@ -55,12 +55,12 @@ class Verification:
     partitions: int
     """Number of partitions whose merged profile was compared."""
     complete: bool
-    """Whether the table's profile was compared too, which needs all partitions."""
+    """Whether the table's profile was compared as well. This requires all partitions."""
     skipped_partitions: int
     """Number of partitions that were not compared, because the table no longer has all of their files."""
     differences: tuple[VersionDifference, ...]
     unreadable: tuple[FragmentFailure, ...]
-    """Fragments of the version whose files cannot be read."""
+    """Fragments of the version whose files could not be read."""
 
     @property
     def is_right(self) -> bool:
@@ -68,7 +68,7 @@ class Verification:
         return not self.differences and not self.unreadable
 
     def to_json(self) -> dict[str, object]:
-        """Return the answer of `verify --json`."""
+        """Return the result as `verify --json` prints it."""
         return {
             "table": self.table,
             "version": self.version,
@@ -85,13 +85,13 @@ class Verification:
 
 @dataclass(frozen=True)
 class VerificationScope:
-    """The part of a version that is compared."""
+    """The part of a version to compare."""
 
     partitions: tuple[str, ...] = ()
-    """Keys or patterns of the partitions; empty for all."""
+    """Keys or patterns of the partitions to compare; empty for all."""
     sample: int | None = None
-    """Number of fragments that are drawn at random from these partitions. Then only profiles of fragments are compared,
-    and nothing that is merged from them."""
+    """Number of fragments to draw at random from these partitions; None for all fragments. With a sample, only the
+    profiles of fragments are compared, not those of partitions and of the table."""
 
 
 FULL_SCOPE = VerificationScope()
@@ -108,7 +108,7 @@ def verify(
     """Read the files of a table's newest version again, and compare every exact number.
 
     Partitions are not compared if the table no longer has all of their files. Nothing is published: new profiles are
-    written to a temporary folder.
+    written to a temporary folder. Damaged files of the Metastore are reported as differences.
 
     Args:
         config: The configuration.
@@ -178,7 +178,10 @@ def verify(
 def _verifiable_fragments(
     version: Version, snapshot: Snapshot, partitions: Collection[str]
 ) -> tuple[dict[str, list[Fragment]], int]:
-    """Return the fragments to verify by partition key, and the number of partitions that cannot be verified."""
+    """Return the fragments to verify, by partition key, and the number of skipped partitions.
+
+    A partition is skipped if the snapshot no longer has all of its fragments.
+    """
     current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[str]] = {}
     for entry in version.fragments:

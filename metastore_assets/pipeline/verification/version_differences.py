@@ -1,4 +1,4 @@
-"""Differences between the files of a version and files computed again from the table; files that cannot be read."""
+"""Compare the files of a version with files computed again from the table, and check that all files can be read."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ from metastore_assets.store.version_document import stored_entries
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader, differing_rows, read_value_counts
 
 _FilesPair: TypeAlias = tuple[ProfileFiles, ProfileFiles]
-"""The files of one profile: those of the version, and those that were computed again."""
+"""(files in the version, recomputed files) of one profile."""
 
 
 @dataclass(frozen=True)
 class VersionDifference:
-    """A difference, and the profile or file that it is in."""
+    """A difference, and the profile, index or file in which it was found."""
 
     level: str
-    """`fragment`, `partition`, `table`; `node`, an intermediate result of merging; `index`, in which the row of a
-    fragment or partition differs; `file`, which is missing or cannot be read."""
+    """Where it was found: `fragment`, `partition` or `table` (profiles); `node` (an intermediate result of merging);
+    `index` (the row of a fragment or partition); `file` (a file that is missing or cannot be read)."""
     name: str
-    """The fragment's file, the partition's key, the node's id, or the path of a file below the table's folder."""
+    """Name of what differs: the path of a fragment's file, a partition key, the name of the table, the id of a node, or
+    the path of a file below the table's folder."""
     difference: Difference
 
 
 @dataclass(frozen=True)
 class Recomputation:
-    """A published version, and the profiles that were computed again from the same fragments."""
+    """A published version, and the profiles that were computed again from its fragments."""
 
     engine: Engine
     store: ObjectStore
@@ -66,18 +67,18 @@ class Recomputation:
     spec: ProfileSpec
     """The profile spec of the version."""
     entries: Mapping[str, FragmentEntry] = field(default_factory=dict)
-    """By fragment id, the recomputed profiles."""
+    """The recomputed profiles, by fragment id."""
 
 
 def entry_differences(
     recomputation: Recomputation, recomputed: Version | None, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Yield differences between the version document's entries: row counts, sizes, paths and partition keys.
+    """Compare the entries of the version document: row counts, sizes, paths and partition keys. Yield the differences.
 
     Args:
         recomputation: The version, and the recomputed fragments.
         recomputed: The version built from the recomputed fragments; None if only fragments are compared.
-        is_complete: Whether the entry of the table is compared too.
+        is_complete: Whether to compare the entry of the table too.
     """
     version, entries = recomputation.version, recomputation.entries
     of_fragment, of_partition = ("path", "partition_key", "row_count", "bytes"), ("row_count", "bytes", "fragments")
@@ -103,7 +104,7 @@ def entry_differences(
 
 
 def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDifference]:
-    """Yield differences of the profiles of fragments."""
+    """Compare the profiles of the recomputed fragments with the stored ones. Yield the differences."""
     entries = recomputation.entries
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
         for entry in sorted(recomputation.version.fragments, key=lambda entry: entry.files.states):
@@ -116,12 +117,12 @@ def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDiffer
 def merge_differences(
     recomputation: Recomputation, recomputed: Version, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Yield differences of everything that is merged from fragment profiles.
+    """Compare everything that is merged from fragment profiles. Yield the differences.
 
     Args:
         recomputation: The version, and the recomputed fragments.
         recomputed: The version built from the recomputed fragments.
-        is_complete: Whether the table's profile, its value counts and nodes are compared too.
+        is_complete: Whether to compare the table's profile, value counts and nodes too.
     """
     store, scratch = recomputation.store, recomputation.scratch
     version, spec = recomputation.version, recomputation.spec
@@ -135,7 +136,7 @@ def merge_differences(
     with StatesReader(store) as stored_reader, StatesReader(scratch) as computed_reader:
         for level, name, stored, computed in pairs:
             results: list[VersionDifference] = []
-            # Files for people, and of partitions the states that later versions merge.
+            # The files that people read; for partitions, also the states that later versions merge.
             for merged in (False, True) if level == "partition" else (False,):
                 stored_source = ProfileSource(stored_reader, stored, level, merged, readers[0])
                 computed_source = ProfileSource(computed_reader, computed, level, merged, readers[1])
@@ -153,7 +154,7 @@ def merge_differences(
 def _profile_differences(
     stored: ProfileSource, computed: ProfileSource, spec: ProfileSpec, name: str
 ) -> list[VersionDifference]:
-    """Return the differences of one profile, or one difference that says which of its files is damaged."""
+    """Compare one profile; return the differences. If a file is damaged, return one difference that says so."""
     try:
         with open_profile(stored, spec) as stored_view, open_profile(computed, spec) as computed_view:
             return [
@@ -165,9 +166,10 @@ def _profile_differences(
 
 
 def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
-    """Yield differences of the nodes that the profiles of partitions and of the table were merged from.
+    """Compare the nodes (intermediate results) from which the profiles were merged. Yield the differences.
 
-    Nodes are matched by their inputs. Nodes of partitions with skipped rewrites have inputs that no longer exist.
+    Nodes are matched by their inputs. A node that only one version has is not compared: if a rewrite was skipped, the
+    inputs of stored nodes no longer exist.
     """
     spec = recomputation.spec
     stored_nodes, computed_nodes = (
@@ -178,7 +180,10 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
         def compare_branch(
             group: str, branch: Branch[_FilesPair]
         ) -> tuple[list[VersionDifference], tuple[str, str] | None]:
-            """Return the differences of a branch, and the names of both of its profiles; None if one is not stored."""
+            """Return the differences below a branch, and the names of its stored and its recomputed profile.
+
+            The names are None if either version does not have the node.
+            """
             results: list[VersionDifference] = []
             names: list[tuple[str, str]] = []
             for part in branch.parts:
@@ -208,7 +213,7 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
 
 
 def _node_groups(version: Version, recomputed: Version) -> Iterator[tuple[str, list[tuple[str, _FilesPair]]]]:
-    """Yield (group, children) of each merge; a child is its key and the files of both of its profiles."""
+    """Yield (group key, children) of each group of merged profiles. A child is (key, files of both profiles)."""
     stored = {entry.id: entry.files for entry in version.fragments if entry.retired is None}
     members: dict[str, list[tuple[str, _FilesPair]]] = {}
     for entry in recomputed.fragments:
@@ -225,7 +230,7 @@ def _node_groups(version: Version, recomputed: Version) -> Iterator[tuple[str, l
 def _value_count_differences(
     recomputation: Recomputation, stored: TableValueCounts, computed: TableValueCounts
 ) -> Iterator[VersionDifference]:
-    """Yield differences of the table's value counts, and of the plain files that `compact` writes of them."""
+    """Compare the table's value counts, and the plain files that `compact` writes from them. Yield the differences."""
     store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
@@ -255,7 +260,7 @@ def _value_count_differences(
 
 
 def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
-    """Return the differences of the fragment index."""
+    """Compare the fragment index with the recomputed fragments; return the differences."""
     version, entries = recomputation.version, list(recomputation.entries.values())
     if version.index is None or not entries:
         return []
@@ -278,7 +283,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
             computed = index_table(table, leaf.type).take(computed_rows)
             stored = pa.table(vars(reader.column(field_id, cls))).take(stored_rows)
             if cls is None or cls.kind != "float":
-                # Only floats have NaN. Of other columns the count is null or 0, for example in fragments written
+                # Only floats have NaN. For other columns the count is null or 0, for example in fragments written
                 # before the column was added.
                 computed, stored = (part.drop_columns("nan_count") for part in (computed, stored))
             if leaf.repeated:
@@ -298,7 +303,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
 
 
 def value_filter_differences(recomputation: Recomputation) -> list[VersionDifference]:
-    """Return the stored value filters that differ from filters built of the fragments' values."""
+    """Compare the value filters with filters built from the recomputed fragments; return the differences."""
     version, entries = recomputation.version, recomputation.entries
     if version.value_filters is None or not entries:
         return []
@@ -325,7 +330,7 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
 def _partition_index_differences(
     store: ObjectStore, version: Version, keys: Collection[str]
 ) -> list[VersionDifference]:
-    """Return where the statistics of partitions by column differ from the partitions' own files."""
+    """Compare the partition index with the partitions' own files; return the differences."""
     try:
         wrong = list(find_wrong_rows(store, version, keys))
     except CorruptionError as error:
@@ -337,7 +342,7 @@ def _partition_index_differences(
 
 
 def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
-    """Yield the files of a version that do not exist.
+    """Yield a difference for each file of a version that does not exist.
 
     Raises:
         StoreError: A file with entries of the version is missing.
@@ -349,7 +354,10 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
 
 
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
-    """Yield the files that cannot be read, of those that nothing compares: of removed fragments, nodes and entries."""
+    """Yield a difference for each file that cannot be read, among the files that no comparison reads.
+
+    These are the profiles of removed fragments and of nodes, and the files with entries.
+    """
     paths = {path for entry in version.fragments if entry.retired is not None for path in entry.files.paths()}
     paths |= {path for entry in version.nodes for path in entry.files.paths()}
     paths |= {path for entries in stored_entries(version) for path in entries.files.paths()}
