@@ -88,8 +88,9 @@ class Binder:
             return BoundColumn(leaf.path, leaf.field_id, None)
 
     def resolve_comparable(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name, as `resolve` does. Raises PredicateError also if the column's values do not
-        compare.
+        """Return the column with a name, as `resolve` does.
+
+        Raises PredicateError also if the column's values do not compare.
         """
         column = self.resolve(name)
         if column.cls is None:
@@ -100,9 +101,7 @@ class Binder:
         return column
 
     def target(self, column: BoundColumn) -> LiteralTarget:
-        """Return a column as the target of literals: the type class to convert them to, and the column's name for
-        messages.
-        """
+        """Return the type class to which literals for a column are converted, and the column's name for messages."""
         return LiteralTarget(column.type_class, self.subject(column))
 
     def subject(self, column: BoundColumn) -> str:

@@ -44,12 +44,11 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the partition keys that some texts name: each is a key, or a key that is not percent-encoded, but no
-    pattern.
+    """Return the partition keys that some texts name, which are no patterns.
 
     Args:
         table: The table's name, for messages.
-        texts: The texts.
+        texts: Keys, which may also be written without percent-encoding.
         keys: The keys of all partitions of the table.
 
     Raises:

@@ -37,8 +37,9 @@ class RowBounds:
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Bounds of one column's statistics in each of several sets of rows. Those of an unknown number are as wide as
-    possible.
+    """Bounds of one column's statistics in each of several sets of rows.
+
+    The bounds of an unknown number are as wide as possible.
     """
 
     rows: RowCounts

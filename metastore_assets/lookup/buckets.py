@@ -1,4 +1,4 @@
-"""Iceberg's hash buckets of hidden partitions: the buckets that a value can be in."""
+"""Buckets of Iceberg's partition transform `bucket[N]`: the numbers of the buckets in which values can be."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NANOSECONDS = {"us": 1, "ns": 1000}
 
 
 def compute_buckets(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
-    """Return the bucket numbers of values as partition keys write them; None if Iceberg has no hash for their class.
+    """Return the bucket numbers of values, as partition keys write them; None if Iceberg does not hash their type.
 
     Iceberg's specification, appendix B: Murmur3 of 32 bits, seed 0, of the value's bytes.
 
     Args:
-        values: Values of the class.
-        cls: Their class.
+        values: Values of one type class.
+        cls: The type class of the values.
         count: The number of buckets.
     """
     buckets = set()
@@ -79,11 +79,11 @@ def _rotate(number: int, by: int) -> int:
 
 
 def match_buckets(keys: Sequence[str], name: str, buckets: frozenset[str]) -> list[bool]:
-    """Return for each partition key whether it may have one of the buckets of a partition column.
+    """Return for each partition key whether its partition may contain rows of the given buckets.
 
     Args:
         keys: Partition keys.
-        name: The partition column. A key without it may have any bucket.
+        name: The partition column that has the bucket number. A key without it may have any bucket.
         buckets: Bucket numbers, as partition keys write them.
     """
     matches = []

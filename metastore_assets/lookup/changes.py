@@ -33,11 +33,11 @@ class ColumnChanges:
     type: str
     """The type of the column, as in its statistics."""
     table: pa.Table | None
-    """A row per changed value, by increasing value: `change` (`add`, `update` or `delete`), `value` (of the canonical
-    type of the column's class), and its frequencies `before` and `after`, null where the value does not occur. None
-    where the versions have no value counts to compare."""
+    """A row per changed value, by increasing value. `change` is `add`, `update` or `delete`. `value` is of the
+    canonical Arrow type of the column's type class. `before` and `after` are frequencies, null where the value does
+    not occur. The table is None if the versions have no value counts to compare."""
     reason: str | None
-    """Why there is no table."""
+    """Why there is no table; None if there is one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TableChanges:
 def _read_changes(
     table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
-    """Return the changed values by field id.
+    """Return, by field id, a table of the changed values of each column.
 
     Args:
         table: The table as of the later version.
@@ -75,9 +75,10 @@ def _read_changes(
 
 
 def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> TableChanges:
-    """Return the changed values of the columns of a table that have value counts.
+    """Return the values of columns whose frequencies differ between two versions.
 
-    Reads what changed if all versions in between still exist, else all value counts of both versions.
+    A column without value counts has a reason instead. If all versions in between still exist, only their changes are
+    read; otherwise all value counts of both versions are read.
 
     Args:
         before: The table as of the earlier version.
@@ -105,7 +106,7 @@ def changes_json(table: str, changes: TableChanges, limit: int | None = None) ->
     Args:
         table: The table's name.
         changes: The changes.
-        limit: The greatest number of values per column, those whose frequency changed most; None for all.
+        limit: The greatest number of values per column; those whose frequency changed most are listed. None for all.
     """
     return {
         "table": table,

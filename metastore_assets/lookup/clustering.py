@@ -1,4 +1,7 @@
-"""How well columns are clustered: in how many fragments a value of a column may lie, by the bounds in the index."""
+"""How well columns are clustered: in how many fragments one value may lie, given minimum and maximum of each fragment.
+
+A fragment is a data file of the table, together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Clustered = Literal["clustered", "partly", "scattered", "few values", "unknown"]
 _FEWEST = 4
 """With fewer fragments the verdict is `unknown`."""
 _WELL, _PARTLY = 2.0, 8.0
-"""The greatest ratio of the depth to the possible depth of a `clustered` column, and of a `partly` clustered one."""
+"""The greatest ratio of depth to possible depth for the verdict `clustered`, and for the verdict `partly`."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,15 @@ class ColumnClustering:
 
     column: str
     depth: float | None
-    """The number of fragments whose bounds include a value: the average over the least and greatest values of all
-    fragments, weighted by their rows. None where there are no bounds, or no values."""
+    """The number of fragments whose range from minimum to maximum includes a value. It is the average over the least
+    and the greatest values of all fragments, weighted by their rows. None where there are no bounds, or no values."""
     deepest: int | None
-    """The greatest number of fragments whose bounds include the same value."""
+    """The greatest number of fragments whose ranges include the same value."""
     skipped: float | None
     """The average share of all fragments that a query for one value need not read."""
     possible_depth: float | None
-    """The approximate depth if the table were sorted by the column. It is great if the column has few values."""
+    """The approximate depth if the table were sorted by the column. It is high if the column has few distinct values.
+    """
     verdict: Clustered
     """`clustered`: the depth is at most twice the possible depth, and a query for one value skips at least half of the
     fragments that it could skip. `partly`: the depth is at most eight times the possible depth. `scattered`: it is

@@ -38,7 +38,7 @@ _DIGITS = 400
 
 @dataclass(frozen=True)
 class TextValue:
-    """A value as text, as in a command's arguments. It is parsed by the type of the column that it is compared with."""
+    """A value as text, as in a command's arguments. It is parsed as the type of the column that it is compared with."""
 
     text: str
 
@@ -62,7 +62,10 @@ def parse_fraction(q: object) -> Fraction:
 
 @dataclass(frozen=True)
 class ValueSource:
-    """Where the values of columns are read from: a profile or, if it describes all rows, the table's value counts."""
+    """Where values are read from: a stored profile, or the table's value counts if the profile describes all rows.
+
+    A profile has the statistics of a set of rows. Value counts are distinct values with their frequencies.
+    """
 
     profile: Profile
     stores_value_counts: bool
@@ -74,7 +77,7 @@ class ValueSource:
 
 
 class ColumnValues:
-    """Answers about the values of one column. Reads no more than an answer needs."""
+    """Answers about the values of one column. Only the files that an answer needs are read."""
 
     def __init__(
         self, row: ColumnStatistics, subject: str, source: ValueSource, reason: str | None, as_of: AsOf
@@ -107,7 +110,10 @@ class ColumnValues:
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return the n most frequent values with their frequencies. Raises NotStoredError, CorruptionError."""
+        """Return the n most frequent values with their frequencies, fewer if the policy limits them.
+
+        Raises NotStoredError if the column has no value counts, and CorruptionError.
+        """
         row = self._row
         self._require_value_counts()
         if not row.value_count:
@@ -124,7 +130,10 @@ class ColumnValues:
         return [(value, frequency) for value, frequency in values if frequency >= limits.min_frequency]
 
     def files(self) -> list[str]:
-        """Return the paths of the files with the column's value counts, as of `Relation.value_files`."""
+        """Return the paths of the files with the column's value counts; see `Relation.value_files`.
+
+        Raises NotStoredError.
+        """
         self._require_value_counts()
         if not self._row.value_count:
             return []
@@ -132,7 +141,10 @@ class ColumnValues:
         return table_counts.files(self._row.field_id, type_class)
 
     def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
-        """Return the quantile of each fraction. Raises NotStoredError."""
+        """Return the quantile of each fraction.
+
+        Raises NotStoredError, and LiteralError if the values cannot be interpolated.
+        """
         cls = self._type_class()
         if method == "continuous" and not cls.is_ordinal and cls.kind != "null":
             raise LiteralError(
@@ -165,8 +177,8 @@ class ColumnValues:
     def frequency(self, value: pa.Scalar) -> Count:
         """Return how often a value occurs. Raises NotStoredError.
 
-        The count is an estimate of 1 if only the value's fingerprint is stored, because another value may have the same
-        fingerprint.
+        If the version stores only fingerprints (short hashes) of rare values, the count may be an estimate of 1,
+        because another value may have the same fingerprint.
         """
         count = self._frequency_by_statistics(value)
         if count is None:
@@ -197,7 +209,7 @@ class ColumnValues:
         return self._table_counts().partitions_of(row.field_id, value)
 
     def spread(self) -> Spread:
-        """Return the numbers of distinct, repeated and single values, and their entropy. Raises NotStoredError."""
+        """Return how many values are distinct, occur several times or once, and the entropy. Raises NotStoredError."""
         self._type_class()
         row = self._row
         frequencies = self._all_frequencies()
@@ -213,9 +225,9 @@ class ColumnValues:
         return measure_spread(table_counts.counts(row.field_id, type_class))
 
     def pieces(self) -> Iterator[Frequencies]:
-        """Yield all values with their frequencies, ascending, in pieces of bounded size.
+        """Yield all values with their frequencies, ascending, in pieces of bounded size. Raises NotStoredError.
 
-        Under `frequencies: repeated` these are the values that occur at least twice. Raises NotStoredError.
+        With the policy `frequencies: repeated` only the values that occur at least twice are yielded.
         """
         self._type_class()
         frequencies = self._all_frequencies()
@@ -238,16 +250,16 @@ class ColumnValues:
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether the table stores repeated values of the column, and only fingerprints of all others."""
+        """Return whether the table stores repeated values with their frequencies, and only hashes of all others."""
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
-        """Return how often a value occurs, from repeated values and fingerprints. See `frequency`."""
+        """Return how often a value occurs, given the frequencies of repeated values and the hashes of all others."""
         type_class, table_counts = self._resolve_table_counts()
         frequency = table_counts.frequency(self._row.field_id, type_class, value)
         if frequency:
             return Count(frequency, "exact", self._as_of)
-        # The value counts have every value of a fingerprint that occurs more than once.
+        # A fingerprint that occurs several times has all of its values in the value counts.
         may_occur = table_counts.fingerprint_frequency(self._row.field_id, value) == 1
         return Count(1, "estimate", self._as_of) if may_occur else Count(0, "exact", self._as_of)
 
@@ -267,7 +279,7 @@ class ColumnValues:
         return derive_frequencies(row)
 
     def _exact_values(self) -> RankedValues | None:
-        """Return the ranked values from the profile or the table's value counts; None without value counts."""
+        """Return the column's sorted values from the profile or the table's value counts; None without either."""
         self._type_class()
         frequencies = self._all_frequencies()
         if frequencies is not None:
@@ -278,7 +290,10 @@ class ColumnValues:
         return TableValues(table_counts, self._row.field_id, type_class)
 
     def _ranked_values(self) -> RankedValues:
-        """Return the ranked values: exact ones, or else those of the sketch. Raises NotStoredError without either."""
+        """Return the column's sorted values: exact ones, or else estimates from the quantile sketch.
+
+        Raises NotStoredError if the version has neither.
+        """
         values, row = self._exact_values(), self._row
         if values is not None:
             return values
@@ -290,7 +305,10 @@ class ColumnValues:
         return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
 
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
-        """Return the column's type class and the table's value counts. Raises CorruptionError if they lack it."""
+        """Return the name of the column's type class, and the table's value counts.
+
+        Raises CorruptionError if the value counts do not have the column.
+        """
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:
             raise CorruptionError(
@@ -300,7 +318,7 @@ class ColumnValues:
         return row.type_class, table_counts
 
     def _frequency_by_statistics(self, value: pa.Scalar) -> int | None:
-        """Return the frequency of NaN, or 0 for a value beyond the bounds; None for any other value."""
+        """Return the frequency of a value if it is NaN, or 0 if it is beyond minimum or maximum; else None."""
         row = self._row
         key = order_key(value)
         if key != key:
@@ -332,6 +350,6 @@ class ColumnValues:
 
 
 def _frequency_counts(frequencies: Frequencies) -> list[tuple[int, int]]:
-    """Return (frequency, number of values with it) pairs, by increasing frequency."""
+    """Return pairs of a frequency and the number of values with that frequency, by increasing frequency."""
     often, number = np.unique(frequencies.counts.to_numpy(), return_counts=True)
     return list(zip(often.tolist(), number.tolist(), strict=True))

@@ -22,9 +22,9 @@ class ColumnDiff:
     """The statistics of one column in two versions, and how they differ."""
 
     before: ColumnStatistics | None
-    """None for one that was added."""
+    """The earlier statistics; None if the column was added."""
     after: ColumnStatistics | None
-    """None for one that was removed."""
+    """The later statistics; None if the column was removed."""
     change: Change
     """`same` means the same name, type, number of nulls, and values with their frequencies."""
     distances: Distances | None
@@ -33,7 +33,7 @@ class ColumnDiff:
 
     @property
     def name(self) -> str:
-        """The current name of the column; of a removed column its last one."""
+        """The current name of the column, or the last name of a removed one."""
         row = self.after or self.before
         assert row is not None
         return row.column
@@ -51,12 +51,12 @@ class ColumnDiff:
 
 @dataclass(frozen=True)
 class PartitionsDiff:
-    """The numbers of partitions by how they differ."""
+    """The numbers of partitions that were added, removed, changed, or are the same."""
 
     added: int
     removed: int
     changed: int
-    """Partitions of both versions with different content."""
+    """Number of partitions that exist in both versions with different content."""
     same: int
 
 
@@ -79,8 +79,8 @@ class TableDiff:
 def diff(before: Table, after: Table) -> TableDiff:
     """Return the differences between two versions of a table, or between two tables.
 
-    Pairs the columns of one table by field id, those of two tables by name. Reads the statistics of both sides and, of
-    columns that differ, histograms or value counts. Raises StoreError.
+    Columns of one table are paired by field id, those of two tables by name. The statistics of both sides are read, and
+    histograms or value counts of columns that differ. Raises StoreError.
     """
     old, new = before.version, after.version
     is_same_table = before.location == after.location
@@ -121,7 +121,14 @@ def diff_json(diff: TableDiff) -> Json:
 
 
 def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
-    """Return how a column of the later table differs from its statistics in the earlier one, if it is there."""
+    """Return the difference between the earlier and the later statistics of a column.
+
+    Args:
+        before: The earlier table.
+        old: The column's statistics in it; None if it does not have the column.
+        after: The later table.
+        new: The column's statistics in it.
+    """
     if old is None:
         return ColumnDiff(None, new, "added", None, None)
     result = measure_distances(ComparedColumn(before, old), ComparedColumn(after, new))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GROUPS = 10
 """The customary number of groups of the population stability index."""
 MAX_VALUES = 1_000_000
-"""Columns with more distinct values are not compared value by value."""
+"""The most distinct values of a column for which distributions are compared value by value."""
 _Counts: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -46,10 +46,10 @@ class Distances:
     jensen_shannon: float
     """From 0 to 1."""
     over: str
-    """The compared units, such as `812 bins` or `5 values`."""
+    """What was compared, such as `812 bins` or `5 values`."""
     guarantee: Guarantee
-    """`exact` where values were compared. `bound` where bins were compared: of the values, `kolmogorov_smirnov` and
-    `jensen_shannon` are at least as great."""
+    """`exact` if values were compared, `bound` if bins were. Then `kolmogorov_smirnov` and `jensen_shannon` of the
+    values are at least as great."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class ComparedColumn:
 
     table: Table
     row: ColumnStatistics
-    """The statistics of the column in the table or partition."""
+    """The statistics of the column in that table or partition."""
     partition: str | None = None
     """The key of the partition; None for the table."""
 
     def dyadic_histogram(self) -> Histogram | None:
-        """Return the histogram of the column. Raises NotStoredError."""
+        """Return the histogram of the column; None without finite values. Raises NotStoredError."""
         return self.table.dyadic_histogram(self.row.column, self.partition)
 
     def values(self) -> Iterator[Frequencies]:
-        """Yield the values of the column, ascending, in pieces. Raises NotStoredError."""
+        """Yield the values of the column with their frequencies, ascending, in pieces. Raises NotStoredError."""
         return self.table.values(self.row.column, self.partition)
 
 
@@ -153,7 +153,7 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
-    """Return the counts of each of the values that are most frequent before, and of all others as one group."""
+    """Return the counts of the values that are most frequent before, one by one, and of all others as one group."""
     order = np.argsort(-before, kind="stable")
     head, others = order[: max_groups - 1], order[max_groups - 1 :]
     sides = [np.append(counts[head], counts[others].sum()) for counts in (before, after)]
@@ -168,8 +168,8 @@ def _measure(
 
     Args:
         counts: The frequencies of the same values or bins, before and after.
-        groups: Two arrays with the frequencies of groups of them, for the stability index.
-        over: What the counts are of, such as `5 values`.
+        groups: The frequencies of groups of these values or bins, before and after, for the stability index.
+        over: What was compared, such as `5 values`.
         guarantee: The guarantee of the distances.
     """
     return Distances(

@@ -1,4 +1,7 @@
-"""Filtered views: the rows of a version that match a predicate, as a relation like the table."""
+"""Filtered views: the rows of a version that match a predicate, with the same methods as the table.
+
+A fragment is a data file of the table, together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +34,20 @@ _READ_SINGLY = 8
 
 @dataclass(frozen=True)
 class FilterMatch:
-    """The partitions and fragments of a version that match a predicate entirely or partly.
+    """The partitions and fragments of a version whose rows all match a predicate, or match partly.
 
-    A partition or fragment without a matching row is left out. One without any row counts as absent.
+    Partitions and fragments that certainly have no matching row are left out.
     """
 
     full_partitions: tuple[PartitionEntry, ...]
     """Partitions all of whose rows match, in the order of the version."""
     full_fragments: tuple[FragmentEntry, ...]
-    """Fragments of other partitions all of whose rows match, in the order of the version."""
+    """Fragments all of whose rows match, in partitions that match partly; in the order of the version."""
     partial_fragments: tuple[FragmentEntry, ...]
-    """Fragments some of whose rows may match. Stored statistics cannot tell their rows apart."""
+    """Fragments some of whose rows may match. Stored statistics cannot answer for these rows."""
     partial_partitions: tuple[PartitionEntry, ...]
-    """The partitions of `full_fragments` and `partial_fragments`, in the order of the version."""
+    """Partitions that match partly, which have the `full_fragments` and `partial_fragments`; in the order of the
+    version."""
     row_bounds: tuple[int, int]
     """The least and the greatest possible number of matching rows, both inclusive."""
     is_table: bool
@@ -58,7 +62,7 @@ class FilterMatch:
         return partition_rows + sum(entry.row_count for entry in self.full_fragments)
 
     def within(self, partition: str) -> FilterMatch:
-        """Return the match in one partition. `row_bounds` stay those of the whole version."""
+        """Return the match restricted to one partition. Only `row_bounds` remain those of the whole version."""
         return replace(
             self,
             full_partitions=tuple(entry for entry in self.full_partitions if entry.key == partition),
@@ -73,11 +77,11 @@ def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntr
     """Return the partitions and fragments that match the predicate of a pruning.
 
     Args:
-        pruning: The pruning, without a limit.
+        pruning: The fragments that may match, without a limit.
         find_partition: Returns the partition with a key.
 
     Raises:
-        CorruptionError: The index has fragments that the version lacks.
+        CorruptionError: The index has fragments that the version does not have.
     """
     version, keys = pruning.version, pruning.partition_keys()
     is_full, may_match = pruning.bounds.least == pruning.row_counts, pruning.bounds.most > 0
@@ -118,7 +122,7 @@ def _partitions(
 
 
 class MatchReader(Protocol):
-    """Computes profiles of matching rows from stored profiles and, if allowed, from fragments that it reads."""
+    """Computes profiles (statistics) of matching rows from stored profiles and, if allowed, by reading fragments."""
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
         """Return the profile of the matching rows. Raises NotStoredError.
@@ -135,7 +139,7 @@ class MatchReader(Protocol):
 
 @dataclass(frozen=True)
 class ReadCost:
-    """How much of the table's files the answers so far have read."""
+    """How much of the table's data files was read so far to answer questions."""
 
     fragments_read: int
     bytes_read: int
@@ -145,7 +149,7 @@ class ReadCost:
 
 
 class _MatchProfiles:
-    """The `RelationProfiles` of a filtered view: profiles of its rows, in all partitions or in one."""
+    """The profiles of the rows of a filtered view: of all rows, or of the rows in one partition."""
 
     def __init__(self, table: Table, match: FilterMatch, reader: MatchReader) -> None:
         self._table = table
@@ -155,7 +159,10 @@ class _MatchProfiles:
         self._open: OrderedDict[str | None, Profile] = OrderedDict()
 
     def profile(self, partition: str | None) -> Profile:
-        """Return the profile of the matching rows, from a cache of some profiles. Raises NotStoredError."""
+        """Return the profile of the matching rows in a partition, or in all partitions for None. Raises NotStoredError.
+
+        The most recently used profiles are cached.
+        """
         if self._match.is_table:
             return self._table.profiles.profile(partition)
         with self._lock:
@@ -177,12 +184,12 @@ class _MatchProfiles:
         return sorted(entries, key=lambda entry: entry.key)
 
     def within(self, partition: str | None) -> FilterMatch:
-        """Return the match in a partition, or everywhere. Raises PartitionNotFoundError."""
+        """Return the match restricted to a partition, or the whole match for None. Raises PartitionNotFoundError."""
         return self._match if partition is None else self._match.within(self._table.profiles.partition(partition).key)
 
 
 class FilteredView(Relation):
-    """The rows of a version that match a predicate. With `partition`, answers are about the matching rows in it.
+    """The rows of a version that match a predicate. Methods with `partition` are about the matching rows in it.
 
     Answers are exact where there are value counts, and else estimates, as those of a table. A user-defined statistic is
     absent, with a reason, if its class was not passed to `open_table`.
@@ -208,17 +215,17 @@ class FilteredView(Relation):
 
     @property
     def version(self) -> Version:
-        """The version that answers."""
+        """The version whose rows are filtered."""
         return self._version
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The least and the greatest possible number of rows, both inclusive. Reads nothing."""
+        """The least and the greatest possible number of matching rows, both inclusive. Reads nothing."""
         return self.match.row_bounds
 
     @property
     def cost(self) -> ReadCost:
-        """How much of the table's files the answers so far have read."""
+        """How much of the table's data files was read so far to answer questions."""
         fragments, size = self._reader.cost()
         return ReadCost(fragments, size, self.match.fragments_total)
 
@@ -247,10 +254,10 @@ class FilteredView(Relation):
 
     @explain_missing_files
     def spreads(self) -> dict[str, Spread]:
-        """Return the spread of every column whose number of repeated values is exact, by column name."""
+        """Return distinct counts and entropy by column name, for columns whose number of repeated values is exact."""
         rows = [row for row in self.statistics() if row.frequencies in ("enumerated", "repeated")]
         return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
 
     def value_files(self, column: str) -> list[str]:
-        """Raise NotStoredError: files have the values of the whole table only."""
+        """Raise NotStoredError, because files contain only the values of the whole table."""
         raise NotStoredError(f"the values of {self._columns.subject(column)} are in files of the whole table only")

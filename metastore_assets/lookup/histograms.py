@@ -24,9 +24,9 @@ class Bin:
     """One bin of a histogram."""
 
     minimum: pa.Scalar
-    """Inclusive."""
+    """The lower edge, inclusive."""
     maximum: pa.Scalar
-    """Exclusive, or inclusive if it is the greatest value of the type."""
+    """The upper edge: exclusive, or inclusive if it is the greatest value of the type."""
     frequency: int
 
 
@@ -74,7 +74,7 @@ class Histograms:
 
 
 def merge_bins(histogram: Histogram, limit: int) -> list[Bin]:
-    """Return at most `limit` bins without gaps, by increasing minimum; neighbouring bins are added up."""
+    """Merge neighbouring bins into at most `limit` bins without gaps, by increasing minimum."""
     starts, frequencies = _merge_neighbours(histogram, limit)
     edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
@@ -92,7 +92,7 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the bins that may have values from `lower` to `upper`, both inclusive; None if there are no such bins."""
+    """Return the bins that may have values from `lower` to `upper`, both inclusive; None if there are none."""
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
         return None
@@ -106,9 +106,9 @@ def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar 
 
 
 def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
-    """Return the number of the bin of a value, counted beyond both ends of the histogram.
+    """Return the number of the bin of a value. A value outside the histogram has a number outside its range.
 
-    -inf is before the first bin; +inf and NaN are behind the last one.
+    -inf is before the first bin; +inf and NaN are after the last one.
     """
     physical = physical_value(value)
     if isinstance(physical, float) and not math.isfinite(physical):
@@ -117,7 +117,7 @@ def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
 
 
 def explain_no_histogram(row: ColumnStatistics) -> str | None:
-    """Return why a column has no histogram; None if it only lacks bins because it has no finite values."""
+    """Return why a column has no histogram; None if the only reason is that it has no finite values."""
     if row.type_class is None:
         return explain_no_values(row)
     cls = class_named(row.type_class)

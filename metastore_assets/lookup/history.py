@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class History:
-    """Queries over the versions of a table, up to one of them."""
+    """Queries over the versions of a table, up to a given version."""
 
     def __init__(
         self, versions: VersionStore, columns: VersionColumns, table: Table, open_version: Callable[[Version], Table]
     ) -> None:
-        """Answer for a table as of its version.
+        """Create the queries of a table.
 
         Args:
             versions: All versions of the table.
             columns: The leaf columns of the table's version.
-            table: The table.
+            table: The table as of the last version to include.
             open_version: Opens the same table as of another version.
         """
         self._versions = versions
@@ -46,7 +46,7 @@ class History:
         return self._open_version(version) if isinstance(version, Version) else version
 
     def rows(self, column: str | None = None) -> pa.Table:
-        """Return the statistics of all versions, of one column or of all: a row per version and column."""
+        """Return the statistics of a column, or of all columns for None: a table with a row per version and column."""
         from metastore_assets.history import read_history
 
         field_id = None if column is None else self._columns.leaf(column).field_id
@@ -54,7 +54,12 @@ class History:
         return rows if field_id is None else rows.filter(pc.equal(rows["field_id"], field_id))
 
     def points(self, column: str | None, statistic: str) -> list[HistoryPoint]:
-        """Return one statistic in every version, the oldest first. Without a column it is one of the table."""
+        """Return the value of one statistic in every version, the oldest first.
+
+        Args:
+            column: The dotted path of a column; None for a statistic of the table, such as `row_count`.
+            statistic: The name of the statistic.
+        """
         from metastore_assets.history import points, version_points
 
         rows = self.rows(column)

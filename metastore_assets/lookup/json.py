@@ -41,7 +41,7 @@ def show_json(
 
     Args:
         version: The version.
-        columns: The documents of the columns to show, as of `columns_json`.
+        columns: The documents of the columns to show, as `columns_json` returns them.
         current: Whether the version is the newest.
         row_count: The row count of the partition; None for that of the version.
         partition: The key of the partition that the columns describe; None for the table.
@@ -68,7 +68,7 @@ def columns_json(
     Args:
         version: The version.
         statistics: The statistics of the columns, in the table or in a partition.
-        spreads: The spread of columns, by name; columns without one have null.
+        spreads: Distinct counts and entropy of columns, by name; columns without an entry have null.
         built: How the value counts of columns were built, by name; columns without an entry have null.
     """
     return [
@@ -83,7 +83,7 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return how an automatic policy was decided, and why; None if the policy of the column is not automatic."""
+    """Return the decision of an automatic policy, and its reason; None if the column's policy is not automatic."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}

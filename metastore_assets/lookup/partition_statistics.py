@@ -22,11 +22,11 @@ class StatisticsSource(Protocol):
     """An object that reads the statistics of the columns of one partition."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of all columns, or of those named."""
+        """Return the statistics of the named columns, or of all columns."""
 
 
 class PartitionStatistics:
-    """The statistics of the partitions of one version. Opens each file once, on first use. Threads may share it."""
+    """The statistics of the partitions of one version. Each file is opened once, on first use. Threads may share it."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class PartitionStatistics:
         open_profile: Callable[[UnindexedPartition], StatisticsSource],
         missing: Callable[[int, LeafColumn], ColumnStatistics],
     ) -> None:
-        """Read the statistics of partitions.
+        """Create a reader of the statistics of partitions.
 
         Args:
             objects: The table's folder.
             files: The files with the statistics of most partitions, and the partitions that have separate files.
             open_profile: Opens the separate file of a partition.
-            missing: Returns the statistics of a column in a partition that was profiled without it, from the
+            missing: Returns the statistics of a column that was added after a partition was profiled, given the
                 partition's number of rows and the column.
         """
         # Lookups of the statistics of a table do not need it.
@@ -56,11 +56,11 @@ class PartitionStatistics:
     def table(
         self, columns: Sequence[tuple[int, LeafColumn]], keys: Sequence[str] | None = None
     ) -> tuple[pa.Table, list[str]]:
-        """Return the statistics of columns, partition by partition, and the partition key of each row.
+        """Return a table of the statistics of columns, partition by partition, and the partition key of each row.
 
         Args:
             columns: Columns with their positions in the table.
-            keys: Keys of existing partitions, whose order the rows have; None for all partitions, by key.
+            keys: Keys of existing partitions, in the order of the result. None for all partitions, by key.
         """
         separate = {entry.key: entry for entry in self._files.unindexed}
         superseded = separate.keys() | self._files.removed
@@ -85,7 +85,7 @@ class PartitionStatistics:
 
     @lock_free_cached_property
     def _row_counts(self) -> dict[str, int]:
-        """The numbers of rows of the partitions in the files, by key, in the order of the files."""
+        """The number of rows of each partition in the shared files, by partition key, in the order of the files."""
         if not self._files.files.files:
             return {}
         partitions = self._reader.partitions
@@ -98,7 +98,7 @@ class PartitionStatistics:
 
 
 class _StatisticsRows:
-    """Rows of statistics by the rank of their partition and the number of their column, collected in any order."""
+    """Collects rows of statistics in any order, and returns them by partition and column."""
 
     def __init__(self, partitions: int, columns: int) -> None:
         self._is_present = np.zeros((partitions, columns), np.bool_)
@@ -106,7 +106,13 @@ class _StatisticsRows:
         self._tables: list[pa.Table] = []
 
     def add(self, ranks: npt.NDArray[np.int64], columns: npt.NDArray[np.int64] | int, table: pa.Table) -> None:
-        """Add the rows of a table, without those whose rank is -1."""
+        """Add the rows of a table.
+
+        Args:
+            ranks: The position of each row's partition in the result; -1 leaves the row out.
+            columns: The position of each row's column, or one position for all rows.
+            table: The rows.
+        """
         has_rank = ranks >= 0
         if not has_rank.all():
             ranks, table = ranks[has_rank], table.filter(pa.array(has_rank))
@@ -115,11 +121,11 @@ class _StatisticsRows:
         self._tables.append(table)
 
     def missing(self, column: int) -> npt.NDArray[np.int64]:
-        """Return the ranks of the partitions without a row of a column."""
+        """Return the positions of the partitions that have no row of a column yet."""
         return np.flatnonzero(~self._is_present[:, column])
 
     def ordered(self) -> pa.Table:
-        """Return all rows by rank, then column, as a copy that does not hold the tables it was read from."""
+        """Return all rows by partition, then column, in new buffers, so that the tables they came from can be freed."""
         from metastore_assets.index.partitions import cast_statistics, statistics_schema
 
         tables = self._tables or [build_statistics_table([])]

@@ -1,8 +1,8 @@
 """Readers of stored profiles of tables and partitions: a column's statistics, its values, its histogram.
 
-The files of a profile have the column names and the column order of the time when they were written. Readers look
-columns up by field id and return them under their current names. A column that a profile lacks was added to the table
-later; it is null in all rows of the profile.
+The files of a profile have the column names and the column order of the time when they were written. Readers find
+columns by field id and return them under their current names. A column that is not in the files was added to the table
+later, and is null in all rows of the profile.
 """
 
 from __future__ import annotations
@@ -60,30 +60,33 @@ class Profile(Protocol):
     """The statistics of a set of rows, read column by column."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of all columns, or of those named. Raises KeyError for an unknown name."""
+        """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
         """Return the n most frequent values of a column with their frequencies; None without value counts."""
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values of a column; None without value counts."""
+        """Return all values of a column with their frequencies; None without value counts."""
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values that occur at least twice, where the profile has only these; else None."""
+        """Return the values that occur at least twice, if the profile has only these; else None."""
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None where none is stored."""
+        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None if no sketch is stored."""
 
     def histogram(self, column: str) -> Histogram | None:
         """Return the histogram of a column; None where there is none."""
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return a digest, and the frequencies of -inf and +inf from the state of the moments, as `Profile.sketch`."""
+    """Return the result of `Profile.sketch`, given a digest of finite values and the encoded moments.
+
+    The moments contain the frequencies of -inf and +inf. Without them these frequencies are 0.
+    """
     if moments is None:
         return None if digest is None else (digest, (0, 0))
     state = decode_moments(moments)
-    # Without a digest the infinities alone describe the values, and only if there are no finite ones.
+    # Without a digest there must be no finite values, so that the infinities are all values.
     is_described = any(state.infinities) and not state.n if digest is None else True
     return (digest, state.infinities) if is_described else None
 
@@ -98,13 +101,13 @@ class ProfileReader:
         leaves: Sequence[LeafColumn],
         missing: Callable[[LeafColumn], ColumnStatistics],
     ) -> None:
-        """Read a profile.
+        """Create a reader of one profile.
 
         Args:
             objects: The table's folder.
             files: The files of the profile.
             leaves: The current columns of the table, in table order.
-            missing: Returns the statistics of a column that the files lack.
+            missing: Returns the statistics of a column that is not in the files.
         """
         self._objects = objects
         self._files = files
@@ -116,9 +119,9 @@ class ProfileReader:
         """Position of each column, by dotted path, in table order."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of all columns, or of those named, without their mergeable states.
+        """Return the statistics of the named columns, or of all columns, without their mergeable states.
 
-        Reads each row group once. Raises KeyError for an unknown name.
+        Each row group is read once. Raises KeyError for an unknown name.
         """
         positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
         leaves = [(position, self._leaves[position]) for position in positions]
@@ -130,11 +133,11 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None: only the table stores values of columns with fingerprints."""
+        """Return None, because only filtered views have profiles with nothing but repeated values."""
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
-        """Return the statistics in some rows of the file `statistics`. Reads each row group once."""
+        """Return the statistics in some rows of the file `statistics`. Each row group is read once."""
         if not rows:
             return []
         starts = self._group_starts
@@ -165,14 +168,14 @@ class ProfileReader:
         return list(zip(values, table.column("frequency").to_pylist(), strict=True))
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values of a column; None without value counts."""
+        """Return all values of a column with their frequencies; None without value counts."""
         if field_id not in self._positions:
             return EMPTY
         tables = [file.read_section(field_id, columns=_VALUES) for file in self._frequency_files_with(field_id)]
         return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None where none is stored."""
+        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None if no sketch is stored."""
         if not self._files.states:
             return None
         with self._reading(self._files.states):
@@ -203,7 +206,7 @@ class ProfileReader:
         return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
 
     def _written_name(self, leaf: LeafColumn) -> str | None:
-        """Return the name that a column has in the files; None if they lack it."""
+        """Return the name that a column has in the files; None if they do not have it."""
         row = self._positions.get(leaf.field_id)
         return None if row is None else self._names[row][0]
 
@@ -299,7 +302,7 @@ class TableProfiles:
         self._partition_statistics: OrderedDict[tuple[str, ...] | None, Statistics] = OrderedDict()
 
     def profile(self, partition: str | None) -> ProfileReader:
-        """Return the profile of the table, or of a partition. Raises PartitionNotFoundError."""
+        """Return the profile of a partition, or of the table for None. Raises PartitionNotFoundError."""
         entry = None if partition is None else self.partition(partition)
         files, rows = (
             (self._version.files, self._version.row_count) if entry is None else (entry.files, entry.row_count)
@@ -313,11 +316,19 @@ class TableProfiles:
             return self._open[partition]
 
     def open(self, files: ProfileFiles, rows: int) -> ProfileReader:
-        """Return a new reader of a profile of `rows` rows, which is not cached."""
+        """Open a profile without caching its reader.
+
+        Args:
+            files: The files of the profile.
+            rows: The number of rows that the profile describes.
+        """
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether a profile may store value counts: that of the table (None) has separate files for them."""
+        """Return whether the profile of a partition, or of the table for None, may itself store value counts.
+
+        The table has separate files for them.
+        """
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
@@ -329,7 +340,7 @@ class TableProfiles:
         return self._version.partitions
 
     def find_partition(self, key: str) -> PartitionEntry | None:
-        """Return the partition with a key; None where there is none. Reads little, however many there are."""
+        """Return the partition with a key; None if there is none. Reads little, however many partitions there are."""
         if key not in self._entries:
             self._entries[key] = find_partition(self._version, key)
         return self._entries[key]
@@ -351,8 +362,8 @@ class TableProfiles:
 
         Args:
             columns: Names of leaf columns that exist; None for all.
-            partitions: Texts that `match_partitions` or `ALL_PARTITIONS` select by, or one such text. The partitions of
-                one text are in the order of their keys. Each partition occurs once.
+            partitions: One or several texts that select partitions: a key, a pattern (see `match_partitions`), or
+                `ALL_PARTITIONS`. The partitions of one text are in the order of their keys. Each partition occurs once.
 
         Raises:
             PartitionNotFoundError: A text selects no partition.
@@ -386,7 +397,7 @@ class TableProfiles:
         return list(selected)
 
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Statistics:
-        """Return the statistics of partitions in the order of the keys; None for all partitions, by key."""
+        """Return the statistics of partitions in the order of the given keys; None for all partitions, by key."""
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
@@ -411,7 +422,7 @@ class TableProfiles:
         return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
-        """Return the statistics of a column that is null in all of `rows` rows, because it was added later."""
+        """Return the statistics of a column in `rows` rows that have only nulls, because the column was added later."""
         (table_row,) = self.profile(None).statistics([leaf.path])
         return _null_column(leaf, rows, table_row, self._version.decisions.get(leaf.field_id))
 
@@ -419,14 +430,21 @@ class TableProfiles:
 def _null_column(
     leaf: LeafColumn, rows: int, table_row: ColumnStatistics, decision: Decision | None
 ) -> ColumnStatistics:
-    """Return the statistics of a column that is null in all of `rows` rows, under the policy of the table."""
+    """Return the statistics of a column that is null in all rows.
+
+    Args:
+        leaf: The column.
+        rows: The number of rows.
+        table_row: The statistics of the column in the table, from which its policy is inferred.
+        decision: The decision of an automatic policy; None if there is none.
+    """
     # Both import the configuration models, which most lookups do not need.
     from metastore_assets.config import ResolvedPolicy
     from metastore_assets.statistics.profile import HIDDEN_REASON, profile_all_null
 
     policy = ResolvedPolicy()
     if table_row.reason == HIDDEN_REASON:
-        # Any key will do: there is no value to hash.
+        # Any key will do, because there are no values to hash.
         policy = ResolvedPolicy(values="hidden").with_hash_key(bytes(32))
     elif table_row.frequencies == "off":
         policy = ResolvedPolicy(frequencies="off")

@@ -1,4 +1,8 @@
-"""Pruning: which fragments of a version may have rows that match a predicate, and why the others have none."""
+"""Pruning: which fragments of a version may have rows that match a predicate, and why the others have none.
+
+A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the conditions
+that `and` joins in a predicate. A leaf is a condition on one column.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +54,15 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = np.iinfo(np.int64).max
 _MAX_FILTERED_VALUES = 128
-"""The greatest number of values of one `in` that are looked up in value filters. With this number, 63 % of the filters
-that contain none of the values have a false positive."""
+"""Most values of one `in` that are looked up in value filters. With this number, 63 % of the filters that contain none
+of the values have a false positive."""
 
 
 class Pruner:
-    """Prunes the fragments of a version, and estimates how many of its rows match. Safe to share between threads."""
+    """Finds the fragments that may match a predicate, and estimates the number of matching rows.
+
+    Threads may share it.
+    """
 
     def __init__(
         self,
@@ -72,7 +79,7 @@ class Pruner:
         self._value_counts = value_counts
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
-        """Return a predicate bound to the columns and types of the version. Raises as `Table.predicate`."""
+        """Return a predicate bound to the columns and types of the version. Errors are those of `Table.predicate`."""
         return parse_predicate(where, self.version.table, self._columns.leaves)
 
     @explain_missing_files
@@ -81,8 +88,8 @@ class Pruner:
 
         Args:
             predicate: A predicate that is bound to columns and types.
-            unknown_columns: Field ids of columns whose statistics in this version do not apply, because the table has
-                them since, or with another type.
+            unknown_columns: Field ids of columns whose statistics in this version are ignored, because the columns were
+                added later or have another type now.
             limit: A number of rows, at least 0. Then only as many fragments are returned as surely have that many
                 matching rows.
 
@@ -109,7 +116,7 @@ class Pruner:
 
     @lock_free_cached_property
     def index(self) -> IndexReader:
-        """The index of the version. Raises CorruptionError where it has none."""
+        """The index of the version: statistics by fragment. Raises CorruptionError if the version has none."""
         if self.version.index is None:
             name = self.version.table
             raise CorruptionError(
@@ -121,7 +128,8 @@ class Pruner:
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """Return the number of matching rows by partition key, without partitions that have none.
 
-        Returns None for a condition that compares with no values, or a column without value counts by partition.
+        Returns None if the condition is not `=` or `in` with few values, or the column has no value counts by
+        partition.
         """
         values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
@@ -136,7 +144,10 @@ class Pruner:
         return rows
 
     def fragment_mask(self, leaf: Leaf) -> Mask | None:
-        """Return whether each fragment of the index may have a matching value; None without value filters."""
+        """Return a mask of the fragments whose value filter may contain a matching value, in the order of the index.
+
+        Returns None if the condition is not `=` or `in` with few values, or the column has no value filters.
+        """
         filters = self.version.value_filters
         values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.cls
         if filters is None or not values or cls is None or leaf.column.field_id not in filters.columns:
@@ -174,7 +185,7 @@ class Pruner:
 
 
 class _ColumnDistribution:
-    """The `ColumnDistribution` of a column of the table, for estimates."""
+    """The stored distribution of one column over the whole table, from which row counts are estimated."""
 
     def __init__(self, profiles: TableProfiles, value_counts: ValueCounts, column: str) -> None:
         self._profile = profiles.profile(None)
@@ -196,11 +207,11 @@ class PrunedFragment:
     """A fragment that must be read."""
 
     path: str
-    """The path of its data file, as the version has it."""
+    """The path of the data file, as the version records it."""
     partition_key: str
     bytes: int
     row_count: int
-    """Its live rows."""
+    """The number of rows that are not deleted."""
     least: int
     """The least possible number of matching rows."""
     most: int
@@ -213,17 +224,20 @@ class EliminatedFragment:
 
     path: str
     conjunct: str
-    """The part of the predicate that none of its rows matches."""
+    """The part of the predicate that no row of the fragment matches, as SQL text."""
     statistic: str
-    """What shows that: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (the values of its partition) or
-    `value_filter`; several names where only all of them together do."""
+    """The statistic that proves it: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (the values of its
+    partition) or `value_filter`; several names if only all of them together prove it."""
     value: str | None
-    """The value of that statistic in the fragment, as a literal of a predicate."""
+    """The value of that statistic in the fragment, as SQL text; None if there is no single value."""
 
 
 @dataclass(frozen=True)
 class Elimination:
-    """The fragments that one conjunct eliminates by one statistic and that no earlier conjunct eliminates."""
+    """The number of fragments that one conjunct eliminates by one statistic.
+
+    Fragments that an earlier conjunct eliminates do not count.
+    """
 
     conjunct: str
     statistic: str
@@ -257,7 +271,7 @@ class Pruning:
         Args:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
-            unknown_columns: Field ids of columns whose statistics in this version do not apply.
+            unknown_columns: Field ids of columns whose statistics in this version are ignored.
             limit: A number of rows. Then only as many fragments must be read as surely have that many matching rows.
         """
         self.version = pruner.version
@@ -305,17 +319,17 @@ class Pruning:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The least and the greatest possible number of matching rows of the version, both inclusive."""
+        """The least and the greatest possible number of matching rows in the version, both inclusive."""
         return self.bounds.total
 
     @property
     def bytes(self) -> int:
-        """The bytes of the data files that must be read."""
+        """The total size in bytes of the data files that must be read."""
         return int(self._sizes[self.must_read].sum())
 
     @property
     def bytes_total(self) -> int:
-        """The bytes of all data files."""
+        """The total size in bytes of all data files."""
         return int(self._sizes.sum())
 
     def rows_by_id(self) -> dict[str, tuple[int, int, int]]:
@@ -326,7 +340,7 @@ class Pruning:
 
     @property
     def row_counts(self) -> RowCounts:
-        """The live rows of each fragment, in the order of the index."""
+        """The number of rows of each fragment that are not deleted, in the order of the index."""
         return self._row_counts
 
     def partition_keys(self) -> pa.DictionaryArray:
@@ -334,7 +348,7 @@ class Pruning:
         return self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
 
     def ids(self, mask: Mask) -> list[str]:
-        """Return the ids of the fragments of a mask, in the order of the index."""
+        """Return the ids of the fragments that a mask selects, in the order of the index."""
         ids: list[str] = self._index.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
         return ids
 
@@ -358,7 +372,10 @@ class Pruning:
 
     @lock_free_cached_property
     def explanation(self) -> list[Elimination]:
-        """The eliminations by each conjunct of the predicate, in its order, then by number of fragments, descending."""
+        """The eliminations by each conjunct, in the order of the predicate, and those by the limit.
+
+        Those of one conjunct are by decreasing number of fragments.
+        """
         explanation = []
         for conjunct, positions, statistics in self._eliminated():
             names, name_indexes, counts = np.unique(statistics, return_inverse=True, return_counts=True)
@@ -372,7 +389,7 @@ class Pruning:
         return explanation
 
     def eliminated_fragments(self) -> Iterator[EliminatedFragment]:
-        """Yield the fragments that need not be read, by conjunct, then in the order of the index."""
+        """Yield the fragments that need not be read: by conjunct, then those beyond the limit."""
         paths = self._index.fragments(("path",))["path"].to_pylist()
         for conjunct, positions, statistics in self._eliminated():
             text = conjunct.to_short_sql()
@@ -402,11 +419,14 @@ class Pruning:
 
     @property
     def _beyond_limit(self) -> npt.NDArray[np.intp]:
-        """The positions of the fragments that may match and that the limit does not need."""
+        """The positions of the fragments that may match, but need not be read because of the limit."""
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield each conjunct with the positions of the fragments that it eliminates first, and by which statistics."""
+        """Yield each conjunct with the fragments that it is the first to eliminate.
+
+        Fragments are given by their positions and, for each, the names of the statistics that prove it.
+        """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):
             positions = np.flatnonzero(remaining & (bounds.most == 0))
@@ -416,10 +436,10 @@ class Pruning:
                 yield conjunct, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
-        """Return the greatest number of matching rows of each fragment, derived from its partition.
+        """Return an upper bound of the matching rows of each fragment, derived from its partition.
 
-        Returns None if the partitions limit nothing, or if the bounds leave fewer than two fragments: then the lookup
-        would cost more than it saves.
+        Returns None if the partitions limit nothing, or if minimum and maximum leave fewer than two fragments: then the
+        lookup would cost more than it saves.
         """
         if (leaf.bound_column_rows(self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
@@ -434,21 +454,24 @@ class Pruning:
         return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
 
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
-        """Return whether each fragment may have a matching value, by value filters; None if fewer than two remain."""
+        """Return a mask of the fragments whose value filter may contain a matching value.
+
+        Returns None if there are no value filters, or if other statistics leave fewer than two fragments.
+        """
         most = leaf.bound_column_rows(self._columns[leaf.column.field_id]).most
         if leaf in self._caps:
             most = np.minimum(most, self._caps[leaf])
         return pruner.fragment_mask(leaf) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return the greatest number of matching rows of each condition by fragment, from partitions and filters."""
+        """Return, by leaf, an upper bound of the matching rows of each fragment, from partitions and value filters."""
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():
             caps[leaf] = np.where(mask, caps.get(leaf, self._row_counts), 0)
         return caps
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
-        """Return each partition column that is a hash of the leaf's column, with the bucket numbers that can match."""
+        """Return the partition columns that are a hash of the leaf's column, with the bucket numbers that can match."""
         values = leaf.equal_values()
         if not values or leaf.column.cls is None:
             return []
@@ -462,7 +485,9 @@ class Pruning:
 
 
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
-    """Return a mask of the fewest fragments that surely have `limit` matching rows together; smaller files first.
+    """Return a mask of the fewest fragments that surely have `limit` matching rows together.
+
+    Of fragments with the same lower bound, smaller files come first.
 
     Args:
         bounds: The least and greatest possible number of matching rows of each fragment.
@@ -470,7 +495,7 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
         limit: A number of rows, at least 0.
 
     Returns:
-        The mask. If it is not sure that there are `limit` matching rows, all fragments that may have some.
+        The mask. If even all fragments together do not surely have `limit` matching rows, it has all that may match.
     """
     may_match = bounds.most > 0
     order = np.lexsort((sizes, -bounds.least))
@@ -485,7 +510,13 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
 
 
 def column_bounds(stored: IndexColumn, column: BoundColumn, rows: RowCounts) -> ColumnBounds:
-    """Return the bounds that the index stores of a column; `rows` are the row counts of the fragments."""
+    """Return the bounds of a column in each fragment.
+
+    Args:
+        stored: The column in the index.
+        column: The column of the predicate.
+        rows: The row counts of the fragments.
+    """
     nulls = _count_bounds(stored.null_count, rows)
     if column.cls is not None and column.cls.kind == "float":
         nans = _count_bounds(stored.nan_count, np.maximum(rows - nulls.least, 0))

@@ -1,7 +1,7 @@
 """Ranks and quantiles of the values of a column in ascending order.
 
-Values come from a profile in memory, from the table's value counts, of which one or two blocks are read, or, as an
-estimate, from a sketch.
+Values come from a profile in memory, or from the table's value counts, of which one or two blocks are read. Without
+value counts they are estimated from a sketch.
 """
 
 from __future__ import annotations
@@ -29,21 +29,26 @@ Method = Literal["discrete", "continuous"]
 
 
 class RankedValues(Protocol):
-    """The values of a column without null, in ascending order; NaN is the greatest."""
+    """The values of a column in ascending order, without null. NaN is the greatest value."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the answers."""
+        """How far the answers can be trusted: `exact` or `estimate`."""
 
     @property
     def ranked(self) -> int:
         """The number of values without NaN."""
 
     def value_at(self, rank: int) -> pa.Scalar:
-        """Return the value at a rank from 0, inclusive, to `ranked`, exclusive."""
+        """Return the value at a rank from 0, inclusive, to the number of values without NaN, exclusive."""
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less than a scalar of the class, or also equal to it if `inclusive`."""
+        """Return how many values are less than a value, or also equal to it if `inclusive`.
+
+        Args:
+            value: A scalar of the canonical Arrow type of the column's type class.
+            inclusive: Whether to count values that are equal.
+        """
 
 
 class ValuesInMemory:
@@ -126,7 +131,7 @@ class SketchedValues:
         return value
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Estimate how many values are less than a value. Within the bounds no stored value counts as equal to it."""
+        """Estimate how many values are less than a value. `inclusive` matters only for NaN and the greatest value."""
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)
         if is_nan:

@@ -67,7 +67,7 @@ class Relation(ABC):
 
     @property
     def as_of(self) -> AsOf:
-        """The number and snapshot of the version, as every answer carries them."""
+        """The number and the snapshot of the version, which every answer carries."""
         return AsOf.of(self.version)
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Relation(ABC):
 
     @abstractmethod
     def row_count(self, partition: str | None = None) -> int:
-        """Return the exact number of rows, in all or of one partition. Raises PartitionNotFoundError."""
+        """Return the exact number of rows, in all partitions or in one. Raises PartitionNotFoundError."""
 
     @abstractmethod
     def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
@@ -175,15 +175,15 @@ class Relation(ABC):
     def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
         """Return the keys of the partitions that have a value, with its frequency in each, in the order of the version.
 
-        With the policy `by_partition: on` this is one small read. Else the value counts of partitions are read one by
-        one, without those whose bounds exclude the value, until all of its rows are found. Errors are those of
-        `frequency`.
+        With the policy `by_partition: on` this is one small read. Otherwise the value counts of one partition after the
+        other are read, until all rows with the value are found; partitions whose bounds exclude it are skipped. Errors
+        are those of `frequency`.
         """
         return self.value_counts.where_is(column, value)
 
     @explain_missing_files
     def spread(self, column: str, partition: str | None = None) -> Spread:
-        """Return the exact numbers of distinct, repeated and single values of a column, and their entropy.
+        """Return how many values of a column are distinct, occur several times or once, and the entropy; all are exact.
 
         Raises NotStoredError where the version has no value counts of the column, ColumnNotFoundError,
         PartitionNotFoundError.
@@ -192,21 +192,21 @@ class Relation(ABC):
 
     @abstractmethod
     def spreads(self) -> dict[str, Spread]:
-        """Return the spread of every column that has value counts, by column name."""
+        """Return distinct counts and entropy of every column that has value counts, by column name."""
 
     @explain_missing_files
     def built(self) -> dict[str, Built]:
-        """Return how value counts of the table were built from scratch, by column name.
+        """Return, by column name, how the value counts of the table were built from scratch.
 
-        Value counts that were only updated since are not included.
+        Columns whose value counts were first built by an update are not included.
         """
         return self.value_counts.built(self.statistics())
 
     @explain_missing_files
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
-        """Return the most frequent value and its frequency; None without values. Of several, return the least value.
+        """Return the most frequent value and its frequency, or None without values.
 
-        Errors are those of `top`.
+        Of several most frequent values it is the least. Errors are those of `top`.
         """
         return next(iter(self.top(column, 1, partition).values), None)
 
@@ -225,8 +225,8 @@ class Relation(ABC):
     def values(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
         """Yield all values of a column with their frequencies, in ascending order, in pieces of bounded size.
 
-        With the policy `frequencies: repeated` these are the values that occur at least twice. Errors are those of
-        `top`.
+        With the policy `frequencies: repeated` only the values that occur at least twice are yielded. Errors are those
+        of `top`.
         """
         return self.value_counts.pieces(column, partition)
 
@@ -246,8 +246,8 @@ class Relation(ABC):
             column: The dotted path of a leaf column.
             bins: The greatest number of bins to return, at least 1; neighbouring bins are added up. None for all.
             partition: The key of a partition; None for all rows.
-            lower: With it, only bins that may have values of at least this one. Bins are not cut.
-            upper: With it, only bins that may have values of at most this one. Bins are not cut.
+            lower: Return only bins that may have values greater than or equal to this one. Bins are not cut.
+            upper: Return only bins that may have values less than or equal to this one. Bins are not cut.
 
         Returns:
             The bins, none for a column without finite values.
@@ -262,7 +262,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def dyadic_histogram(self, column: str, partition: str | None = None) -> Histogram | None:
-        """Return the histogram on its dyadic bins, as it is stored; None for a column without finite values.
+        """Return the histogram with its stored bins of width 2**k; None for a column without finite values.
 
         Histograms of one type class can be aligned and merged exactly. Errors are those of `histogram`.
         """

@@ -34,8 +34,8 @@ class TopValues:
     """The most frequent values of a column."""
 
     values: list[tuple[pa.Scalar, int]]
-    """(value, frequency) by decreasing frequency, then increasing value, without null. Values have the canonical Arrow
-    type of their class; `lookup.json.scalar_json` formats them as text."""
+    """(value, frequency) by decreasing frequency, then increasing value, without null. Values are scalars of the
+    canonical Arrow type of the column's type class; `lookup.json.scalar_json` formats them as text."""
     guarantee: Guarantee
     """Applies to the frequencies, and to the claim that no other value is more frequent."""
     as_of: AsOf = field(compare=False)
@@ -105,7 +105,8 @@ class Statistics(Sequence[ColumnStatistics]):
         """Create the sequence from rows, or from an Arrow table of them.
 
         Args:
-            rows: The rows, or a table as of `build_statistics_table`, whose unions may have further type classes.
+            rows: The rows, or a table like that of `build_statistics_table`, whose structs of values may have further
+                children.
             partitions: The partition key of each row; None where all rows describe the table.
             as_of: The version that the rows belong to.
         """

@@ -80,7 +80,7 @@ class _RowEstimate:
         return _RowEstimate(least, most, min(max(self.estimate, least), most))
 
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
-        """Return an estimate of these rows without those of a subset."""
+        """Return an estimate of these rows without the rows of a subset."""
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
@@ -97,7 +97,7 @@ def estimate_rows(
         predicate: The predicate.
         rows: Number of rows of the table.
         distributions: Returns the stored distribution of a column.
-        index: Lower and upper bound, inclusive, that the statistics of fragments give.
+        index: Lower and upper bound of the matching rows, both inclusive, from the statistics of fragments.
     """
     matching = _estimate(predicate, rows, distributions)
     lower, upper = max(int(matching.least), index[0]), min(int(matching.most), index[1])
@@ -211,7 +211,7 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 
 
 def _estimate_by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowEstimate:
-    """Estimate the rows below a value by a histogram. Rows in the bin of the value may be below it or not."""
+    """Estimate the rows below a value by a histogram. Rows in the same bin as the value may be below it or not."""
     key = physical_value(value)
     ends = np.concatenate([[0], np.cumsum(histogram.counts)])
     # Infinities are in no bin, and the number of negative ones is not stored.

@@ -62,7 +62,7 @@ class Scanner(Protocol):
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: Callable[[], SparkSession] | None
     ) -> FilteredView:
-        """Return the rows that match a predicate; without a `table`, no file of the table is read."""
+        """Return a view of the rows that match a predicate. Without a `table`, no file of the table may be read."""
 
     def count(
         self,
@@ -86,11 +86,14 @@ class Scanner(Protocol):
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return the table's location as a version records it. Raises ConfigError where it is not confirmed."""
+        """Return a configuration with the location that a version records.
+
+        Raises ConfigError if the caller does not confirm the location.
+        """
 
 
 class Table(Relation):
-    """One table as of one version. Reads no more of the version's files than an answer needs.
+    """One table as of one version. Only those of the version's files are read that an answer needs.
 
     It is made of parts that can be used alone: `profiles`, `value_counts`, `histograms`, `pruner` and `past`.
     """
@@ -103,15 +106,15 @@ class Table(Relation):
         user_statistics: Sequence[str] = (),
         table_locations: Sequence[str] = (),
     ) -> None:
-        """Answer from a version.
+        """Create a table that answers from a version.
 
         Args:
             objects: The table's folder below the root.
             version: The version.
             open_scanner: Returns the scanner. Called when `filter`, `count` or `scan` first need it.
             user_statistics: Classes of user-defined statistics, as `module:Class`, that may be imported.
-            table_locations: Folders and prefixes below which files of the table may be read if the version records
-                them there.
+            table_locations: Folders and prefixes that the caller trusts. Locations of files that the version records
+                must lie below one of them.
         """
         self.objects = objects
         self.user_statistics = tuple(user_statistics)
@@ -143,12 +146,12 @@ class Table(Relation):
 
     @property
     def version(self) -> Version:
-        """The version that answers, and so the snapshot that answers are true for."""
+        """The version from which questions are answered."""
         return self._version
 
     @property
     def location(self) -> str:
-        """The URI of the table's folder below the root, with its versions."""
+        """The URI of the folder below the root that has the table's versions."""
         return self.objects.uri()
 
     @property
@@ -166,11 +169,14 @@ class Table(Relation):
         return list(self._version.partitions)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
-        """Return the partition with a key; None where there is none. Reads little, however many there are."""
+        """Return the partition with a key; None if there is none. Reads little, however many partitions there are."""
         return self.profiles.find_partition(key)
 
     def row_count(self, partition: str | None = None) -> int:
-        """Return the number of live rows of the table or of a partition. Raises PartitionNotFoundError."""
+        """Return the number of rows of the table or of a partition, without deleted rows.
+
+        Raises PartitionNotFoundError.
+        """
         return self._version.row_count if partition is None else self.profiles.partition(partition).row_count
 
     @explain_missing_files
@@ -188,9 +194,8 @@ class Table(Relation):
         Args:
             columns: Dotted paths of leaf columns; None for all.
             partition: The key of a partition; None for the table.
-            partitions: Several partitions, whose statistics follow each other: keys, patterns such as
-                `"day=2024-01-*"` or `"day=2024-01-*/region=EU"`, as of `metastore refresh --partition`; or `"all"` (or
-                `"*"`) for all partitions by key.
+            partitions: Several partitions, whose statistics follow each other. Give keys, patterns such as
+                `"day=2024-01-*"` or `"day=2024-01-*/region=EU"`, or `"all"` (or `"*"`) for all partitions by key.
 
         Raises:
             ColumnNotFoundError: There is no such column.
@@ -207,7 +212,7 @@ class Table(Relation):
 
     @explain_missing_files
     def spreads(self) -> dict[str, Spread]:
-        """Return the spread of every column that has value counts, by column name, read at once."""
+        """Return distinct counts and entropy of every column that has value counts, by column name."""
         return self.value_counts.table_spreads(self.statistics())
 
     @explain_missing_files
@@ -217,15 +222,19 @@ class Table(Relation):
 
     @property
     def frequencies_file(self) -> str | None:
-        """The Parquet file with `column`, `value` and `frequency` of all value counts, by decreasing frequency.
+        """The path, below the table's folder, of one Parquet file with all value counts, by decreasing frequency.
 
-        A path below the table's folder. None unless value counts are compacted and have not changed since.
+        Its columns are `column`, `value` and `frequency`. None unless value counts are compacted and have not changed
+        since.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
     @property
     def ranks_file(self) -> str | None:
-        """The file like `frequencies_file` with `rank`, by increasing value, of the columns with `ranks: on`."""
+        """The path of a file like `frequencies_file`, but with a column `rank`, and by increasing value.
+
+        It has the columns with the policy `ranks: on`.
+        """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
@@ -246,8 +255,8 @@ class Table(Relation):
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
-            ColumnNotFoundError: It names a column that does not exist.
-            LiteralError: It has a literal that is not of its column's type.
+            ColumnNotFoundError: The predicate names a column that does not exist.
+            LiteralError: A literal of the predicate is not of its column's type.
         """
         return self.pruner.prune(self.predicate(where), limit=limit)
 
@@ -286,14 +295,14 @@ class Table(Relation):
         Args:
             where: SQL text or a pyarrow expression.
             read: Whether files of the table may be read.
-            table: The table's location, as of `count`. Implies `read`.
+            table: The table's location, as in `count`. Implies `read`.
             spark: A session that reads where there is much to read. Implies `read`.
             storage_options: Options of the table's object store. Implies `read`.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
-            ColumnNotFoundError: It names a column that does not exist.
-            LiteralError: It has a literal that is not of its column's type.
+            ColumnNotFoundError: The predicate names a column that does not exist.
+            LiteralError: A literal of the predicate is not of its column's type.
             ConfigError: The table's location is not known, or not confirmed.
 
         Answers of the view raise NotStoredError if they need rows and `read` is False.
@@ -344,16 +353,16 @@ class Table(Relation):
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Return the rows that match a predicate as a Spark DataFrame that opens only fragments that may have any.
+        """Return the rows that match a predicate as a Spark DataFrame, which opens only fragments that may match.
 
         Args:
             spark: The session.
             where: SQL text or a pyarrow expression.
-            table: The table's location, as of `count`.
+            table: The table's location, as in `count`.
             columns: Names of top-level columns; None for all.
             limit: The greatest number of rows; None for all.
-            snapshot: The snapshot to read, as of `count`.
-            storage_options: Options of the table's object store, as of `count`.
+            snapshot: The snapshot to read, as in `count`.
+            storage_options: Options of the table's object store, as in `count`.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
@@ -367,13 +376,13 @@ class Table(Relation):
     def table_config(
         self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
     ) -> TableConfig:
-        """Return the table's location: a URI, a configuration, or what the version records.
+        """Return a configuration with the table's location, from the caller or from the version.
 
-        What the version records must be confirmed by the caller, because whoever can write the root can forge it: every
-        recorded location must lie at or below the URI, or one of the `table_locations` of `open_table`.
+        Whoever can write the root can forge the locations that a version records. Each of them must therefore lie at or
+        below the `table` that the caller passes, or one of the `table_locations` of `open_table`.
 
         Args:
-            table: The table's URI or configuration; None for what the version records.
+            table: The table's URI; None for the one that the version records. A configuration is returned unchanged.
             storage_options: Options of the table's object store, which versions do not record.
 
         Raises:

@@ -26,7 +26,7 @@ _OPEN_COLUMNS = 32
 
 
 def open_value_count_reader(objects: ObjectStore, version: Version) -> ValueCountReader:
-    """Open the value counts of a version's table."""
+    """Return a reader of the value counts of a version."""
     # Answers about the statistics of columns need no value counts, and must not pay for the import.
     from metastore_assets.value_counts import ValueCountReader, read_value_counts
 
@@ -34,16 +34,16 @@ def open_value_count_reader(objects: ObjectStore, version: Version) -> ValueCoun
 
 
 class RelationProfiles(Protocol):
-    """An object that opens the profiles of all rows, and of the rows of one partition."""
+    """An object that opens profiles (statistics and values) of all rows, or of the rows of one partition."""
 
     def profile(self, partition: str | None) -> Profile:
         """Return the profile of a partition, or of all rows for None. Raises PartitionNotFoundError."""
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether that profile itself may store value counts."""
+        """Return whether the profile of a partition, or of all rows for None, may itself store value counts."""
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether that profile describes all rows of the table, as the table's value counts do."""
+        """Return whether the profile of a partition, or of all rows for None, describes all rows of the table."""
 
     def partitions(self) -> Sequence[PartitionEntry]:
         """Return the partitions that may have rows, in the order of the version."""
@@ -63,7 +63,7 @@ class ValueCounts:
 
         Args:
             version: The version that answers.
-            columns: Its leaf columns.
+            columns: The leaf columns of the version.
             profiles: The profiles of the rows and of their partitions.
             open_reader: Opens the value counts of the version's table; called at most once by each thread.
         """
@@ -81,7 +81,10 @@ class ValueCounts:
         return self._open_reader()
 
     def column(self, column: str, partition: str | None = None) -> ColumnValues:
-        """Return the values of a column. Raises ColumnNotFoundError, PartitionNotFoundError."""
+        """Return an object that answers about the values of a column.
+
+        Raises ColumnNotFoundError, PartitionNotFoundError.
+        """
         key = column, partition
         values = self._columns.get(key)
         if values is None:
@@ -154,11 +157,14 @@ class ValueCounts:
         return Answers(partitions, "exact", self._as_of)
 
     def spread(self, column: str, partition: str | None = None) -> Spread:
-        """Return the numbers of distinct, repeated and single values, and their entropy. See `Relation.spread`."""
+        """Return how many values are distinct, occur several times or once, and the entropy. See `Relation.spread`."""
         return self.column(column, partition).spread()
 
     def table_spreads(self, statistics: Statistics) -> dict[str, Spread]:
-        """Return the spread of every column of the table that has value counts; each type class is read at once."""
+        """Return distinct counts and entropy of every column of the table that has value counts, by column name.
+
+        Columns of the same type class are read together.
+        """
         rows = [
             row for row in statistics if row.frequencies in ("enumerated", "repeated") and row.type_class is not None
         ]
@@ -168,7 +174,7 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Statistics) -> dict[str, Built]:
-        """Return how value counts were built from scratch, by the names of the columns in `statistics`."""
+        """Return, by column name, how value counts were built from scratch, for the columns in `statistics`."""
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
 

@@ -15,7 +15,8 @@ from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
 VersionSelector: TypeAlias = int | str | datetime
-"""A version's number; a snapshot's id, or a time in ISO 8601, as text; or a time. A time without a zone is in UTC."""
+"""What selects a version: its number, the id of its snapshot, or a time. A text may be an id or a time in ISO 8601. A
+time without a zone is in UTC."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,7 +39,10 @@ class VersionColumns:
         return leaf
 
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
-        """Return the names as a list, None for all columns. A single text is one name. Raises ColumnNotFoundError."""
+        """Return column names as a list, after a check that the columns exist.
+
+        None stands for all columns and is returned unchanged. A single text is one name. Raises ColumnNotFoundError.
+        """
         if columns is None:
             return None
         names = [columns] if isinstance(columns, str) else list(columns)
@@ -47,7 +51,7 @@ class VersionColumns:
         return names
 
     def subject(self, column: str) -> str:
-        """Return the name of a column in messages: the column and its table."""
+        """Return the text by which messages refer to a column: its name and its table."""
         return f"column {column!r} of table {self._table!r}"
 
 
@@ -64,12 +68,12 @@ def list_versions(store: ObjectStore, name: str) -> list[int]:
 def open_version(
     store: ObjectStore, name: str, selector: VersionSelector | None = None
 ) -> tuple[VersionStore, Version]:
-    """Return the versions of a table and the selected one, by default the newest.
+    """Return the versions of a table, and the selected version.
 
     Args:
         store: The root.
         name: The table's name.
-        selector: What `resolve_version` resolves; None for the newest version.
+        selector: A number, the id of a snapshot, or a time (see `resolve_version`); None for the newest version.
 
     Raises:
         VersionNotFoundError: The table has no published version, or none that is selected.
@@ -86,10 +90,10 @@ def open_version(
 
 
 def resolve_version(versions: VersionStore, selector: VersionSelector) -> Version:
-    """Return the newest version with a number, of a snapshot, or up to a time.
+    """Return the version with a number, or the newest version of a snapshot or up to a time.
 
-    A version counts as of the time when its snapshot was committed. Where the table's format records no such time, it
-    counts as of the time when it was published. Reads the documents of versions from the newest on.
+    The time of a version is when its snapshot was committed, or when the version was published if the table's format
+    does not record commits. Reads the documents of versions from the newest on.
 
     Args:
         versions: The versions of the table.
@@ -131,7 +135,7 @@ def _from_newest(versions: VersionStore) -> Iterator[Version]:
 
 
 def _parse_time(selector: str | datetime) -> datetime | None:
-    """Return a time with a zone; None for a text that is no time."""
+    """Return a time with a zone, which is UTC by default; None for a text that is no time."""
     if isinstance(selector, datetime):
         return selector if selector.tzinfo is not None else selector.replace(tzinfo=UTC)
     try:

@@ -1,4 +1,7 @@
-"""Queries that read the table besides its versions: exact counts, scans, filtered statistics, Spark's data source."""
+"""Queries that read a table's data files where stored statistics do not suffice.
+
+Exact counts, scans, statistics of filtered rows, and Spark's data source.
+"""
 
 from __future__ import annotations
 

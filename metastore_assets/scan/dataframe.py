@@ -1,4 +1,7 @@
-"""The rows that match a predicate, as a Spark DataFrame over the fragments that may have any."""
+"""The rows that match a predicate, as a Spark DataFrame that opens only fragments that may have such rows.
+
+A fragment is a data file of the table, together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class ScanTask(NamedTuple):
     """A fragment to read, and the filter of its rows."""
 
     filter: RowFilter | None
-    """None where all rows match."""
+    """The filter; None if all rows match."""
     fragment: Fragment
 
 
@@ -45,7 +48,7 @@ class ScanSchema(NamedTuple):
     positions: Sequence[int]
     """Positions of the top-level columns in the table's schema."""
     spark_schema: pa.Schema
-    """The columns as Arrow types that Spark has."""
+    """The columns in the Arrow types in which they are sent to Spark."""
 
 
 def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRequest) -> DataFrame:
@@ -62,7 +65,7 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.
-        MetastoreError: As `plan_scan` raises.
+        MetastoreError: For the reasons of `plan_scan`.
     """
     limit = request.limit
     plan = plan_scan(lookup, table, request.where, request.snapshot, SizedRunner(lambda: spark))
@@ -89,8 +92,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
     """Return the fragments to read, and the filter of each.
 
     Args:
-        plan: The fragments by how many of their rows match.
-        limit: The number of rows that suffice. Only as many fragments are returned as surely have them.
+        plan: The fragments, grouped by whether all or some of their rows match.
+        limit: The number of rows that suffice. Only as many fragments are returned as surely have that many.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]

@@ -1,4 +1,4 @@
-"""Exact numbers of matching rows, from the statistics of a version and from files that these do not decide."""
+"""Exact numbers of matching rows, from the statistics of a version, and from data files if these do not suffice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count(
 ) -> ExactCount:
     """Return the exact number of rows that match a predicate.
 
-    A fragment is read only if its statistics do not decide how many of its rows match.
+    A fragment (a data file with its deletes) is read only if its statistics do not decide how many of its rows match.
 
     Args:
         lookup: The version whose statistics decide.
@@ -42,7 +42,7 @@ def count(
 
     Raises:
         FragmentError: A file cannot be read.
-        MetastoreError: As `plan_scan` raises.
+        MetastoreError: For the reasons of `plan_scan`.
     """
     engine = create_scan_engine(spark)
     for attempt in range(_MAX_ATTEMPTS):
@@ -72,7 +72,10 @@ def _exact_count(
 
 
 def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPlan) -> int | None:
-    """Return the number of matching rows if the version's value counts alone decide it; None otherwise."""
+    """Return the number of matching rows by the version's value counts.
+
+    None if value counts are not needed or do not suffice.
+    """
     version, snapshot = lookup.version, plan.snapshot
     if not plan.uncounted_fragments:
         return None  # the plan decides it without reading value counts

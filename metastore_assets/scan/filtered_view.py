@@ -1,4 +1,7 @@
-"""Filtered views of tables: their profiles are merged from stored ones, and from fragments that are read."""
+"""Filtered views of tables: the profiles of matching rows, from stored profiles and from data files that are read.
+
+A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def filter_table(
     Args:
         lookup: The table as of a version.
         predicate: A predicate that is bound to the table's columns.
-        table: Where fragments that match partly are read; None if none may be read.
+        table: The table's location, where fragments that match partly are read; None if none may be read.
         spark: Returns a session that reads where there is much to read.
     """
     match = match_filter(lookup.pruner.prune(predicate), lookup.find_partition)
@@ -40,7 +43,7 @@ def filter_table(
 
 
 class FilteredProfileReader:
-    """A `MatchReader` over stored profiles and fragments of the table. Safe to share between threads."""
+    """Computes profiles of matching rows from stored profiles and by reading fragments. Threads may share it."""
 
     def __init__(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
@@ -62,7 +65,7 @@ class FilteredProfileReader:
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
-        """Return the merged profile of the rows of a match."""
+        """Merge the stored profiles of a match and the profiles of fragments that match partly."""
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
         objects, leaves = self._lookup.objects, self._lookup.columns.leaves
@@ -101,8 +104,8 @@ class FilteredProfileReader:
             return self._partial[partition]
 
     def _explain_unread(self, match: FilterMatch) -> str:
-        """Return a message that an answer needs fragments that match partly, and how to allow reading them."""
-        # Partition columns that hidden partitioning derives are no columns that a predicate can name.
+        """Return a message that an answer needs fragments that match partly, and how to allow that they are read."""
+        # Predicates cannot name partition columns that are derived by hidden partitioning.
         paths = {leaf.path for leaf in self._lookup.columns.leaves}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
         return (
@@ -113,12 +116,12 @@ class FilteredProfileReader:
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
-        """Return, for each column, a policy under which a profile has what the version stores of the column."""
+        """Return for each column the policy that describes what the version stores of it."""
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
-        """Return a policy under which a profile has what the version stores of one column."""
+        """Return the policy that describes what the version stores of one column, given its statistics in the table."""
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")
         histogram = self._lookup.profiles.profile(None).histogram(row.column)

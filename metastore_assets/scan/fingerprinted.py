@@ -1,8 +1,9 @@
-"""The values that occur at least twice in some rows of a fingerprinted column, and its number of distinct values.
+"""The values that occur at least twice in some rows of a column of which the table stores mainly fingerprints.
 
-A fingerprint is a hash of a value. One that occurs once in the rows stands for one value. One that occurs several times
-occurs at least as often in the table, whose value counts therefore contain each value with this fingerprint that occurs
-several times. If there is only one such value, all occurrences in the rows belong to it.
+A fingerprint is a short hash of a value. The table also stores all values that occur at least twice, with their
+frequencies. If a fingerprint occurs several times in the selected rows, the stored values with this fingerprint are
+looked up. If there is only one, all of its occurrences in these rows belong to that value. A fingerprint that occurs
+once stands for a value that occurs once.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ValueCountReader
 
 MAX_FINGERPRINTED_ROWS = 20_000_000
-"""Fingerprints take about four bytes per row. Those of more rows are not read, and distinct counts are estimates."""
+"""Most rows whose fingerprints are read: about four bytes per row. With more rows, distinct counts are estimates."""
 
 
 class FingerprintedValues:
-    """Finds repeated values by the fingerprints of fragments that match entirely. Safe to share between threads."""
+    """Finds values that occur several times in fragments that match entirely. Safe to share between threads."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class FingerprintedValues:
     def _sum_fingerprints(
         self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts], bits: int
     ) -> FingerprintCounts:
-        """Return the fingerprints that occur at least twice."""
+        """Return the fingerprints that occur at least twice in all matching rows, with the number of rows of each."""
         with StatesReader(self._store) as reader:
             stored = (read_fingerprints(reader, entry.files, row.field_id) for entry in self._fragments())
             total = sum_fingerprints(narrow_fingerprints(counts, bits) for counts in (*stored, *filtered))
@@ -97,13 +98,24 @@ class FingerprintedValues:
     def _resolve_values(
         self, row: ColumnStatistics, repeated: FingerprintCounts, candidates: Frequencies, bits: int
     ) -> Frequencies | None:
-        """Return the values behind repeated fingerprints, given the table's values with these fingerprints."""
+        """Return the values with the given fingerprints that occur at least twice in the matching rows.
+
+        Args:
+            row: The statistics of the column over the matching rows.
+            repeated: The fingerprints that occur at least twice in the matching rows.
+            candidates: The table's values with these fingerprints.
+            bits: The length of the fingerprints.
+
+        Returns:
+            None if the counts of some values are unknown.
+        """
         fingerprints, table_counts = fingerprint_values(candidates, bits), candidates.counts.to_numpy()
         positions = np.searchsorted(repeated.fingerprints, fingerprints)
         value_counts = np.bincount(positions, minlength=len(repeated))
         table_totals = np.zeros(len(repeated), np.int64)
         np.add.at(table_totals, positions, table_counts)
-        # Of values that share a fingerprint, the counts are unknown unless all of their rows in the table are selected.
+        # If several values share a fingerprint, their counts are known only if all rows of the table with them are
+        # selected.
         if ((value_counts > 1) & (table_totals != repeated.counts)).any():
             return None
         if (value_counts == 0).any() or (table_totals < repeated.counts).any():
@@ -116,7 +128,7 @@ class FingerprintedValues:
 
 
 class FullPartitionProfile:
-    """The `Profile` of one partition whose rows all match: the stored profile, with distinct counts by fingerprints."""
+    """The profile of a partition whose rows all match: the stored one, with exact distinct counts by fingerprints."""
 
     def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:
         self._stored = stored
@@ -127,11 +139,11 @@ class FullPartitionProfile:
         return self._merge()
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of columns, all by default. KeyError for an unknown name."""
+        """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
         return [self._with_counts(row) for row in self._stored.statistics(columns)]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent known values with their frequencies; None where no values are known."""
+        """Return the n most frequent values with their frequencies; None if no values are known."""
         top = self._stored.top(field_id, n)
         return self._merged.top(field_id, n) if top is None else top
 
@@ -140,11 +152,11 @@ class FullPartitionProfile:
         return self._stored.frequencies(field_id)
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values that occur at least twice, of a fingerprinted column; None where they are unknown."""
+        """Return the values of a fingerprinted column that occur at least twice; None if they are unknown."""
         return self._merged.repeated(field_id)
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch, and the numbers of negative and positive infinities; None without either."""
+        """Return the quantile sketch, and the frequencies of -inf and +inf; None if no sketch is stored."""
         return self._stored.sketch(field_id)
 
     def histogram(self, column: str) -> Histogram | None:
@@ -157,7 +169,12 @@ class FullPartitionProfile:
 
 
 def add_repeated_counts(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
-    """Return statistics with exact distinct and duplicate counts, from the values that occur at least twice."""
+    """Return statistics with exact distinct and duplicate counts.
+
+    Args:
+        row: The statistics of a column.
+        repeated: All values of the column that occur at least twice, with their frequencies.
+    """
     distinct = row.value_count - sum(repeated.counts.to_pylist()) + len(repeated)
     return replace(row, distinct_count=distinct, distinct_count_guarantee="exact", duplicate_count=len(repeated))
 

@@ -30,16 +30,16 @@ Result = TypeVar("Result")
 
 
 def create_scan_engine(spark: StartSpark | None) -> Engine:
-    """Return the engine that reads fragments: child processes alone, or also Spark when there is a session."""
+    """Return an engine that reads fragments in child processes, and also in Spark if there is a session."""
     return Engine(spark, "auto")
 
 
 def map_fragments(
     engine: Engine, function: Callable[[Fragment], Result], fragments: Sequence[Fragment]
 ) -> list[Result]:
-    """Return the result of a picklable function for each fragment, in their order.
+    """Call a picklable function for each fragment, and return the results in the order of the fragments.
 
-    Raises FragmentError where a fragment cannot be read, also where its file crashes its reader.
+    Raises FragmentError if a fragment cannot be read, or if its file crashes the reader's process.
     """
     paths, costs = [fragment.path for fragment in fragments], [float(fragment.bytes) for fragment in fragments]
     return engine.reading_runner(fragments).map(function, fragments, paths=paths, costs=costs)
@@ -92,7 +92,7 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
     except MetastoreError:
         raise
     except CORRUPTION_ERRORS as error:
-        # Readers raise more at corrupt bytes than they document.
+        # For corrupt bytes, readers raise more kinds of errors than they document.
         missing = isinstance(error, FileNotFoundError)
         unsupported = is_unsupported(error)
         fragment_error = FragmentError(
@@ -105,7 +105,7 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
 def _read_chunks(
     schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Yield chunks of the same rows of all columns, with their number of rows. Readers chunk each column separately."""
+    """Yield columns in chunks of the same rows, with the number of rows. Readers chunk each column differently."""
     if not positions:
         yield [], reader.row_count
         return

@@ -1,4 +1,7 @@
-"""Profiles merged from several stored profiles and from profiles of filtered fragments."""
+"""Profiles of matching rows, merged from stored profiles and from profiles of fragments that are read.
+
+A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
-"""Returns a row with user-defined statistics, computed from its states or from its values (None if not enumerated)."""
+"""Returns a row with user-defined statistics, from its states or from all values; these are None if not enumerated."""
 
 
 @dataclass(frozen=True)
@@ -43,26 +46,26 @@ class _MergedColumn:
     row: ColumnStatistics
     histogram: Histogram | None
     frequencies: Frequencies | None
-    """All values; None where they are not enumerated."""
+    """All values with their frequencies; None if they are not stored."""
     repeated: Frequencies | None
-    """The values that occur at least twice, of a fingerprinted column; None where they are unknown."""
+    """The values of a fingerprinted column that occur at least twice; None if they are unknown."""
 
 
 @dataclass(frozen=True)
 class MergedProfileContext:
-    """What merged profiles of one version have in common."""
+    """The store, columns and policies that all merged profiles of one version share."""
 
     store: ObjectStore
     """The store of the stored profiles."""
     leaves: Sequence[LeafColumn]
     """The columns of the table, in its order."""
     policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]]
-    """Returns policies that describe what stored profiles contain of columns."""
+    """Returns for each column the policy that describes what stored profiles contain of it."""
     finalize: FinalizeUserDefined
 
 
 class MergedProfile:
-    """A `Profile` merged from several stored profiles and from fragments that are read. Safe to share between threads.
+    """A profile merged from several stored profiles and from fragments that are read. Safe to share between threads.
 
     A column whose values are enumerated in all parts is profiled from the sum of its value counts. The states of all
     other columns are merged. Each column is read once.
@@ -75,13 +78,13 @@ class MergedProfile:
         partial: PartialFragments | None,
         fingerprinted: FingerprintedValues,
     ) -> None:
-        """Merge profiles when columns are requested.
+        """Prepare the merge. A column is read and merged when it is first requested.
 
         Args:
             context: The columns and policies of the version.
             profiles: Stored profiles of sets of rows that match entirely.
             partial: Fragments that match partly; None if there are none.
-            fingerprinted: The repeated values of fingerprinted columns.
+            fingerprinted: Finds the values of fingerprinted columns that occur several times.
         """
         self._context = context
         self._store = context.store
@@ -94,7 +97,7 @@ class MergedProfile:
         self.columns = {leaf.path: position for position, leaf in enumerate(self._leaves)}
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of columns, all by default. KeyError for an unknown name."""
+        """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
         positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
         merged = self._load([self._leaves[position] for position in positions])
         return [
@@ -103,7 +106,7 @@ class MergedProfile:
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent known values with their frequencies; None where no values are known."""
+        """Return the n most frequent values with their frequencies; None if no values are known."""
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies
         if frequencies is None:
@@ -113,15 +116,15 @@ class MergedProfile:
         return list(zip(frequencies.values.take(pa.array(order)), counts[order].tolist(), strict=True))
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values with their frequencies; None where they are not enumerated."""
+        """Return all values with their frequencies; None if they are not stored."""
         return self._column(field_id).frequencies
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values that occur at least twice, of a fingerprinted column; None where they are unknown."""
+        """Return the values of a fingerprinted column that occur at least twice; None if they are unknown."""
         return self._column(field_id).repeated
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch, and the numbers of negative and positive infinities; None without either."""
+        """Return the quantile sketch, and the frequencies of -inf and +inf; None if no sketch is stored."""
         row = self._column(field_id).row
         digest = None if row.quantile_sketch is None else decode_digest(row.quantile_sketch)
         return with_infinities(digest, row.moments)
@@ -142,7 +145,7 @@ class MergedProfile:
             return [self._cache[leaf.field_id] for leaf in leaves]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
-        """Return the merged columns by field id, from stored profiles and profiles of filtered fragments."""
+        """Read columns from stored profiles and from fragments that match partly, and merge them by field id."""
         spec = ProfileSpec("", {}, tuple(columns), {})
         filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
         rows = self._merge_states(spec, filtered)
@@ -174,7 +177,7 @@ class MergedProfile:
     def _merge_states(
         self, spec: ProfileSpec, filtered: Sequence[FilteredProfile]
     ) -> list[tuple[ColumnStatistics, Histogram | None]]:
-        """Return the merged statistics and histogram of each column of a spec, without value counts."""
+        """Return the merged statistics and histogram of each column of a spec. Value counts are not merged here."""
         with StatesReader(self._store) as reader:
             parts = read_states_together(reader, self._profiles, spec)[1] if self._profiles else []
         parts += [profile.states for profile in filtered]
@@ -189,7 +192,13 @@ class MergedProfile:
     def _sum_frequencies(
         self, spec: ProfileSpec, positions: Sequence[int], filtered: Sequence[FilteredProfile]
     ) -> dict[int, Frequencies]:
-        """Return the summed value counts of columns by their position in a spec."""
+        """Return the summed value counts of columns, by the column's position in a spec.
+
+        Args:
+            spec: The columns and their policies.
+            positions: Positions of the columns to sum.
+            filtered: Profiles of the matching rows of fragments that match partly.
+        """
         if not positions:
             return {}
         stored = sum_column_frequencies(self._store, spec, positions, self._profiles)

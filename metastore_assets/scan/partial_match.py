@@ -47,15 +47,15 @@ class FilteredProfile:
 
     row_count: int
     states: pa.Table
-    """One row per requested column, as of `build_states_table`."""
+    """A table of mergeable statistics with one row per requested column, as `build_states_table` builds it."""
     frequencies: tuple[Frequencies | None, ...]
-    """By requested column, all values; None where its policy does not enumerate them."""
+    """By requested column, all values with their frequencies; None if its policy does not store them."""
     fingerprints: tuple[FingerprintCounts | None, ...]
-    """By requested column, fingerprints of its values; None where its policy does not store them."""
+    """By requested column, hashes of its values with their frequencies; None if its policy does not store them."""
 
 
 class PartialFragments:
-    """The fragments of a version that match a predicate partly. Reads them when columns are requested."""
+    """The fragments of a version that match a predicate partly. They are read when columns are requested."""
 
     def __init__(
         self, lookup: Table, predicate: Predicate, match: FilterMatch, table: TableConfig, spark: StartSpark | None
@@ -74,15 +74,15 @@ class PartialFragments:
 
     @cached_property
     def row_count(self) -> int:
-        """The number of matching rows."""
+        """The number of matching rows in all of these fragments, which are read to count them."""
         return sum(profile.row_count for profile in self.read((), pa.struct([("boolean", pa.bool_())])))
 
     def read(self, columns: Sequence[ColumnSelection], union: pa.StructType) -> list[FilteredProfile]:
-        """Return the profile of each fragment's matching rows.
+        """Read the fragments, and return the profile of each fragment's matching rows.
 
         Args:
             columns: The columns to profile.
-            union: The type of values in the table of states.
+            union: The type of values in tables of states: a struct with one field per type class.
 
         Raises:
             FragmentError: A file cannot be read.
@@ -119,12 +119,12 @@ def profile_matching_rows(
     union: pa.StructType,
     fragment: Fragment,
 ) -> FilteredProfile:
-    """Return the profile of the matching rows of one fragment. Runs in any process.
+    """Read one fragment, and return the profile of its matching rows. Can be called in any process.
 
     Args:
         row_filter: The filter of rows.
-        columns: The columns to profile, by the position in the schema of their top-level column.
-        union: The type of values in the table of states.
+        columns: The columns to profile, grouped by the position of their top-level column in the schema.
+        union: The type of values in tables of states: a struct with one field per type class.
         fragment: The fragment.
 
     Raises:

@@ -1,4 +1,7 @@
-"""Scan plans: the fragments of a table that must be read for a predicate, and the matching rows of all others."""
+"""Scan plans: the fragments of a table that must be read for a predicate, and the number of matching rows in others.
+
+A fragment is a data file of the table, together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +32,21 @@ from metastore_assets.values.types import TypeClass, type_fingerprint
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The fragments of one snapshot, by how many of their rows match a predicate."""
+    """The fragments of one snapshot, grouped by whether all or some of their rows match a predicate."""
 
     snapshot: Snapshot
     filter: RowFilter
     full_fragments: tuple[Fragment, ...]
-    """Fragments of which all rows match."""
+    """Fragments all of whose rows match."""
     partial_fragments: tuple[Fragment, ...]
     """All other fragments that may have matching rows."""
     counted_rows: int
-    """Matching rows of all fragments with an exactly known number of them, `full_fragments` included."""
+    """Number of matching rows in all fragments where it is exactly known, `full_fragments` included."""
     least_rows: Mapping[str, int]
-    """The least number of matching rows by fragment id, without fragments that have no statistics."""
+    """By fragment id, a lower bound of the number of matching rows; without fragments that have no statistics."""
     counted_ids: frozenset[str]
-    """Ids of the `partial_fragments` with an exactly known number of matching rows. A count need not read them."""
+    """Ids of the `partial_fragments` whose number of matching rows is exactly known, so that a count need not read
+    them."""
 
     @property
     def uncounted_fragments(self) -> list[Fragment]:
@@ -67,7 +71,7 @@ def plan_scan(
         runner: Reads the table's metadata; None for child processes.
 
     Raises:
-        PredicateError: The predicate does not parse, or compares what does not compare.
+        PredicateError: The predicate does not parse, or refers to a column whose values do not compare.
         ColumnNotFoundError: The predicate names a column that the snapshot does not have.
         LiteralError: A literal is not a value of its column.
         MetastoreError: The snapshot of the version no longer exists.
@@ -86,7 +90,7 @@ def load_snapshot(
 def plan_snapshot_scan(
     lookup: Table, table: TableConfig, loaded: tuple[TableFormat, Snapshot], where: str | pc.Expression
 ) -> ScanPlan:
-    """Return which fragments of a loaded snapshot have to be read for a predicate. Raises as `plan_scan`."""
+    """Return which fragments of a loaded snapshot have to be read for a predicate. Errors are those of `plan_scan`."""
     table_format, snapshot = loaded
     leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
     predicate = parse_predicate(where, table.name, leaves)
@@ -129,7 +133,7 @@ def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
 def resolve_fragments(
     lookup: Table, table: TableConfig, ids: Collection[str], runner: TaskRunner | None = None
 ) -> tuple[list[Fragment], pa.Schema]:
-    """Find fragments of a version in the current snapshot, or else in the snapshot of the version.
+    """Return fragments of a version as the table has them: in the current snapshot, or else in that of the version.
 
     Args:
         lookup: The version.
@@ -157,12 +161,12 @@ def resolve_fragments(
 def bound_by_format(
     table_format: TableFormat, snapshot: Snapshot, fragments: Sequence[Fragment], predicate: Predicate
 ) -> dict[str, tuple[int, int, int]]:
-    """Return bounds on matching rows from the format's metadata, for the fragments whose rows it counts.
+    """Return bounds on the matching rows of fragments, from the metadata of the table's format.
 
     Args:
         table_format: The table.
         snapshot: The snapshot that has the fragments.
-        fragments: Fragments that the version does not have.
+        fragments: Fragments that the version does not have. Those without a row count are left out.
         predicate: A predicate that is bound to the snapshot's columns.
 
     Returns:
@@ -185,7 +189,7 @@ def bound_by_format(
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """Narrow bounds by a format's metadata, which has no NaN counts and may count nulls of deleted rows."""
+    """Narrow the bounds of a column by a format's metadata, which has no NaN counts and may count deleted nulls."""
     try:
         minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
     except UnsupportedTypeError:
@@ -200,7 +204,7 @@ def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass
 
 
 def _open_format(lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None) -> TableFormat:
-    """Return the opened table at the chosen snapshot. Raises MetastoreError if plain files have changed since."""
+    """Open the table at the chosen snapshot. Raises MetastoreError if plain files have changed since the version."""
     version = lookup.version
     table_format = open_table_format(table, MetadataCache(lambda: version.metadata_cache), runner)
     if choice == "now" or table_format.current() == SnapshotReference(version.snapshot, version.committed_at):

@@ -1,7 +1,7 @@
 """The scanner that `open_table` gives to a `lookup.Table`, and the location of a table as its version records it.
 
-A recorded location is used only if the caller confirms it. Whoever can write below a root can forge a version, and a
-forged version could have any file or bucket read that the caller has permissions for, or any module imported.
+A recorded location is used only if the caller confirms it. Whoever can write below a root can forge a version. A forged
+version could make the caller read any file or bucket that is accessible, or import any module.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class TableScanner:
-    """The `lookup.table.Scanner` that reads tables."""
+    """Reads the data files of tables for `lookup.Table`, whose protocol `Scanner` it implements."""
 
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
     ) -> FilteredView:
-        """Return the rows that match a predicate."""
+        """Return a view of the rows that match a predicate. Without a `table`, no file of the table may be read."""
         return filter_table(lookup, predicate, table, spark)
 
     def count(
@@ -60,19 +60,22 @@ class TableScanner:
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return the table's location as a version records it."""
+        """Return a configuration with the location that a version records.
+
+        Raises ConfigError if the caller does not confirm the location.
+        """
         return parse_recorded_location(version, uri, confirmed, storage_options)
 
 
 def parse_recorded_location(
     version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
 ) -> TableConfig:
-    """Return the configuration of a table as its version records it, with the options that the caller has.
+    """Return a configuration with the location that a version records, and the storage options of the caller.
 
     Args:
         version: The version.
         uri: The location of the table, from the version or from the caller.
-        confirmed: Locations that the caller names. Each recorded location must lie at or below one of them.
+        confirmed: Locations that the caller trusts. Each recorded location must lie at or below one of them.
         storage_options: Options of the table's object store, which versions do not contain.
 
     Raises:

@@ -33,7 +33,7 @@ from metastore_assets.store.objects import ObjectStore
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
 _MIN_SPLITS = 8
-"""The least number of tasks, if there are as many files. Beyond it, each task reads about `_SPLIT_BYTES`."""
+"""The least number of tasks, if there are as many files. Large tables have more, of about `_SPLIT_BYTES` each."""
 _ROOT_PREFIX, _TABLE_PREFIX = "root.", "table."
 """Prefixes of the options that are storage options of the root, and of the table."""
 
@@ -59,7 +59,7 @@ class MetastoreSource(DataSource):
         return _NAME
 
     def schema(self) -> StructType:
-        """Return the requested columns in Spark's types. Raises as `plan_scan`, and UnsupportedTypeError."""
+        """Return the requested columns in Spark's types. Errors are those of `plan_scan`, and UnsupportedTypeError."""
         table = _RequestedTable(self.options)
         return table.spark_schema(table.positions(table.columns))
 
@@ -117,7 +117,7 @@ class _RequestedTable:
         return self._lookup.table_config(self._options.get("uri"), _with_prefix(self._options, _TABLE_PREFIX))
 
     def plan(self, where: str) -> ScanPlan:
-        """Return which fragments have to be read for a predicate. Raises as `plan_scan`."""
+        """Return which fragments have to be read for a predicate. Errors are those of `plan_scan`."""
         return plan_snapshot_scan(self._lookup, self.config, self._loaded, where)
 
     def positions(self, columns: Sequence[str] | None) -> list[int]:
@@ -132,7 +132,7 @@ class _RequestedTable:
         return struct
 
     def check_types(self, positions: Sequence[int], schema: StructType) -> None:
-        """Raise UnsupportedTypeError where a schema has other types than the table."""
+        """Raise UnsupportedTypeError if the schema that the user gave has other types than the table."""
         for field, requested in zip(self.spark_schema(positions), schema, strict=True):
             type_, requested_type = field.dataType.simpleString(), requested.dataType.simpleString()
             if type_ != requested_type:

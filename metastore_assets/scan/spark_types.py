@@ -13,7 +13,7 @@ from metastore_assets.values.leaf_columns import plain_array, plain_type
 
 
 def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
-    """Return the Arrow type in which a column is sent to Spark: Spark has this type, and it can hold all values.
+    """Return the Arrow type in which a column is sent to Spark: one that Spark supports and that can hold all values.
 
     Raises UnsupportedTypeError if there is no such type.
     """

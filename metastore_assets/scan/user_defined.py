@@ -1,4 +1,4 @@
-"""User-defined statistics of a filtered view, whose rows no stored profile covers.
+"""User-defined statistics of the rows of a filtered view, of which no stored profile has the statistics.
 
 A version names the classes that computed its statistics, and the digests of their source. Whoever writes a version
 controls these names, so a class is imported only if the caller also names it or it belongs to this package.
@@ -29,12 +29,12 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 class UserDefined:
     """Computes user-defined statistics of a version's columns over a selection of rows. Threads may share it.
 
-    A statistic is absent, with a reason, if its class is not allowed, cannot be imported, or has changed since the
-    version.
+    A statistic is absent, with a reason, if its class is not allowed, cannot be imported, or was changed after the
+    version was written.
     """
 
     def __init__(self, version: Version, allowed: Collection[str]) -> None:
-        """Choose the version and the classes.
+        """Create an object for one version.
 
         Args:
             version: The version.
@@ -44,7 +44,7 @@ class UserDefined:
         self._allowed = frozenset(allowed)
 
     def classes(self, field_id: str) -> tuple[str, ...]:
-        """Return the usable classes of a leaf column, as `module:Class`."""
+        """Return the classes that compute statistics of a leaf column and can be used, as `module:Class`."""
         return tuple(reference for reference, problem in self._check_classes(field_id) if problem is None)
 
     def add_results(
@@ -54,7 +54,7 @@ class UserDefined:
         frequencies: Frequencies | None,
         table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """Return statistics of some rows with the user-defined statistics that the table has of the column.
+        """Return a column's statistics of some rows with the user-defined ones that the column has in the table.
 
         Args:
             row: The statistics of some rows.
@@ -76,7 +76,7 @@ class UserDefined:
         return replace(row, user_defined={**row.user_defined, **absent})
 
     def _absence_reason(self, field_id: str) -> str:
-        """Return why the user-defined statistics of a column cannot be computed over other rows."""
+        """Return why the user-defined statistics of a column cannot be computed for a selection of rows."""
         problems = [(reference, problem) for reference, problem in self._check_classes(field_id) if problem is not None]
         disallowed = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
         reasons = [problem for _, problem in problems if problem is not _NOT_ALLOWED]
@@ -89,7 +89,7 @@ class UserDefined:
         return "; ".join(reasons) or "the version does not say which class computes it"
 
     def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Yield each class of a leaf column, and why it cannot be used; None if it can."""
+        """Yield each class that computes statistics of a leaf column, and why it cannot be used; None if it can."""
         for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._check_class(reference, revision, source)
@@ -118,7 +118,7 @@ class UserDefined:
 
     @lock_free_cached_property
     def _source_digests(self) -> dict[str, dict[str, str]]:
-        """By field id of a leaf column and key of a statistic, the digest of its class's source."""
+        """By field id of a leaf column, then by key of a statistic: the digest of the source of its class."""
         digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
             spec = parse_column_spec(text)

@@ -94,8 +94,9 @@ class ColumnProfiler:
         return NO_FINGERPRINTS if self._fingerprints is None else self._fingerprints.total()
 
     def value_filter(self) -> bytes | None:
-        """Return the encoded value filter, a set of short hashes; None if the policy stores none or there are no
-        values.
+        """Return the encoded value filter, a set of short hashes.
+
+        None if the policy stores none, or if there are no values.
         """
         return build_filter(np.concatenate(self._filter_hashes)) if self._filter_hashes else None
 

@@ -85,8 +85,9 @@ class ValueCounter:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """Return the counts of all values that `consume` did not take, in blocks of ascending values. No block is
-        empty.
+        """Return the counts of all values that `consume` did not take, in blocks of ascending values.
+
+        No block is empty.
         """
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
@@ -120,8 +121,9 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Offer a batch to `consume`, and return whether `consume` took it. If so, `consume` also receives all counted
-        runs.
+        """Offer a batch to `consume`, and return whether `consume` took it.
+
+        If so, `consume` also receives all counted runs.
         """
         if not self._consume(run):
             return False

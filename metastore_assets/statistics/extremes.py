@@ -62,8 +62,9 @@ class Extremes(BuiltinStatistic[ExtremesState]):
         return state
 
     def to_fields(self, state: ExtremesState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return minimum and maximum, and whether each is exact. Long strings and binary values are replaced by shorter
-        bounds.
+        """Return minimum and maximum, and whether each is exact.
+
+        Long strings and binary values are replaced by shorter bounds.
         """
         minimum, maximum = state.minimum, state.maximum
         minimum_exact = maximum_exact = True

@@ -108,8 +108,7 @@ class BuiltinStatistic(ABC, Generic[State]):
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the fields of `ColumnStatistics` that `state_schema` encodes: a list per field name, with an item per
-        row.
+        """Return the fields of `ColumnStatistics` that `state_schema` encodes: by name, a list of values per row.
 
         Args:
             table: A table of states with one chunk per column.

@@ -190,9 +190,7 @@ def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
 
 
 def _with_union(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the table with its minima, maxima and percentiles cast to a typed union that has all of the table's
-    classes.
-    """
+    """Return the table with its minima, maxima and percentiles cast to a larger typed union."""
     for name in UNION_COLUMNS:
         type_ = statistic_type(name, union)
         if table.schema.field(name).type != type_:

@@ -48,8 +48,9 @@ class MergeParts:
 
     @property
     def sketched(self) -> Flags:
-        """Matrix: whether the part's distinct sketch is merged. Hidden values have a sketch although they have no type
-        class.
+        """Matrix: whether the part's distinct sketch is merged.
+
+        Hidden values have a sketch although they have no type class.
         """
         return self.non_empty & self.has_lengths
 

@@ -77,8 +77,9 @@ class Moments:
 
 @dataclass(frozen=True)
 class MomentResults:
-    """The statistics that moments determine. None where undefined: all of them without numbers, the skewness of a
-    constant.
+    """The statistics that moments determine.
+
+    None means undefined: all of them without numbers, for example, or the skewness of a constant.
     """
 
     sum: str | None

@@ -220,11 +220,10 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values if they are not to be enumerated, and return whether that is
-        so.
+        """Pass values to the profiler of unsorted values, unless they are to be enumerated. Return True if passed.
 
-        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides: by a sample, then by
-        an estimate of its distinct values.
+        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides: by a sample, then by an
+        estimate of its distinct values.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)

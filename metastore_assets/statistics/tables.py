@@ -115,9 +115,7 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values of some of the `STATISTICS` in a table: by name of the statistic, a list with one value per
-    row.
-    """
+    """Return some of the `STATISTICS` in a table: by name, a list with one value per row."""
     columns: dict[str, list[Any]] = {}
     for name in names:
         column, kind = one_chunk(table.column(name)), STATISTICS[name].kind
@@ -161,9 +159,7 @@ def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, unio
 
 
 def parse_frequencies(table: pa.Table) -> Frequencies:
-    """Return the values of one column, sorted, with their frequencies, from the column's rows in the table
-    `frequencies`.
-    """
+    """Return the sorted frequencies of one column from its rows in the table `frequencies`."""
     return sum_value_counts([parse_value_counts(table)])
 
 

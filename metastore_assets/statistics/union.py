@@ -71,8 +71,9 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
 
 
 def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return a child cast to the canonical type of its class, if possible without Arrow's kernels: importing them takes
-    30 ms.
+    """Return a child cast to the canonical type of its class.
+
+    Arrow's kernels are avoided if possible, because importing them takes 30 ms.
     """
     if child.type == type:
         return child

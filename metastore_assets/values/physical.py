@@ -140,8 +140,9 @@ def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray
 
 
 def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
-    """Return a physical value of an `integer` or `float` class as a scalar. An integer is clamped to the range of the
-    class.
+    """Return a physical value of an `integer` or `float` class as a scalar.
+
+    An integer is clamped to the range of the class.
     """
     if cls.kind == "float":
         return pa.scalar(float(physical), cls.arrow)
