@@ -61,9 +61,7 @@ def read_results(table: pa.Table, builtin: Sequence[str]) -> list[dict[str, User
 
 
 def normalize_results(table: pa.Table, builtin: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the columns of user-defined statistics in a form that depends only on their results.
-
-    Columns without any result are omitted, and the order does not depend on the order in the table.
+    """Return the columns of user-defined statistics that have a result in at least one row.
 
     Args:
         table: A table `statistics`.
