@@ -1,6 +1,6 @@
-"""All errors that the package raises.
+"""All errors that the package raises. Messages name the object and the value, and say what to do.
 
-Messages name the table, the key and the value, and say what to do.
+The root is the folder with all stored state. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

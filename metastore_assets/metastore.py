@@ -1,4 +1,7 @@
-"""`Metastore` and `open_table`: access to the published versions of the tables below a root."""
+"""`Metastore` and `open_table`: access to the published versions of the tables below a root.
+
+The root is the folder with all stored state. A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,10 @@ class Metastore:
             root: A local path or a URI, such as `s3://bucket/metastore`.
             storage_options: Options of the root's object store.
             statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
-                compute
-                statistics of filtered rows.
+                compute statistics of filtered rows.
             table_locations: Folders and URI prefixes below which data files of tables may be read, such as
-                `"s3://lake/"`.
-                A version records the location of its table, but anyone who can write the root can forge it.
+                `"s3://lake/"`. A version records the location of its table, but anyone who can write the root can forge
+                it.
         """
         self._store = ObjectStore(root, storage_options)
         self._statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
@@ -49,8 +51,7 @@ class Metastore:
         Args:
             name: The table's name.
             version: A version number (int); a snapshot id (text); or a time (`datetime` or ISO 8601 text), which
-                selects the
-                newest version of a snapshot committed by then. Default: the newest version.
+                selects the newest version of a snapshot committed by then. Default: the newest version.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -74,14 +75,12 @@ def open_table(
         root: A local path or a URI, such as `s3://bucket/metastore`.
         name: The table's name.
         version: A version number (int); a snapshot id (text); or a time (`datetime` or ISO 8601 text), which selects
-            the
-            newest version of a snapshot committed by then. Default: the newest version.
+            the newest version of a snapshot committed by then. Default: the newest version.
         storage_options: Options of the root's object store.
         statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to compute
             statistics of `filter(…)`.
         table_locations: Folders and URI prefixes such as `"s3://lake/"`. `count`, `scan` and `filter(…, read=True)`
-            read
-            the table only if its recorded location is below one of them.
+            read the table only if its recorded location is below one of them.
 
     Raises:
         VersionNotFoundError: There is no such version.

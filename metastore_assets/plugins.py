@@ -66,7 +66,7 @@ class PluginGroup:
             ) from error
 
     def refresh(self) -> None:
-        """Clear the cached list of installed packages, so that the next call reads it again."""
+        """Clear the cached list of extensions in installed packages, so that the next call reads it again."""
         self.__dict__.pop("_installed", None)
 
     @cached_property

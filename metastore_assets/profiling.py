@@ -31,7 +31,7 @@ _FILE_ROWS = 1 << 20
 
 
 def profile(data: object, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any) -> Table:
-    """Compute the statistics of a table, file, data frame or query, and return them as `open_table` does.
+    """Compute the statistics of a table, file, data frame or query, and return a `Table` to look them up.
 
     Large tables are read on Spark. Data frames and query results are written to a temporary folder, which is deleted
     when the returned object is garbage-collected. The rows of a Spark data frame pass through this process.
@@ -40,8 +40,8 @@ def profile(data: object, *, spark: SparkSession | None = None, unrestricted: bo
         data: A path or URI of a table of any format; an object with Arrow data (a table, reader or dataset of pyarrow,
             a data frame of Polars, pandas or Spark, a relation of DuckDB); or a query in DuckDB's SQL.
         spark: The session to read large tables with. Default: a new one, if it is needed.
-        unrestricted: Whether a query may read and write files and load extensions. Use it for trusted queries only.
-            By default a query must be one statement that reads no file, network or Python variable.
+        unrestricted: Whether a query may read and write files and load extensions. Use it for trusted queries only. By
+            default a query must be one statement that reads no file, network or Python variable.
         settings: Keys of a table in `metastore.yaml`, such as `at`, `options`, `storage_options` and `columns`.
 
     Raises:

@@ -22,8 +22,7 @@ def running_spark(resource: SparkLike | None, settings: Mapping[str, Any]) -> It
     Args:
         resource: The resource that provides the session and is closed at the end of the block; None to use `settings`.
         settings: The settings of a new session, which stops at the end of the block. A session that already runs in
-            this
-            process is used instead, with its own settings, and continues after the block.
+            this process is used instead, with its own settings, and continues after the block.
 
     Raises:
         MetastoreError: Spark does not start.

@@ -1,4 +1,7 @@
-"""The sensor of a table, which launches a run for each commit."""
+"""The sensor of a table, which launches a run for each commit.
+
+A run publishes a version: the statistics of the table at one snapshot.
+"""
 
 import hashlib
 import itertools

@@ -1,4 +1,7 @@
-"""The decision of a commit sensor whether to launch a run: a pure function of observed state and cursor."""
+"""The decision of a commit sensor whether to launch a run: a pure function of observed state and cursor.
+
+A run publishes a version: the statistics of the table at one snapshot. Then it reports the version to Dagster.
+"""
 
 import json
 from collections.abc import Mapping

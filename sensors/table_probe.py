@@ -1,4 +1,7 @@
-"""The probe of a commit sensor, which reads the newest version and the current snapshot of a table."""
+"""The probe of a commit sensor, which reads the newest version and the current snapshot of a table.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 import time
 from collections.abc import Callable

@@ -45,8 +45,7 @@ class TimeoutRunner(Generic[Result]):
 
         Raises:
             StoreError: The call, or an earlier one that is still running, did not end in time. The message names the
-                object
-                that it was reading.
+                object that it was reading.
         """
         end = time.monotonic() + seconds
         if self._thread is not None:

@@ -1,6 +1,6 @@
-"""The backfill that a run of Dagster belongs to.
+"""The backfill in Dagster that a run belongs to. A backfill has one run for each contiguous range of partitions.
 
-A backfill has one run for each contiguous range of partitions.
+A version is the published statistics of a table at one snapshot.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Metadata on a commit: the differences between a version and the version that was reported before."""
+"""Metadata on a commit: the differences between a version and the version that was reported before.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from collections.abc import Collection, Iterator
 

@@ -1,4 +1,8 @@
-"""Metadata of materializations, limited in size for Dagster's event log."""
+"""Metadata of materializations, limited in size for Dagster's event log.
+
+A guarantee says whether a number is exact, a bound or an estimate. Table-level files have the profile of the whole
+table: statistics, value frequencies, histograms and ranks.
+"""
 
 import json
 import math

@@ -1,7 +1,8 @@
 """The names of a table's assets, op, pool, job, sensor and partitions in Dagster.
 
-They are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of
-object has its own suffix.
+They are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of object
+has its own suffix. Table-level files hold the profile of the whole table: statistics, value frequencies, histograms and
+ranks.
 """
 
 import hashlib

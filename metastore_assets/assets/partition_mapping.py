@@ -164,9 +164,9 @@ class PartitionKeyMap:
     """The partition keys of a table, and the keys of the same partitions in Dagster."""
 
     dagster_keys: Mapping[str, str]
-    """Dagster's partition keys, by those of the table."""
+    """Dagster's key of each partition, by the table's key."""
     table_keys: Mapping[str, str]
-    """The table's partition keys, by those of Dagster."""
+    """The table's key of each partition, by Dagster's key."""
     unmapped: tuple[str, ...] = ()
     """The partition keys of the table that have no key in Dagster."""
 

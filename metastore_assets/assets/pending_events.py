@@ -1,4 +1,8 @@
-"""The events that a run has to report: the differences between a version and the state that Dagster shows."""
+"""The events that a run has to report: the differences between a version and the state that Dagster shows.
+
+A version is the published statistics of a table at one snapshot. Its table-level files have the profile of the whole
+table: statistics, value frequencies, histograms and ranks.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -14,7 +18,7 @@ class PendingEvents:
     """The parts of a version that need an event in Dagster."""
 
     partitions: tuple[PartitionEntry, ...]
-    """The partitions whose files changed, or that Dagster shows with other content, in the order of the version."""
+    """The partitions that Dagster shows with other files or other content, in the order of the version."""
     table: tuple[Kind, ...]
     """The kinds of table-level files that changed, in the order of `KINDS`. The statistics of a new version are always
     among them."""

@@ -1,7 +1,7 @@
 """The state of a table that the events in Dagster show.
 
-The report of a version is the series of its events. It is complete once its last event, that of the table's statistics,
-is stored.
+A version is the published statistics of a table at one snapshot. The report of a version is the series of its events.
+It is complete once its last event, that of the table's statistics, is stored. Equal content ids mean equal statistics.
 """
 
 from collections.abc import Iterator, Mapping

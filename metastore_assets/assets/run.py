@@ -1,4 +1,8 @@
-"""The run of Dagster that refreshes a table and then reports the changes."""
+"""The run of Dagster that refreshes a table and then reports the changes.
+
+A refresh publishes a version: the statistics of the table at one snapshot, in files per partition and table-level
+files.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager

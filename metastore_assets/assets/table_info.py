@@ -25,7 +25,7 @@ class TableInfo:
     version: Version | None = None
     """The newest version; None if there is none or it could not be read."""
     partitioned: bool | None = None
-    """Whether the table has partition columns in that version, or now if there is no version. None if unknown."""
+    """Whether the table has partition columns in the newest version, or now if it has no version. None if unknown."""
 
     @property
     def format(self) -> str | None:

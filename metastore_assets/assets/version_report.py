@@ -1,4 +1,8 @@
-"""The events with which a run reports a published version to Dagster."""
+"""The events with which a run reports a published version to Dagster.
+
+A version is the published statistics of a table at one snapshot. Its table-level files have the profile of the whole
+table: statistics, value frequencies, histograms and ranks.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +72,7 @@ class VersionReport:
     seconds: float
     """The duration of the refresh in seconds."""
     dagster_keys: Mapping[str, str]
-    """Dagster's partition keys, by those of the table."""
+    """Dagster's key of each partition, by the table's key."""
     source_tags: Mapping[str, str]
     """The tags from `read_source_tags`, which identify the state of the source."""
     ranked: frozenset[str] = frozenset()

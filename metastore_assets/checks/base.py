@@ -1,4 +1,7 @@
-"""The base class of all checks, and the finding that a check returns."""
+"""The base class of all checks, and the finding that a check returns.
+
+Checks are evaluated on a version: the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Finding:
     advice: str | None = None
     """What would answer an `unknown` check, such as a policy to configure or a command to run."""
     measures: Mapping[str, int | float] = field(default_factory=dict)
-    """The numbers in `observed` by name, for series over versions."""
+    """The numbers in `observed` by name, so that they can be plotted over versions."""
 
 
 def status_of(is_satisfied: bool) -> Status:
@@ -77,7 +80,7 @@ class Check(BaseModel):
     severity: Literal["error", "warn"] = "error"
     """With `error`, a failure makes `metastore check` exit with status 1."""
     partitions: Patterns = ()
-    """Keys and patterns of partitions. The check is evaluated for each of them; without any, for the table."""
+    """Keys and patterns of partitions. The check is evaluated for each matching partition; if empty, for the table."""
     blocking: bool = False
     """Whether a failure with severity `error` fails Dagster's run and the assets downstream. The version is published
     nevertheless."""

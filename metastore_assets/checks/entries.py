@@ -34,7 +34,7 @@ class NamedCheck:
     """A check with its name and, for a check of a column, the column."""
 
     name: str
-    """Letters, digits and `_`. Unique within the table, ignoring case."""
+    """The name: letters, digits and `_`. It is unique within the table, even if case is ignored."""
     column: str | None
     """The dotted path of the column, as in `address.city`; None for a check of the table."""
     check: Check

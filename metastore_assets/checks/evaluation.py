@@ -1,4 +1,4 @@
-"""Evaluation of a table's checks on one of its versions."""
+"""Evaluation of a table's checks on one of its versions: the published statistics at one snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of checks, and their JSON form."""
+"""The results of checks of a version, and their JSON form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The subject of a check: a table, partition or column as of a version, with access to earlier versions."""
+"""The subject of a check: a table, partition or column as of a version, with access to earlier versions.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,10 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Return a configured value as text where YAML chose its type, so that the column's type decides."""
+        """Return a configured value as text if YAML chose its type.
+
+        The column's type then decides how the text is parsed.
+        """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):
             return TextValue(value)

@@ -1,4 +1,7 @@
-"""Suggestions of checks: rules that a version satisfies and that look intended."""
+"""Suggestions of checks: rules that a version satisfies and that look intended.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +187,7 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 
 
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidate entries about the values of a column that is no set of accepted values."""
+    """Yield candidate entries for a column whose values are too many for `accepted_values`."""
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:

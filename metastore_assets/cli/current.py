@@ -1,4 +1,7 @@
-"""A check in the background whether a version describes the current state of its table."""
+"""A check in the background whether a version describes the current snapshot of its table.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -170,7 +170,8 @@ def _error_text(error: Exception) -> str:
 def _main_line(message: str) -> str:
     """Return the most informative line of a message.
 
-    It is the first line. Only errors of Spark with a traceback of a Python worker have it below the traceback.
+    It is the first line. Only in an error of Spark with the traceback of a Python worker, it is the line after the
+    traceback.
     """
     lines = message.strip().splitlines() or [""]
     traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]

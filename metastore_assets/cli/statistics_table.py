@@ -182,7 +182,7 @@ def draw_statistics(
 
 
 def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
-    """Draw a line with duplicates, singletons and entropy for each column that has value counts."""
+    """Draw a line with duplicates, singletons and entropy for each column whose values are all counted."""
     for row in rows:
         if row["entropy"] is not None:
             repeated, single = text.format_number(row["duplicate_count"]), text.format_number(row["singleton_count"])

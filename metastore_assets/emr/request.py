@@ -40,7 +40,8 @@ class JobRequest:
     partitions: tuple[str, ...]
     """The partitions to read again: keys or patterns."""
     needs_key: bool = False
-    """Whether the job needs the configured key of hidden values. Otherwise it uses the key in the root, or none."""
+    """Whether the launching process has a configured key for hashes of hidden values. The job then needs the same key.
+    Without one, a key in the root is used."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """The names of secrets in AWS Secrets Manager, by the variable that gets their value."""
     database: str | None = None
@@ -59,7 +60,7 @@ class JobRequest:
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
     def load_config(self) -> tuple[MetastoreConfig, TableConfig]:
-        """Return the configuration, resolved with the variables of this process, and the table.
+        """Return the configuration and the table's entry in it, with variables resolved in this process.
 
         Raises ConfigError.
         """

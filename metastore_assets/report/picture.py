@@ -33,7 +33,7 @@ _STYLE = (
 _BAR = 76
 """The width in pixels of the bar of a value that all rows have."""
 _SMALL_LIMIT = 1000
-"""The length of Markdown from which on Dagster shows a link instead of the Markdown."""
+"""The length at which Dagster shows a link in place of a Markdown text."""
 SMALL_COLUMNS, _SMALL_WIDTH, _SMALL_HEIGHT = 4, 72, 30
 """The number of columns that fit beside a metadata key in Dagster, and the width and height of each in pixels."""
 _SMALL_BINS = (24, 18, 14, 10)

@@ -1,4 +1,7 @@
-"""Conversion of value counts and histograms to columns of SQL views: text, numbers and times."""
+"""Conversion of value counts and histograms to columns of SQL views: text, numbers and times.
+
+The value counts of a column are its distinct values with their frequencies.
+"""
 
 from __future__ import annotations
 

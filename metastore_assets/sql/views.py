@@ -28,7 +28,7 @@ class SqlView:
     """A view: its columns and the function that reads its rows."""
 
     schema: pa.Schema
-    """The columns after the first one, `table_name`."""
+    """The columns of the view, without the first one, `table_name`."""
     batches: Callable[[Table], Iterable[pa.RecordBatch]]
     """A function that returns the rows of one table."""
 

@@ -136,7 +136,7 @@ def backfill(
 
 @dataclass(frozen=True)
 class _Backfill:
-    """A planned backfill of a table."""
+    """A planned backfill of a table. It processes the selected partitions in chunks."""
 
     config: MetastoreConfig
     table: TableConfig

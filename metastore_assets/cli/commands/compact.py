@@ -1,4 +1,7 @@
-"""`metastore compact`: merge the value count files of a table, and write value counts as plain files."""
+"""`metastore compact`: merge the value count files of a table, and write value counts as plain files.
+
+The value counts of a column are its distinct values with their frequencies.
+"""
 
 from __future__ import annotations
 
