@@ -57,7 +57,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return the number of new target keys in a key range, each of which will be assigned a number."""
+    """Return the number of new target keys in a key range. Each of them will be assigned a number."""
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -93,7 +93,7 @@ class _StepTotals:
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return True if the previous rows of all updated keys, and no others, are read and may be passed on in memory."""
+    """Return True if a task reads exactly the previous rows of the updated keys, and may pass them on in memory."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 

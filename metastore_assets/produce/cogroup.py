@@ -150,5 +150,8 @@ def _row_limit(task: ApplyTask) -> int:
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Return True if newer rows replace all rows of a key, so that only the existence of previous rows matters."""
+    """Return True for the schema of a root's content, in which newer rows replace all rows of a key.
+
+    Then only the existence of previous rows matters, not their values.
+    """
     return run_schema.replaces and run_schema.order == run_schema.group

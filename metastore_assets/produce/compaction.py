@@ -23,7 +23,7 @@ from metastore_assets.tasks.runner import TaskRunner
 BASE_LEVEL = 100
 """Level of the runs that a full merge, a rewrite or a load of a shard wrote."""
 _TOMBSTONE_WEIGHT = 4
-"""How many rows a tombstone counts as in the choice of merges, so that tombstones disappear sooner."""
+"""In the choice of merges, a tombstone counts as this many rows, so that tombstones disappear sooner."""
 
 
 @dataclass(frozen=True)

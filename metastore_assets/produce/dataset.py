@@ -220,10 +220,10 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
 
 
 def sum_rows(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return one row per key, sorted, with the sums of its amounts, without keys whose sums are all zero.
+    """Add up the amounts of each key. Return one row per key, sorted, without keys whose sums are all zero.
 
-    Sums wrap around. The sum over all runs is a total, which fits in 64 bits. The sum over some runs may wrap, but it
-    becomes right once the other runs are added, and is not zero before that.
+    Sums wrap around modulo 2**64. A total over all runs fits in 64 bits, so it is right even if the sum over some runs
+    has wrapped.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:

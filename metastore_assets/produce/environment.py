@@ -31,7 +31,7 @@ class Settings:
     task_rows: int = 500_000
     """Number of the feeders' update rows per task."""
     small_rows: int = 200_000
-    """Up to this number of update rows, a stage runs in the calling process, whatever the runner."""
+    """A stage with at most this many update rows runs in the calling process, whatever the runner."""
     bulk_share: float = 0.2
     """Share of a dataset's rows above which an update rewrites the dataset; below it the update adds a run.
 
@@ -39,7 +39,7 @@ class Settings:
     first compaction (measured by `benchmarks/produce_share.py`).
     """
     single_run_rows: int = 20_000
-    """A dataset of at most this size is one run, a plain file for any tool. Every step that changes it rewrites it."""
+    """A dataset of at most this size is one run, a plain file for any tool. Every change rewrites the file."""
     fan_in: int = 8
     """Number of runs of one level that are merged into one run of the next level."""
     base_share: float = 0.5

@@ -79,7 +79,7 @@ class _Search:
         self._is_exact = True
 
     def candidates(self, table: pa.Table, lead: str | None) -> pa.Table:
-        """Return a superset of the rows with one of the keys; `exact` removes the others.
+        """Return the rows whose key is one of the searched keys, and perhaps other rows, which `exact` removes.
 
         Args:
             table: Sorted rows.

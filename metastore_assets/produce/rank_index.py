@@ -73,7 +73,10 @@ class RankIndex:
         """At index n, the sum of all row groups that end within the first n edges."""
 
     def about(self, edges: slice) -> npt.NDArray[np.int64]:
-        """Return an estimate of the sum before each of some edges: the sum of the row groups that end before it."""
+        """Return an estimate of the sum before each edge of a slice.
+
+        The estimate is the sum of all row groups that end before the edge.
+        """
         return self._cumulative[edges]
 
     def count_edges(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:

@@ -34,7 +34,7 @@ class Ranks:
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:
-        """Prepare ranks by an integer total that is never negative. Raises GraphError for another amount."""
+        """Prepare ranks by `amount`. Raises GraphError unless it is an integer total that is never negative."""
         run_schema = dataset.run_schema
         if amount not in run_schema.counted or amount not in run_schema.unsigned:
             raise GraphError(
@@ -87,7 +87,7 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, wanted: int) -> pl.DataFrame:
-        """Return the row at a rank over all prefixes, with the first rank of the row."""
+        """Return the row at a rank that is counted over all prefixes, with the row's first rank."""
         shard = self._shard_of(wanted)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
         # The edges in the shard, preceded by the one where the shard starts.
@@ -120,7 +120,7 @@ class Ranks:
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, wanted: int) -> int:
-        """Return the number of the shard that contains a rank over all prefixes."""
+        """Return the number of the shard that contains a rank that is counted over all prefixes."""
         splitters = self._dataset.state.splitters
         about = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_that(

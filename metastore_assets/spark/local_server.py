@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.local_server import LocalConnectServer
 
 HOST = "127.0.0.1"
-"""The address that PySpark lets the server listen on."""
+"""The address on which the server that PySpark starts listens."""
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _DISCOVERY = "SPARK_LOCAL_CONNECT_DISCOVERY"
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"

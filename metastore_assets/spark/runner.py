@@ -50,7 +50,7 @@ class _TaskIoCounts:
 
 
 SPARK_BYTES = 32 << 20
-"""Total bytes to read from which on a `SizedRunner` uses Spark."""
+"""A `SizedRunner` uses Spark if its tasks read at least this many bytes together."""
 _COLLECTED_OBJECTS = 20_000
 """With more objects than this, a Python worker excludes them from garbage collection. Imported modules alone are over
 100,000 objects."""

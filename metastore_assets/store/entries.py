@@ -65,7 +65,7 @@ class EntryKind(Generic[Entry]):
     """A kind of entry, with its class and columns. The first column is the key, which is unique within a version."""
 
     name: str
-    """Name of the kind: the attribute of a version, the key in its document, and a part of file names."""
+    """Name of the kind. It is an attribute of `Version`, a key in the version's document, and a part of file names."""
     type: type[Entry]
     schema: pa.Schema
 

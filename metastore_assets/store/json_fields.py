@@ -25,40 +25,40 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def text(value: object, name: str) -> str:
-    """Return a text field. Raises ValueError for another type."""
+    """Return the value of a field if it is a text. Raises ValueError otherwise."""
     if not isinstance(value, str):
         raise ValueError(f"{name} is {_format_value(value)}, no text")
     return value
 
 
 def texts(value: object, name: str) -> tuple[str, ...]:
-    """Return a field with a list of texts as a tuple. Raises ValueError for another type."""
+    """Return the value of a field as a tuple if it is a list of texts. Raises ValueError otherwise."""
     return tuple(text(item, name) for item in items(value, name))
 
 
 def items(value: object, name: str) -> list[Any]:
-    """Return a field with a list. Raises ValueError for another type."""
+    """Return the value of a field if it is a list. Raises ValueError otherwise."""
     if not isinstance(value, list):
         raise ValueError(f"{name} is {_format_value(value)}, no list")
     return value
 
 
 def mapping(value: object, name: str) -> Mapping[str, Any]:
-    """Return a field with a JSON object. Raises ValueError for another type."""
+    """Return the value of a field if it is a JSON object. Raises ValueError otherwise."""
     if not isinstance(value, dict):
         raise ValueError(f"{name} is {_format_value(value)}, no object")
     return value
 
 
 def count(value: object, name: str) -> int:
-    """Return an integer field from 0 to 2**63 - 1. Raises ValueError for another value."""
+    """Return the value of a field if it is an integer from 0 to 2**63 - 1. Raises ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
         raise ValueError(f"{name} is {_format_value(value)}, no whole number from 0 to 2**63 - 1")
     return value
 
 
 def path(value: object, name: str) -> str:
-    """Return a path field, which may be empty. Raises ValueError if the path leads out of the document's folder."""
+    """Return the value of a field if it is a path below the document's folder or empty. Else raises ValueError."""
     path_ = text(value, name)
     if path_ and (any(part in ("", ".", "..") for part in path_.split("/")) or "\0" in path_):
         raise ValueError(f"{name} is {_format_value(path_)}, which is not below the folder of the document")
@@ -66,7 +66,7 @@ def path(value: object, name: str) -> str:
 
 
 def paths(value: object, name: str) -> tuple[str, ...]:
-    """Return a field with a list of paths, none of them empty, as a tuple. Raises ValueError."""
+    """Return the value of a field as a tuple if it is a list of non-empty paths. Raises ValueError otherwise."""
     paths_ = tuple(path(item, name) for item in items(value, name))
     if "" in paths_:
         raise ValueError(f"{name} has an empty path")
@@ -74,7 +74,7 @@ def paths(value: object, name: str) -> tuple[str, ...]:
 
 
 def moment(value: object, name: str) -> datetime:
-    """Return a time field in ISO 8601 with a zone. Raises ValueError for another value."""
+    """Return the time in a field if it is in ISO 8601 with a zone. Raises ValueError otherwise."""
     time = datetime.fromisoformat(text(value, name))
     if time.tzinfo is None:
         raise ValueError(f"{name} is {_format_value(value)}, a time without a zone")
@@ -82,7 +82,7 @@ def moment(value: object, name: str) -> datetime:
 
 
 def record(kind: type[Record], value: object, name: str) -> Record:
-    """Decode a JSON object as an instance of a dataclass with fields of type str, int and float. Raises ValueError."""
+    """Decode a field with a JSON object as a dataclass whose fields are str, int or float. Raises ValueError."""
     stored = mapping(value, name)
     decoded: dict[str, Any] = {}
     for field in dataclass_fields(kind):  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ _SMALL = 128 << 10
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 _SHARED, _PRIVATE = 0o666, 0o600
-"""Permissions of new files, restricted further by the user's mask."""
+"""Permissions of new files, which the umask of the process restricts further."""
 _ADVICE = {
     errno.ENOENT: "the folder cannot be created there; set another root",
     errno.EACCES: "no permission; give this user access, or set another root",

@@ -27,7 +27,7 @@ _SINCE = ".since-"
 
 @dataclass(frozen=True)
 class PendingFiles:
-    """A listing of the pending files and of the markers of cleared ones."""
+    """A listing of the pending files and of the markers of cleared files."""
 
     files: tuple[ObjectInfo, ...]
     """The pending files, oldest first."""
