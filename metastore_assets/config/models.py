@@ -52,7 +52,7 @@ class CatalogConfig(ConfigModel):
 
     type: Literal["sql", "rest", "glue", "hive"]
     name: str = ""
-    """Its key under `catalogs`. SQL catalogs store their tables under this name."""
+    """The catalog's key under `catalogs`. SQL catalogs store their tables under this name."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -481,7 +481,7 @@ class MetastoreConfig(ConfigModel):
     """Key for hashes of hidden values. `$METASTORE_HIDDEN_KEY` takes precedence. Default: a key stored in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
     databases: list[DatabaseConfig] = Field(default_factory=list)
-    """Databases of which all tables are included. In YAML, entries with a key `database` may also be under `tables`."""
+    """Databases whose tables are all included. In YAML, entries with a key `database` may also be under `tables`."""
     _folder: Path | None = PrivateAttr(None)
     _is_resolved: bool = PrivateAttr(False)
 

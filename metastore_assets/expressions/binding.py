@@ -62,7 +62,7 @@ def bind_predicate(
 
 
 class Binder:
-    """The columns of one table, to which the names and literals of a predicate are resolved."""
+    """Resolves the names and literals of a predicate to the columns of one table."""
 
     def __init__(self, table: str, leaves: Sequence[LeafColumn], noun: str) -> None:
         self._table = table

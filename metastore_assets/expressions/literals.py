@@ -104,7 +104,10 @@ class _UnfitError(ValueError):
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
-    """Return a scalar of a type class from a float, a boolean, bytes, or an integer (days, units, unscaled)."""
+    """Return a scalar of a type class from an integer, a float, a boolean or bytes.
+
+    Dates are integers in days, times and timestamps integers in their unit, decimals unscaled integers.
+    """
     if cls.kind == "integer":
         least, greatest = cls.physical_range
         if not least <= physical <= greatest:

@@ -44,7 +44,7 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the partition keys that some texts name, which are no patterns.
+    """Return the partition keys that some texts name. Unlike in `match_partitions`, texts are no patterns.
 
     Args:
         table: The table's name, for messages.

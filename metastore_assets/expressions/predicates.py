@@ -189,7 +189,7 @@ class _Junction(Predicate, abstract=True):
 
 @dataclass(frozen=True)
 class And(_Junction):
-    """True where all of its children are true."""
+    """A conjunction: true of the rows of which all of its children are true."""
 
     children: tuple[Predicate, ...]
     keyword = "and"
@@ -209,7 +209,7 @@ class And(_Junction):
 
 @dataclass(frozen=True)
 class Or(_Junction):
-    """True where at least one of its children is true."""
+    """A disjunction: true of the rows of which at least one of its children is true."""
 
     children: tuple[Predicate, ...]
     keyword = "or"

@@ -396,8 +396,8 @@ class UnboundIn(_UnboundLeaf):
     name: ColumnName
     literals: tuple[UnboundLiteral, ...]
     rounded: bool = False
-    """Whether doubles are rounded to 32 bits for a column of 32-bit floats, as Arrow's `is_in` does. `=` and `<`
-    of Arrow compare doubles."""
+    """Whether doubles are rounded to 32 bits for a column of 32-bit floats. Arrow's `is_in` does so, while its `=` and
+    `<` compare doubles."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         target = binder.target(column)

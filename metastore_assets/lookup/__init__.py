@@ -1,4 +1,4 @@
-"""Answers from published versions: no Spark, no Dagster, no access to the tables themselves."""
+"""Answers from published versions, which have statistics of tables: no Spark, no Dagster, no access to the tables."""
 
 from metastore_assets.lookup.column_values import TextValue
 from metastore_assets.lookup.filtered_view import FilteredView, ReadCost

@@ -73,7 +73,7 @@ class TableDiff:
     columns: Sequence[ColumnDiff]
     """The columns of `after` in their order, then those that were removed."""
     partitions: PartitionsDiff | None
-    """None for two different tables."""
+    """The numbers of partitions that differ; None for two different tables."""
 
 
 def diff(before: Table, after: Table) -> TableDiff:

@@ -42,9 +42,9 @@ class Distances:
     stability_index: float
     """The population stability index. By custom, less than 0.1 is stable and more than 0.25 has shifted."""
     kolmogorov_smirnov: float
-    """From 0 to 1."""
+    """The greatest difference of the cumulated shares, from 0 to 1."""
     jensen_shannon: float
-    """From 0 to 1."""
+    """The Jensen–Shannon distance, from 0 to 1."""
     over: str
     """What was compared, such as `812 bins` or `5 values`."""
     guarantee: Guarantee

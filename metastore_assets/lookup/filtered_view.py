@@ -189,10 +189,11 @@ class _MatchProfiles:
 
 
 class FilteredView(Relation):
-    """The rows of a version that match a predicate. Methods with `partition` are about the matching rows in it.
+    """The rows of a version that match a predicate.
 
-    Answers are exact where there are value counts, and else estimates, as those of a table. A user-defined statistic is
-    absent, with a reason, if its class was not passed to `open_table`.
+    With the argument `partition`, methods answer for the matching rows in that partition. Answers are exact where there
+    are value counts, and else estimates, as those of a table. A user-defined statistic is absent, with a reason, if its
+    class was not passed to `open_table`.
     """
 
     def __init__(self, table: Table, predicate: Predicate, match: FilterMatch, reader: MatchReader) -> None:

@@ -63,7 +63,7 @@ class Histograms:
         return Answers(merge_bins(histogram, len(histogram) if bins is None else bins), "exact", self._as_of)
 
     def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
-        """Return a column's histogram on its stored bins; None without finite values. Raises NotStoredError."""
+        """Return a column's histogram with the bins as stored; None without finite values. Raises NotStoredError."""
         profile = self._profiles.profile(partition)
         self._columns.leaf(column)
         histogram = profile.histogram(column)

@@ -325,9 +325,9 @@ class TableProfiles:
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition, or of the table for None, may itself store value counts.
+        """Return whether the profile of a partition, or of the table for None, may contain value counts.
 
-        The table has separate files for them.
+        The table's profile does not, because the table has separate files for them.
         """
         return partition is not None
 

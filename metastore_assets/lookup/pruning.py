@@ -333,7 +333,7 @@ class Pruning:
         return int(self._sizes.sum())
 
     def rows_by_id(self) -> dict[str, tuple[int, int, int]]:
-        """Return, by fragment id, its row count and the least and greatest possible number of matching rows."""
+        """Return, by fragment id, the row count and the least and greatest possible number of matching rows."""
         ids = self._index.fragments(("id",))["id"].to_pylist()
         columns = (self._row_counts, self.bounds.least, self.bounds.most)
         return dict(zip(ids, zip(*(column.tolist() for column in columns), strict=True), strict=True))

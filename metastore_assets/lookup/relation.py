@@ -63,7 +63,7 @@ class Relation(ABC):
     @property
     @abstractmethod
     def version(self) -> Version:
-        """The version that answers."""
+        """The version from which questions are answered."""
 
     @property
     def as_of(self) -> AsOf:

@@ -48,7 +48,7 @@ class Quantile:
     q: float
     """The requested fraction, from 0 to 1."""
     value: pa.Scalar | None
-    """None where the column has no value except NaN."""
+    """The value at the fraction; None if the column has no value except NaN."""
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
 

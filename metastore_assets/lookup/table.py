@@ -1,4 +1,7 @@
-"""One table as of one published version."""
+"""One table as of one published version.
+
+A version has the statistics of one snapshot of the table. A fragment is a data file with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -442,7 +445,7 @@ class Table(Relation):
 
         Args:
             before: A version, snapshot or time, as `open_table` takes them, or an opened table.
-            after: The same; None for this version.
+            after: A version, snapshot, time or opened table, as `before`; None for this version.
 
         Raises:
             VersionNotFoundError: There is no such version.

@@ -1,4 +1,7 @@
-"""Reading and counting the rows of fragments that match a predicate, in any process."""
+"""Reading and counting the rows of fragments that match a predicate, in any process.
+
+A fragment is a data file of the table, together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 

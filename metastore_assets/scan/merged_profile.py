@@ -38,7 +38,8 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
-"""Returns a row with user-defined statistics, from its states or from all values; these are None if not enumerated."""
+"""A function that adds user-defined statistics to a row, given its policy and all of its values, if these are
+enumerated."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class ColumnStatistics:
     minimum_length: int | None = field(
         default=None, metadata=declare_statistic("count", "minimum length", "length_minimum")
     )
-    """Strings: characters (code points). Binary: bytes. Lists and maps: elements."""
+    """The least length: characters (code points) of strings, bytes of binary values, elements of lists and maps."""
     maximum_length: int | None = field(
         default=None, metadata=declare_statistic("count", "maximum length", "length_maximum")
     )

@@ -1,8 +1,8 @@
 """Profilers, which compute all statistics of one column from blocks of its values.
 
 A block has values with their counts. `ColumnProfiler` takes sorted or unsorted blocks. `HiddenColumnProfiler` takes
-values that the policy hides, and computes only what is safe. `profile_frequencies` computes the statistics of a column
-whose value counts are given.
+values that the policy hides, and computes only their distinct count and a hash. `profile_frequencies` computes the
+statistics of a column whose value counts are given.
 """
 
 from __future__ import annotations

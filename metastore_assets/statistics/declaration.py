@@ -12,7 +12,7 @@ Guarantee = Literal["exact", "bound", "estimate", "absent"]
 """How far a number can be trusted.
 
 - `exact`: the true value.
-- `bound`: a limit of the true value, which is not below a minimum, and not above a maximum or a count.
+- `bound`: a limit. The true value is not below it if it is a minimum, and not above it if it is a maximum or a count.
 - `estimate`: an approximation, which may be too low or too high.
 - `absent`: unknown. It never means zero.
 """

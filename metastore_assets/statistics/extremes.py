@@ -170,7 +170,7 @@ def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
 
 
 def _from_comparable(values: pa.Array, cls: TypeClass) -> pa.Array:
-    """Return canonical values of a class from the form that `comparable` gives them."""
+    """Convert values that `comparable` returned back to the canonical type of their type class."""
     if isinstance(cls.arrow, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(cls.arrow, values.cast(cls.arrow.storage_type))
     if t.is_boolean(cls.arrow):

@@ -114,13 +114,13 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 
 
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
-    """Return the hash states of byte strings, which are computed word by word, for all strings at once.
+    """Return the hash states of short byte strings, computed word by word for all strings at once.
+
+    The strings are sorted by decreasing length, so that the strings that have a word number n are a prefix.
 
     Args:
         words: The bytes of all strings in sequence, as words.
         bounds: Offset of each string in bytes, and the end of the last.
-
-    The strings are sorted by decreasing length, so that the strings with a word number n are a prefix.
     """
     lengths = np.diff(bounds)
     shortness = (_LONG - lengths).astype(np.uint8)

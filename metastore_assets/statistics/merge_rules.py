@@ -81,7 +81,7 @@ def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
 
 
 def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return values that `chain_column` returned as a matrix with a row per table. No value may be null."""
+    """Reshape the values of a column of `chain_column` to a matrix with a row per table. No value may be null."""
     return values.to_numpy().reshape(len(tables), -1)
 
 

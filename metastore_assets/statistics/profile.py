@@ -41,12 +41,12 @@ class ColumnProfile:
 
     statistics: ColumnStatistics
     frequencies: Frequencies | None
-    """All values, if and only if `statistics.frequencies` is "enumerated"."""
+    """All values with their counts; None unless `statistics.frequencies` is "enumerated"."""
     histogram: Histogram | None
     """None if the policy says off or the column has no finite number or point in time."""
     fingerprints: FingerprintCounts | None = None
-    """Fingerprints (48-bit hashes) of all values with their counts, if and only if `statistics.frequencies` is
-    "repeated"."""
+    """Fingerprints (48-bit hashes) of all values with their counts; None unless `statistics.frequencies` is "repeated".
+    """
     value_filter: bytes | None = None
     """The encoded set of short hashes of the values, if the policy stores one and the values are not enumerated.
 

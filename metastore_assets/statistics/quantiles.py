@@ -171,7 +171,7 @@ def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: flo
 
 
 def _interpolated(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the values at 1-based ranks."""
+    """Return the values at 1-based ranks, by interpolation."""
     curve_ranks, points = _curve(digest)
     return np.interp(ranks - 0.5, curve_ranks, points) / _shrink(digest.minimum, digest.maximum)
 

@@ -83,7 +83,7 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def unpack_values(values: pa.StructArray) -> pa.Array:
-    """Return a union array whose elements are all of one type class as an array of the canonical type of that class."""
+    """Return the values of a union array, all of one type class, as an array of that class's canonical type."""
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count < len(child):
             return child.cast(class_named(field.name).arrow)

@@ -127,5 +127,5 @@ class FrequencyStatistic(UserStatistic):
 
     @property
     def route(self) -> Route:
-        """`frequencies`."""
+        """The route `frequencies`, because all values are needed."""
         return "frequencies"

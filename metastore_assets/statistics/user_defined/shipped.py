@@ -36,11 +36,11 @@ class _CaseCounts(MergeableStatistic):
         return [a - b for a, b in zip(total, part, strict=True)]
 
     def _add_cases(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Return the state with the counts of more values.
+        """Return the counts of the cases after more values are counted.
 
         Args:
             state: The counts so far.
-            cases: The case number of each value; null for a value of no case.
+            cases: The number of each value's case; null if a value is none of the cases.
             counts: How often each value occurs.
         """
         has_case = cases.is_valid()
