@@ -30,8 +30,8 @@ class Metastore:
             statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
                 compute statistics of filtered rows.
             table_locations: Folders and URI prefixes below which data files of tables may be read, such as
-                `"s3://lake/"`. A version records the location of its table, but anyone who can write the root can forge
-                it.
+                `"s3://lake/"`. Other locations are refused, because anyone who can write the root can forge the
+                location in a version.
         """
         self._store = ObjectStore(root, storage_options)
         self._statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)

@@ -200,8 +200,8 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
     """Return the key of a run. Dagster launches only one run with a key, even if that run fails.
 
-    So the key contains everything that makes another run useful: the snapshot, the previous version (a table may return
-    to a snapshot), the versions of code and configuration, and the attempt.
+    So the key contains everything that makes another run useful. The target is a digest that includes the
+    configuration. The previous version is in the key because a table may return to an earlier snapshot.
     """
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 

@@ -43,8 +43,8 @@ class ProbeResult:
 class TableProbe:
     """A repeatable probe of one table, with a cache between ticks.
 
-    While nothing changes, a probe makes three requests to an object store: whether the newest version still exists,
-    whether there is a newer one, and the last entry of the table's log.
+    While nothing changes, a probe makes three requests to an object store. It checks that the newest version still
+    exists, checks that there is no newer one, and reads the last entry of the table's log.
     """
 
     def __init__(self, configuration: Configuration, table: str) -> None:

@@ -60,7 +60,7 @@ def check_results(
 ) -> Iterator[AssetCheckResult]:
     """Evaluate the selected checks on a version and yield their results for Dagster.
 
-    A check that cannot be evaluated, such as one of a missing column, fails with the reason.
+    A check that cannot be evaluated, for example because its column is missing, fails with the reason.
 
     Args:
         selected: The keys of the checks to evaluate.

@@ -115,9 +115,7 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Return the map from partition keys of the table to those in Dagster.
-
-    They are equal without a `mapping`.
+    """Return the map from partition keys of the table to keys in Dagster. They are equal without a `mapping`.
 
     Args:
         names: The names of the table.

@@ -171,9 +171,9 @@ class PartitionKeyMap:
     """The partition keys of the table that have no key in Dagster."""
 
     def to_table_keys(self, dagster_keys: Iterable[str]) -> tuple[str, ...]:
-        """Convert Dagster's partition keys to those of the table.
+        """Convert Dagster's partition keys to the table's keys of the same partitions.
 
-        Keys that the table does not have are omitted.
+        Partitions that the table does not have are omitted.
         """
         return tuple(self.table_keys[key] for key in dagster_keys if key in self.table_keys)
 

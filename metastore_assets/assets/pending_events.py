@@ -91,13 +91,13 @@ def remove_events_of_other_runs(
 ) -> PendingEvents:
     """Return the events of one run of a backfill: without the partitions that the other runs report.
 
-    If there are such partitions, the table-level events are removed too, because the last run reports them: Dagster
-    marks table-level assets as outdated by any later event of a partition.
+    If such partitions exist, the table-level events are removed too. The last run reports them, because Dagster marks
+    table-level assets as outdated by any later event of a partition.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.
         events: All events of the version.
-        key_map: The partition keys in Dagster; None if they equal those of the table.
+        key_map: The partition keys in Dagster; None if they equal the table's keys.
     """
     dagster_keys = {entry.key: key_map.dagster_keys[entry.key] if key_map else entry.key for entry in events.partitions}
     partitions = tuple(entry for entry in events.partitions if dagster_keys[entry.key] not in others)

@@ -67,7 +67,7 @@ def build_commit_sensor(
 ) -> SensorDefinition:
     """Return a sensor that launches a run of the table's refresh job for each commit.
 
-    The sensor brings its job along. The sensor checks the table every `sensor.interval` seconds. The assets of
+    The sensor contains the job, and checks the table every `sensor.interval` seconds. The assets of
     `build_metastore_assets` must be in the same code location.
 
     Args:

@@ -224,7 +224,10 @@ class _TableRun:
         return refresh_on_emr(context, self.configuration, table, full=full, partitions=partitions).seconds
 
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
-        """Return the table's keys of the partitions to read again: those of the run, or of all runs of its backfill."""
+        """Return the partitions to read again, by the table's keys: the run's, or those of all runs of its backfill.
+
+        Return none for a run that was launched for no partitions, or that also writes the table.
+        """
         context, names, selection = self.context, self.names, self.selection
         if not selection.partitions or names.source in (context.run.asset_selection or ()):
             # An asset of this run has just written the partitions, so a refresh reads them without a request.
@@ -271,7 +274,7 @@ class _TableRun:
             self.context.log.info("partitions: %d added, %d removed, %d in all", len(added), len(removed), len(keys))
 
     def _pending_events(self, reported: ReportedState, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
-        """Return the events to report: those of changes, and those of everything that the run was launched for."""
+        """Return the events to report: for all changes, and for everything that the run was launched for."""
         names, selection = self.names, self.selection
         events = find_pending_events(reported, version, self._kinds(), key_map)
         return add_selected_events(

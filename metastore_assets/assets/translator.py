@@ -117,7 +117,7 @@ class MetastoreTranslator:
         return ()
 
     def get_tags(self, asset: MetastoreAsset) -> Mapping[str, str]:
-        """Return tags to add to those of the Metastore; by default none."""
+        """Return tags to add to the Metastore's own tags; by default none."""
         return {}
 
     def get_metadata(self, asset: MetastoreAsset) -> Mapping[str, Any]:
@@ -151,7 +151,7 @@ class MetastoreTranslator:
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
         """Return the spec of an asset from the results of the other methods, without its partitions.
 
-        An override may add dependencies to those of the Metastore.
+        An override may add dependencies.
         """
         kind_tag = {} if asset.kind == "source" else {"metastore/kind": asset.kind}
         return AssetSpec(
@@ -175,7 +175,10 @@ class MetastoreTranslator:
         return None
 
     def get_partitions(self, table: TableConfig) -> TablePartitions | None:
-        """Return the mapping of the table's partitions to those of the project. By default they are dynamic."""
+        """Return the mapping of the table's partitions to a definition of the project; by default None.
+
+        Without a mapping the partitions are dynamic.
+        """
         return None
 
     def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:

@@ -207,7 +207,10 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Return whether a column satisfies one limit of a range, as far as its minimum and maximum decide it."""
+    """Return whether a column's minimum and maximum satisfy one limit of a range.
+
+    The status is `unknown` if they do not decide it.
+    """
     if limit is None:
         return "passed"
     near_bound, far_bound = (row.minimum, row.maximum) if is_lower else (row.maximum, row.minimum)
@@ -480,8 +483,8 @@ class Drift(Check):
     measure: DistanceMeasure = "stability_index"
     against: Baseline = "previous"
     groups: Annotated[int, Field(ge=2, le=1000, strict=True)] = 10
-    """For the stability index: number of groups. Numbers and times are grouped by quantiles of the earlier version,
-    texts and the like by its most frequent values and one group for all others."""
+    """For the stability index: the number of groups. Numbers and times are grouped by quantiles of the earlier version.
+    Other values are grouped by the most frequent values of the earlier version, with one group for all the rest."""
 
     def evaluate(self, subject: Subject) -> Finding:
         earlier = subject.earlier(self.against)

@@ -1,8 +1,8 @@
 """The checks of a configuration: parsing of entries, validation when a configuration is loaded, and names.
 
-An entry is the name of a check, `not_null`; a mapping of the name to settings, `range: {minimum: 0}`; or, for checks
-with a main setting, a mapping of the name to its value, `null_share: 5%`. Further settings may also be keys beside the
-name: `{null_share: 5%, severity: warn}`.
+An entry has one of three forms: the name of a check, `not_null`; a mapping of the name to settings, `range: {minimum:
+0}`; or a mapping of the name to its main setting, `null_share: 5%`. Further settings may also be keys beside the name:
+`{null_share: 5%, severity: warn}`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckCo
     """Return the results of checks of a table, in their order. Never reads the table's files.
 
     All checks of partitions share one pass over the partitions. A check that does not fit the table fails with the
-    reason: it names a column that does not exist, or a value of another type.
+    reason, such as a column that does not exist or a value of another type.
 
     Args:
         checks: The checks.

@@ -86,7 +86,7 @@ class Current(Check):
 
 
 class Complete(Check):
-    """The newest version has all files of the table, each with the row count of the format's metadata."""
+    """The newest version has all files of the table, and as many rows of each file as the format's metadata say."""
 
     kind = "complete"
     level = "table"
@@ -226,7 +226,12 @@ def _read_metadata(read: Callable[[], T]) -> T | Finding:
 
 
 def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fragment]) -> Iterator[str]:
-    """Yield the differences between the files of a version (by id) and those of a snapshot, as text."""
+    """Yield the differences between the files of a version and the files of a snapshot, as text.
+
+    Args:
+        entries: The files of the version by id.
+        fragments: The files of the snapshot.
+    """
     fragment_ids = {fragment.id for fragment in fragments}
     for entry in entries.values():
         if entry.id not in fragment_ids:
@@ -281,7 +286,7 @@ def _column_contradictions(row: ColumnStatistics) -> Iterator[str]:
 
 
 def _ago(age: timedelta) -> str:
-    """Return an age in the largest unit of which it has at least two: `3 h ago`."""
+    """Return an age as text, in the largest unit that fits at least twice: `90 min ago`, `3 h ago`."""
     seconds = age.total_seconds()
     if seconds < 0:
         return "in the future"

@@ -197,7 +197,10 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
-    """Return the fields that fit the width, without less important ones, and the widest limits with which they fit."""
+    """Return the fields that fit the width, and the widest limits with which they fit.
+
+    Fields that are less important are left out if necessary.
+    """
     narrow = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
     for headings in ((), *_HIDDEN_FIRST):
         for heading in headings:

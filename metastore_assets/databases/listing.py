@@ -44,7 +44,7 @@ class DatabaseListing:
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Entries of the catalog that cannot be read as tables, such as views, each with the reason."""
     failure: str = ""
-    """The reason why the catalog did not answer; empty if it did. After a failure, `tables` are those of the record."""
+    """The reason why the catalog did not answer; empty if it did. After a failure, `tables` come from the record."""
 
 
 def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tuple[DatabaseListing, ...]:

@@ -31,7 +31,7 @@ _STYLE = (
     ".t{fill:#262e38}.l{stroke:#333c47}.p{fill:#161b22}}"
 )
 _BAR = 76
-"""The width in pixels of the bar of a value that all rows have."""
+"""The full width of a bar in pixels, for a value that all rows have."""
 _SMALL_LIMIT = 1000
 """The length at which Dagster shows a link in place of a Markdown text."""
 SMALL_COLUMNS, _SMALL_WIDTH, _SMALL_HEIGHT = 4, 72, 30

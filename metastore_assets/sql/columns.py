@@ -107,7 +107,7 @@ def _to_numbers(values: pa.Array) -> pa.Array:
 
 
 def _to_times(values: pa.Array) -> pa.Array:
-    """Return dates and timestamps in microseconds; null for those out of range, and for other types."""
+    """Return dates and timestamps in microseconds; null for dates and timestamps out of range, and for other types."""
     if not t.is_timestamp(values.type) and not t.is_date(values.type):
         return pa.nulls(len(values), _TIME)
     if t.is_timestamp(values.type) and values.type.unit == "ns":

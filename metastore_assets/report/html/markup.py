@@ -35,9 +35,9 @@ def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Mark
 
     Args:
         name: The name of the element.
-        parts: Its content.
-        attributes: Its attributes; those that are None are omitted. `class_` and `data_sort` stand for `class` and
-            `data-sort`.
+        parts: The content of the element.
+        attributes: The attributes of the element, without those that are None. `class_` and `data_sort` stand for
+            `class` and `data-sort`.
     """
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(make_printable(str(value)))}"'
