@@ -36,14 +36,14 @@ def clean_message(message: str) -> str:
     removed. Dots inside paths and names stay. A very long message, which quotes a file's content, is truncated in the
     middle.
     """
-    text = _ELLIPSIS.sub("…", _truncated(remove_secrets(message)).rstrip())
+    text = _ELLIPSIS.sub("…", _truncate(remove_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)
     text = _STOPS.sub(lambda match: match[0][-1], text)
     text = _QUESTION.sub(lambda match: f"{match[1]} {match[2].upper()}" if match[2] else match[1], text)
     return _END.sub("", text)
 
 
-def _truncated(message: str) -> str:
+def _truncate(message: str) -> str:
     """Return a message of limited length, without characters that UTF-8 cannot encode."""
     text = message.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - _TAIL_LENGTH - 3]} … {text[-_TAIL_LENGTH:]}"

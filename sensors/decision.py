@@ -37,7 +37,7 @@ class Cursor:
     dropped: bool = False
     """Whether the sensor has reported that the table no longer exists."""
     missing: "Missing | None" = None
-    """The result of the last probe of a table that does not exist yet; None for a table that exists."""
+    """The record of unsuccessful probes of a table that does not exist yet; None for a table that exists."""
 
     def to_json(self) -> str:
         """Return the JSON text that Dagster stores."""

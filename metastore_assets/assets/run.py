@@ -244,8 +244,8 @@ class _TableRun:
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
         """Return the table's keys of the run's partitions. Omit partitions that the table does not have.
 
-        A partition of the project may have no rows. But if all dynamic partitions of the run were dropped, raise
-        PartitionNotFoundError.
+        Raises PartitionNotFoundError if the partitions are dynamic and the table has none of them. Partitions of a
+        project's definition may have no rows.
         """
         names, requested = self.names, self.selection.partitions
         dropped = [key for key in requested if key not in key_map.table_keys]

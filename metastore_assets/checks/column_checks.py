@@ -370,7 +370,7 @@ def _is_disjoint(row: ColumnStatistics, accepted: Sequence[pa.Scalar]) -> bool:
 
 
 class Matches(Check):
-    """At least a share `least` of the values match a regular expression (RE2), from beginning to end."""
+    """The share of the values that match a regular expression (RE2) as a whole is at least `least`."""
 
     kind = "matches"
     main = "pattern"

@@ -50,7 +50,7 @@ def load_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
     Raises:
         ConfigError: The file is missing or invalid, or a variable is not set. The message names file, key and value.
     """
-    return _validated(load_config, path)
+    return _read_validated(load_config, path)
 
 
 def read_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
@@ -58,10 +58,10 @@ def read_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 
     Raises ConfigError.
     """
-    return _validated(read_config, path)
+    return _read_validated(read_config, path)
 
 
-def _validated(
+def _read_validated(
     read: Callable[[str | os.PathLike[str] | None], MetastoreConfig], path: str | os.PathLike[str] | None
 ) -> MetastoreConfig:
     """Return the configuration that `read` reads from a path. Raises ConfigError, also for invalid checks."""
@@ -113,7 +113,7 @@ def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> 
 
 
 def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
-    """Return checks with unique names.
+    """Return checks with unique names: the configured name, or one of column and kind.
 
     Args:
         checks: Each check with its column, or None for a check of the table.

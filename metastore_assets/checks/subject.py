@@ -147,7 +147,7 @@ class Subject:
         return TextValue(value.isoformat())
 
     def earlier(self, baseline: Baseline) -> Subject | None:
-        """Return the same subject as of an earlier version; None if that has no such partition.
+        """Return the same subject as of an earlier version; None if the earlier version has no such partition.
 
         Raises:
             NotStoredError: There is no such version, or it has no such column.

@@ -96,9 +96,9 @@ def suggest(table: Table, context: CheckContext) -> Suggestions:
         context: Gives access to earlier versions and the table's metadata.
     """
     history = _history(table, context)
-    table_entries = _passing(_table_entries(table, history), "table", Subject(table, context))
+    table_entries = _select_passing(_table_entries(table, history), "table", Subject(table, context))
     columns = {
-        subject.column: _passing(_column_entries(subject, history), "column", subject)
+        subject.column: _select_passing(_column_entries(subject, history), "column", subject)
         for subject in (Subject(table, context, None, row.column) for row in table.statistics())
         if subject.row.type_class is not None
     }
@@ -117,7 +117,7 @@ def suggestions_json(table: Table, context: CheckContext) -> Json:
     }
 
 
-def _passing(entries: Iterator[Entry], level: Level, subject: Subject) -> list[Entry]:
+def _select_passing(entries: Iterator[Entry], level: Level, subject: Subject) -> list[Entry]:
     """Return the entries whose checks the subject passes."""
     return [entry for entry in entries if _passes(parse_check(entry, level), subject)]
 

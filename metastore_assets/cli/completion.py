@@ -69,7 +69,7 @@ def complete_columns(context: click.Context, parameter: click.Parameter, incompl
     """Return completions of the last name in a list of columns such as `a,"b,c"`."""
     before, comma, last = incomplete.rpartition(",")
     named = set(next(csv.reader([before]), []))
-    columns = [_quoted(name) for name in _names_of_table(context, _column_names) if name not in named]
+    columns = [_quote(name) for name in _names_of_table(context, _column_names) if name not in named]
     return _items(f"{before}{comma}{name}" for name in columns if name.startswith(last))
 
 
@@ -120,7 +120,7 @@ def _partition_keys(table: Table) -> list[str]:
     return [entry.key for entry in table.partitions()]
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="").writerow([name])
     return buffer.getvalue()

@@ -209,9 +209,9 @@ def _format_counts(event: Event | None, remaining: float | None, done: int, tota
         return []
     counts = []
     if (event.total and event.stage == "profile") or event.done < event.total:
-        counts.append(_of(event.done, event.total, event.unit.removesuffix("s")))
+        counts.append(_format_part(event.done, event.total, event.unit.removesuffix("s")))
     if total:
-        counts.append(_of(done, total, "task"))
+        counts.append(_format_part(done, total, "task"))
     if remaining is not None:
         counts.append(f"{text.format_seconds(max(remaining, 10.0))} left")
     if event.bytes:
@@ -228,7 +228,7 @@ def _join_fitting(counts: Sequence[str], room: int) -> str:
     return " · ".join(counts)
 
 
-def _of(done: int, total: int, noun: str) -> str:
+def _format_part(done: int, total: int, noun: str) -> str:
     return f"{done:,} of {text.format_count(total, noun)}"
 
 

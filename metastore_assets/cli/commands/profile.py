@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     "partitions",
     metavar="COLUMN=PATTERN",
     multiple=True,
-    callback=lambda context, option, texts: _group(map(_parse_pair, texts)),
+    callback=lambda context, option, texts: _group_values(map(_parse_pair, texts)),
     help="Profile only partitions whose value matches, such as day=2024-*. May be repeated: one pattern of each column "
     "must match.",
 )
@@ -157,7 +157,7 @@ def _parse_pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _group(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _group_values(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)

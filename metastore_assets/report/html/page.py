@@ -228,7 +228,7 @@ def _versions_section(lookup: Table, note: str | None) -> Markup:
 
 
 def _read_column_history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the rows of the history table, and a note if they are missing; the note is None if they are not."""
+    """Return the rows of the history table and None; or no rows and the reason why they cannot be read."""
     fields = ["version", "field_id", "null_count", "value_count", "distinct_count", "mean"]
     try:
         return read_history(lookup.versions, lookup.version.number).select(fields).to_pylist(), None
