@@ -52,7 +52,7 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
             return value
         late = {key for name in cls.references for key in (name, cls.model_fields[name].alias) if key}
         all_keys = {key for name, field in cls.model_fields.items() for key in (name, field.alias) if key}
-        return {key: _substituted(key, item) if key in all_keys - late else item for key, item in value.items()}
+        return {key: _substitute_field(key, item) if key in all_keys - late else item for key, item in value.items()}
 
     @classmethod
     def model_validate(cls, obj: Any, **settings: Any) -> Self:
@@ -68,7 +68,7 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
         return super().model_validate(obj)
 
 
-def _substituted(key: str, value: Any) -> Any:
+def _substitute_field(key: str, value: Any) -> Any:
     try:
         return substitute(value, os.environ)
     except ConfigError as error:

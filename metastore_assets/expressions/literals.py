@@ -67,7 +67,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
         LiteralError: The class does not have the value.
     """
     try:
-        return _scalar(_physical(value, cls), cls)
+        return _scalar(_to_physical(value, cls), cls)
     except (ValueError, OverflowError, InvalidOperation, pa.ArrowException, UnsupportedTypeError) as error:
         raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls)}") from error
 
@@ -84,7 +84,7 @@ def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
         LiteralError: The text does not stand for a value of the class.
     """
     try:
-        return _scalar(_parsed(text, cls), cls)
+        return _scalar(_parse_physical(text, cls), cls)
     except (ValueError, OverflowError, InvalidOperation) as error:
         raise LiteralError(f"{text!r} is no value of {subject}: {_expectation(error, cls)}") from error
 
@@ -122,7 +122,7 @@ def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
     return pa.scalar(physical, cls.arrow)
 
 
-def _physical(value: object, cls: TypeClass) -> Any:
+def _to_physical(value: object, cls: TypeClass) -> Any:
     if isinstance(value, np.generic):
         value = pa.array(np.array([value]))[0]
     if isinstance(value, pa.Scalar):
@@ -153,7 +153,7 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
         return ticks.value
     if cls.name == "string":
         return value.as_buffer().to_pybytes()
-    return _physical(value.as_py(), cls)
+    return _to_physical(value.as_py(), cls)
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
@@ -226,7 +226,7 @@ _CONVERSIONS: Mapping[str, Mapping[type, Callable[[Any, TypeClass], Any]]] = {
 floats, booleans or bytes."""
 
 
-def _parsed(text: str, cls: TypeClass) -> Any:
+def _parse_physical(text: str, cls: TypeClass) -> Any:
     if cls.name == "string":
         return text.encode("utf-8", "surrogateescape")
     text = text.strip()

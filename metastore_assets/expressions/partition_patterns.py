@@ -96,7 +96,7 @@ def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
         if matching := [key for key in keys if _readable(items[key]) == readable_key]:
             return matching
     columns = list(dict.fromkeys(name for pairs in items.values() for name, _ in pairs))
-    patterns = [(name, _unescaped(pattern)) for name, pattern in split_column_patterns(text, columns)]
+    patterns = [(name, _unescape(pattern)) for name, pattern in split_column_patterns(text, columns)]
     matching = [
         key for key in keys if patterns and all(_matches_pattern(dict(items[key]), *pattern) for pattern in patterns)
     ]
@@ -129,7 +129,7 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
     return [(names[form], value) for form, value in zip(parts[1::2], parts[2::2], strict=True)]
 
 
-def _unescaped(pattern: str) -> str:
+def _unescape(pattern: str) -> str:
     """Return a pattern with its percent-encoding decoded; decoded characters are not wildcards."""
     return _ESCAPES.sub(lambda match: escape_wildcards(unquote(match[0])), pattern)
 

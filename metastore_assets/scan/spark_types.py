@@ -18,14 +18,14 @@ def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
     Raises UnsupportedTypeError if there is no such type.
     """
     try:
-        return _sent_as(field.type)
+        return _sent_type(field.type)
     except UnsupportedTypeError as error:
         raise UnsupportedTypeError(
             f"column {field.name!r} of table {table.name!r}: {error}; leave it out with `columns`"
         ) from error
 
 
-def _sent_as(type: pa.DataType) -> pa.DataType:
+def _sent_type(type: pa.DataType) -> pa.DataType:
     """Return the Arrow type in which values of a type are sent. Raises UnsupportedTypeError."""
     plain = plain_type(type)
     for matches, sent in _SENT:
@@ -36,11 +36,11 @@ def _sent_as(type: pa.DataType) -> pa.DataType:
     if t.is_decimal(plain) and plain.precision <= 38 and 0 <= plain.scale <= plain.precision:
         return pa.decimal128(plain.precision, plain.scale)
     if t.is_struct(plain):
-        return pa.struct([pa.field(field.name, _sent_as(field.type)) for field in plain])
+        return pa.struct([pa.field(field.name, _sent_type(field.type)) for field in plain])
     if t.is_map(plain):
-        return pa.map_(_sent_as(plain.key_type), _sent_as(plain.item_type))
+        return pa.map_(_sent_type(plain.key_type), _sent_type(plain.item_type))
     if t.is_nested(plain) and plain.num_fields == 1:
-        return pa.list_(_sent_as(plain.value_type))
+        return pa.list_(_sent_type(plain.value_type))
     raise UnsupportedTypeError(f"Spark has no type for {plain}")
 
 

@@ -52,9 +52,9 @@ def merge_distinct_sketches(sketches: Sequence[bytes]) -> bytes:
     registers = np.zeros(_REGISTERS, np.uint8)
     for sketch in sketches:
         if sketch[:1] == _DENSE:
-            np.maximum(registers, _dense(sketch), out=registers)
+            np.maximum(registers, _decode_dense(sketch), out=registers)
         else:
-            registers_set, positions = _sparse(sketch)
+            registers_set, positions = _decode_sparse(sketch)
             registers[registers_set] = np.maximum(registers[registers_set], positions)
     return _encode(registers)
 
@@ -63,9 +63,9 @@ def estimate_distinct(sketch: bytes) -> int:
     """Return the estimated number of distinct values."""
     registers = np.zeros(_REGISTERS, np.uint8)
     if sketch[:1] == _DENSE:
-        registers[:] = _dense(sketch)
+        registers[:] = _decode_dense(sketch)
     else:
-        registers_set, positions = _sparse(sketch)
+        registers_set, positions = _decode_sparse(sketch)
         registers[registers_set] = positions
     counts = np.bincount(registers, minlength=_TAIL + 2).tolist()
     z = _REGISTERS * _tau(1 - counts[_TAIL + 1] / _REGISTERS)
@@ -83,11 +83,11 @@ def _encode(registers: Registers) -> bytes:
     return _DENSE + registers.tobytes()
 
 
-def _dense(sketch: bytes) -> Registers:
+def _decode_dense(sketch: bytes) -> Registers:
     return np.frombuffer(sketch, np.uint8, offset=1)
 
 
-def _sparse(sketch: bytes) -> tuple[npt.NDArray[np.uint16], Registers]:
+def _decode_sparse(sketch: bytes) -> tuple[npt.NDArray[np.uint16], Registers]:
     count = (len(sketch) - 1) // 3
     return np.frombuffer(sketch, "<u2", count, 1), np.frombuffer(sketch, np.uint8, count, 1 + 2 * count)
 

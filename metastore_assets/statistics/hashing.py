@@ -79,10 +79,10 @@ def finalise(words: Words) -> Words:
 
 def _hash_words(low: Words, high: Words | None = None) -> tuple[Words, Words]:
     state = finalise(low + _SEEDS[0])
-    return _both(state if high is None else state ^ high)
+    return _hash_pair(state if high is None else state ^ high)
 
 
-def _both(state: Words) -> tuple[Words, Words]:
+def _hash_pair(state: Words) -> tuple[Words, Words]:
     return finalise(state + _SEEDS[0]), finalise(state + _SEEDS[1])
 
 
@@ -98,7 +98,7 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
         short = np.flatnonzero(lengths <= _LONG)
         values = values.take(pa.array(short))
     states[short] = _hash_short(values)
-    return _both(states)
+    return _hash_pair(states)
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:

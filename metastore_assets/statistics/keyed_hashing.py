@@ -69,15 +69,15 @@ def siphash(message: tuple[Words, Words], key: bytes) -> Words:
 def _round(v: list[Words]) -> None:
     v[0] += v[1]
     v[2] += v[3]
-    v[1] = _rotated(v[1], 13) ^ v[0]
-    v[3] = _rotated(v[3], 16) ^ v[2]
-    v[0] = _rotated(v[0], 32)
+    v[1] = _rotate(v[1], 13) ^ v[0]
+    v[3] = _rotate(v[3], 16) ^ v[2]
+    v[0] = _rotate(v[0], 32)
     v[2] += v[1]
     v[0] += v[3]
-    v[1] = _rotated(v[1], 17) ^ v[2]
-    v[3] = _rotated(v[3], 21) ^ v[0]
-    v[2] = _rotated(v[2], 32)
+    v[1] = _rotate(v[1], 17) ^ v[2]
+    v[3] = _rotate(v[3], 21) ^ v[0]
+    v[2] = _rotate(v[2], 32)
 
 
-def _rotated(words: Words, bits: int) -> Words:
+def _rotate(words: Words, bits: int) -> Words:
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))

@@ -106,7 +106,7 @@ def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
     else:
         s1, s2 = integer_power_sums(values, counts)
     n = int(counts.sum())
-    exponent, m3, m4 = _shape(values, counts, n, s1, base)
+    exponent, m3, m4 = _central_moments(values, counts, n, s1, base)
     return Moments(n, below, above, base, s1, s2, exponent, m3, m4)
 
 
@@ -209,7 +209,9 @@ def _bits(numerator: int, denominator: int) -> int:
     return numerator.bit_length() - denominator.bit_length() + 1
 
 
-def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int) -> tuple[int, float, float]:
+def _central_moments(
+    values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int
+) -> tuple[int, float, float]:
     """Return the fields `exponent`, `m3` and `m4` of `Moments`."""
     if len(values) < 2:
         return _NO_SPREAD, 0.0, 0.0

@@ -43,14 +43,14 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
     if greatest < 2**31:
         signed = values.astype(np.int64, copy=False)
         squares = (signed * signed).view(np.uint64)
-        return int((signed * counts).sum()), _weighted(squares, counts, np.zeros(1, np.intp))[0]
+        return int((signed * counts).sum()), _weighted_sums(squares, counts, np.zeros(1, np.intp))[0]
     negative = values < 0
     magnitudes = np.where(negative, -values.view(np.int64), values.view(np.int64)).view(np.uint64)
     starts = np.zeros(1, np.intp)
     signs = np.where(negative, -counts, counts)
-    s1 = _weighted(magnitudes, signs, starts)[0]
+    s1 = _weighted_sums(magnitudes, signs, starts)[0]
     high, low = magnitudes >> np.uint64(32), magnitudes & _LOW_32
-    square = [_weighted(product, counts, starts)[0] for product in (high * high, high * low, low * low)]
+    square = [_weighted_sums(product, counts, starts)[0] for product in (high * high, high * low, low * low)]
     return s1, (square[0] << 64) + (square[1] << 33) + square[2]
 
 
@@ -71,9 +71,9 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
     starts = np.flatnonzero(np.diff(exponents, prepend=exponents[0] - 1))
     shifts = (exponents[starts] - 53 - FLOAT_BASE).tolist()
     magnitudes = np.abs(mantissas).view(np.uint64)
-    sums = _weighted(magnitudes, np.where(mantissas < 0, -counts, counts), starts)
+    sums = _weighted_sums(magnitudes, np.where(mantissas < 0, -counts, counts), starts)
     high, low = magnitudes >> _HALF, magnitudes & _LOW_27
-    squares = [_weighted(product, counts, starts) for product in (high * high, high * low, low * low)]
+    squares = [_weighted_sums(product, counts, starts) for product in (high * high, high * low, low * low)]
     s1 = sum(value << shift for value, shift in zip(sums, shifts, strict=True))
     s2 = 0
     for hh, hl, ll, shift in zip(*squares, shifts, strict=True):
@@ -92,7 +92,7 @@ def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt
     return values * 2.0**exponent if abs(exponent) < 1022 else np.ldexp(values, exponent)
 
 
-def _weighted(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
+def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
     """Return the exact sums of unsigned values times signed weights, per group from one of `starts` to the next.
 
     The magnitudes of the weights must add up to less than 2**31, so that no sum of 32-bit halves exceeds 63 bits.

@@ -76,7 +76,7 @@ def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[n
     """
     if len(values) == 0:
         return None
-    return encode_digest(Digest(float(values[0]), float(values[-1]), *_clusters(values, counts)))
+    return encode_digest(Digest(float(values[0]), float(values[-1]), *_cluster_values(values, counts)))
 
 
 def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
@@ -93,7 +93,7 @@ def merge_digests(parts: Sequence[Digest]) -> Digest:
     means, weights = means[order], np.concatenate([part.weights for part in parts])[order]
     # Equal means become one cluster, so that a few distinct values remain exact.
     starts = np.flatnonzero(np.concatenate([[True], means[1:] != means[:-1]]))
-    clusters = _clusters(means[starts], np.add.reduceat(weights, starts))
+    clusters = _cluster_values(means[starts], np.add.reduceat(weights, starts))
     return Digest(min(p.minimum for p in parts), max(p.maximum for p in parts), *clusters)
 
 
@@ -141,7 +141,7 @@ def estimate_values(
     estimates = np.where(ranks <= below, -math.inf, math.inf)
     if digest is not None:
         inside = (ranks > below) & (ranks <= below + finite)
-        estimates[inside] = _interpolated(digest, ranks[inside] - below)
+        estimates[inside] = _interpolate_ranks(digest, ranks[inside] - below)
     least, greatest = map(physical_value, bounds)
     values = (estimate if cls.kind == "float" else round(estimate) for estimate in estimates.tolist())
     return [scalar(max(least, min(value, greatest)), cls) for value in values]
@@ -163,36 +163,36 @@ def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: flo
         return below
     if value > digest.maximum:
         return below + finite
-    ranks, points = _curve(digest)
-    point = value * _shrink(digest.minimum, digest.maximum)
+    ranks, points = _rank_curve(digest)
+    point = value * _shrink_factor(digest.minimum, digest.maximum)
     at = int(np.searchsorted(points, point))  # the first rank of a frequent value
     rank = ranks[at] if points[at] == point else np.interp(point, points, ranks)
     return below + min(finite, round(float(rank)))
 
 
-def _interpolated(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _interpolate_ranks(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return the values at 1-based ranks, by interpolation."""
-    curve_ranks, points = _curve(digest)
-    return np.interp(ranks - 0.5, curve_ranks, points) / _shrink(digest.minimum, digest.maximum)
+    curve_ranks, points = _rank_curve(digest)
+    return np.interp(ranks - 0.5, curve_ranks, points) / _shrink_factor(digest.minimum, digest.maximum)
 
 
-def _curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _rank_curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the ranks and the scaled values between which to interpolate.
 
     A cluster's mean is at the middle of its ranks; minimum and maximum are at the ends. A cluster of one frequent value
     has that value from its first rank to its last.
     """
     ends = np.cumsum(digest.weights)
-    single = _steps(ends, digest.weights) >= 2
+    single = _count_steps(ends, digest.weights) >= 2
     half = digest.weights / 2
     ranks = np.stack([ends - np.where(single, digest.weights, half), ends - np.where(single, 0, half)], axis=1)
     means = np.repeat(digest.means, 2)
     ranks = np.concatenate([[0.0], ranks.ravel(), ends[-1:]])
     points = np.concatenate([[digest.minimum], means, [digest.maximum]])
-    return np.asarray(ranks, np.float64), points * _shrink(digest.minimum, digest.maximum)
+    return np.asarray(ranks, np.float64), points * _shrink_factor(digest.minimum, digest.maximum)
 
 
-def _steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return how many steps of the scale function each value or cluster covers.
 
     Args:
@@ -204,7 +204,7 @@ def _steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.ND
     return scaled[1] - scaled[0]
 
 
-def _clusters(
+def _cluster_values(
     values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Return the means and the weights of the clusters of ascending values."""
@@ -214,18 +214,18 @@ def _clusters(
     # A value belongs to the step that contains the middle of its ranks.
     starts = np.searchsorted(ends - counts / 2, _SHARES * ends[-1])
     # A value that covers more than a step is a cluster by itself. Other clusters cover about two steps at most.
-    frequent = np.flatnonzero(_steps(ends, counts) > 1)
+    frequent = np.flatnonzero(_count_steps(ends, counts) > 1)
     starts = np.unique(np.concatenate([starts, frequent, frequent + 1]))
     starts = starts[starts < len(values)]
     lasts = np.append(starts[1:], len(values)) - 1
     weights = np.add.reduceat(counts, starts)
-    shrink = _shrink(values[0], values[-1])
+    shrink = _shrink_factor(values[0], values[-1])
     means = np.add.reduceat(values * shrink * counts, starts) / weights / shrink
-    means = _rounded(means, values[lasts] - values[starts])
+    means = _round_means(means, values[lasts] - values[starts])
     return np.clip(means, values[starts], values[lasts]), weights
 
 
-def _rounded(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Round means to about 1/256 of the widths of their clusters: further bits are noise and would not compress."""
     finite = np.isfinite(widths) & (widths > 0)
     exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
@@ -235,7 +235,7 @@ def _rounded(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) ->
     return np.where(finite & np.isfinite(rounded), rounded, means)
 
 
-def _shrink(least: float, greatest: float) -> float:
+def _shrink_factor(least: float, greatest: float) -> float:
     """Return a factor for values between two limits, so that their weighted sums and differences do not overflow."""
     return 2.0**-64 if max(abs(least), abs(greatest)) > _HUGE else 1.0
 

@@ -106,7 +106,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
     """
     if len(values) == 0:
         return CountedRun(values, counts)
-    order = _ascending(values)
+    order = _sort_order(values)
     # Indexing a series is a hundred times faster than `gather`, which plans a query.
     values, counts = values[order], counts[order]
     starts = _run_starts(values)
@@ -115,7 +115,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
     return CountedRun(values[starts], np.add.reduceat(counts, starts))
 
 
-def _ascending(values: pl.Series) -> npt.NDArray[np.intp]:
+def _sort_order(values: pl.Series) -> npt.NDArray[np.intp]:
     """Return the positions of the values in ascending order, NaN last. Short series avoid a polars query."""
     if len(values) <= _SHORT:
         if _is_words(values):
@@ -147,7 +147,7 @@ def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
     """Merge one or more runs into one run of distinct values."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
         return count_values(concatenate_series([run.values for run in runs]))
-    counted = [_counted(run) for run in runs if len(run)]
+    counted = [_count_run(run) for run in runs if len(run)]
     if len(counted) == 1:
         return counted[0]
     return sum_counts(
@@ -162,9 +162,9 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
     """
     if len(runs) == 1 and runs[0].counts is not None:
         for start in range(0, len(runs[0]), BLOCK):
-            yield _counted(runs[0].part(start, min(start + BLOCK, len(runs[0]))))
+            yield _count_run(runs[0].part(start, min(start + BLOCK, len(runs[0]))))
         return
-    splitters = _splitters(runs)
+    splitters = _choose_splitters(runs)
     cuts = [[0, *run.values.search_sorted(splitters, side="left").to_list(), len(run)] for run in runs]
     for at in range(len(splitters) + 1):
         parts = [run.part(cut[at], cut[at + 1]) for run, cut in zip(runs, cuts, strict=True) if cut[at] < cut[at + 1]]
@@ -186,11 +186,11 @@ def copy_compact(values: pl.Series) -> pl.Series:
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
-def _counted(run: ValueRun) -> CountedRun:
+def _count_run(run: ValueRun) -> CountedRun:
     return count_sorted(run.values) if run.counts is None else CountedRun(run.values, run.counts)
 
 
-def _splitters(runs: Sequence[ValueRun]) -> pl.Series:
+def _choose_splitters(runs: Sequence[ValueRun]) -> pl.Series:
     """Return values that divide all runs into ranges of about a block."""
     step = BLOCK // _SAMPLES
     sample = concatenate_series([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()

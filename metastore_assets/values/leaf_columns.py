@@ -116,10 +116,12 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
         for names, leaf in leaves:
             path = ".".join(names)
             dotted, quoted = path, ".".join(map(quoted_name, names))
-            path = _numbered(dotted if plain[dotted] == 1 else quoted, taken)
+            path = _make_unique(dotted if plain[dotted] == 1 else quoted, taken)
             # Depth first: earlier columns at this depth or below do not enclose this one.
             aliases = [*aliases[: len(names) - 1], (path, dotted, quoted)]
-            row.append(replace(leaf, path=path, field_id=_numbered(leaf.field_id, taken_ids), aliases=tuple(aliases)))
+            row.append(
+                replace(leaf, path=path, field_id=_make_unique(leaf.field_id, taken_ids), aliases=tuple(aliases))
+            )
         result.append(row)
     return result
 
@@ -167,7 +169,7 @@ def _walk(
         yield from _walk(child, parts, repeated or not t.is_struct(plain), child_name)
 
 
-def _numbered(path: str, taken: set[str]) -> str:
+def _make_unique(path: str, taken: set[str]) -> str:
     unique, twin = path, 1
     while unique in taken:
         twin += 1

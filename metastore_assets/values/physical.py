@@ -53,12 +53,12 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
         if t.is_decimal(array.type):
             return _decimal_series(array, cls)
         if t.is_date64(array.type):
-            return _present(pl.Series(array.view(pa.int64()))) // _MILLISECONDS_OF_A_DAY
+            return _drop_nulls(pl.Series(array.view(pa.int64()))) // _MILLISECONDS_OF_A_DAY
         if t.is_temporal(array.type):
-            return _present(pl.Series(array.cast(cls.arrow).view(_integers_of(cls.arrow)))).cast(pl.Int64)
+            return _drop_nulls(pl.Series(array.cast(cls.arrow).view(_integers_of(cls.arrow)))).cast(pl.Int64)
         target = {"boolean": pl.Boolean, "float": pl.Float64}.get(cls.kind)
         target = target or (pl.UInt64 if cls.name == "uint64" else pl.Int64)
-        return _present(pl.Series(array)).cast(target)
+        return _drop_nulls(pl.Series(array)).cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
 
@@ -83,7 +83,7 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
     try:
         if t.is_date64(array.type):
             days = pl.Series(array.view(pa.int64())) // _MILLISECONDS_OF_A_DAY
-            return _plain(days.to_arrow()).cast(pa.int32()).view(cls.arrow)
+            return _combine_chunks(days.to_arrow()).cast(pa.int32()).view(cls.arrow)
         if t.is_string(array.type):
             return array.view(pa.binary()).cast(pa.large_binary()).view(cls.arrow)
         if t.is_string_view(array.type):
@@ -107,7 +107,7 @@ def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
         zero = int(np.searchsorted(values, 0.0))
         negative = zero < len(values) and values[zero] == 0 and np.signbit(values[zero])
         return pa.array(positive_zeros(values) if negative else values)
-    array = _plain(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    array = _combine_chunks(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
     if cls.name == "uuid":
         return pa.ExtensionArray.from_storage(cls.arrow, array.cast(pa.binary(16)))
     if cls.name == "date":
@@ -201,7 +201,7 @@ def _integers_of(type: pa.DataType) -> pa.DataType:
     return pa.int32() if type.bit_width == 32 else pa.int64()
 
 
-def _present(series: pl.Series) -> pl.Series:
+def _drop_nulls(series: pl.Series) -> pl.Series:
     return series.drop_nulls() if series.null_count() else series
 
 
@@ -217,7 +217,7 @@ def _bytes_series(array: pa.Array) -> pl.Series:
         array = array.view(pa.large_binary())
     elif t.is_string_view(array.type):
         array = array.view(pa.binary_view())
-    return _present(pl.Series(array))
+    return _drop_nulls(pl.Series(array))
 
 
 def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
@@ -237,7 +237,7 @@ def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:
     if series.dtype == pl.Int128:
-        unscaled = _plain(series.cast(pl.Decimal(38, 0)).to_arrow())
+        unscaled = _combine_chunks(series.cast(pl.Decimal(38, 0)).to_arrow())
         return pa.Array.from_buffers(type, len(series), [None, unscaled.buffers()[1]], offset=unscaled.offset)
     low = series.to_numpy().astype(np.int64, copy=False)
     words = np.empty((len(low), 2), _LITTLE_WORD)
@@ -246,7 +246,7 @@ def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type, len(low), [None, pa.py_buffer(words)])
 
 
-def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 

@@ -38,9 +38,11 @@ def add_user_results(
     states = decode_user_states(row.user_states) if policy.statistics else {}
     for loaded in load_for_policy(policy, row.type_class):
         if isinstance(loaded.statistic, MergeableStatistic):
-            results[loaded.name] = _finalized(loaded.statistic, states.get(loaded.key, StoredUserState(None, NOT_ALL)))
+            results[loaded.name] = _finalize_state(
+                loaded.statistic, states.get(loaded.key, StoredUserState(None, NOT_ALL))
+            )
         elif frequencies is None:
-            results[loaded.name] = _absent(loaded.statistic, _NOT_ENUMERATED)
+            results[loaded.name] = _absent_result(loaded.statistic, _NOT_ENUMERATED)
     if frequencies is not None and row.type_class is not None:
         results |= compute_frequency_results(policy, class_named(row.type_class), frequencies)
     return replace(row, user_defined=results) if results or row.user_defined else row
@@ -60,7 +62,7 @@ def compute_frequency_results(
     results: dict[str, UserResult] = {}
     for loaded in load_for_class(policy.statistics, cls):
         if isinstance(loaded.statistic, FrequencyStatistic):
-            results[loaded.name] = _computed(loaded.statistic, values, frequencies.counts)
+            results[loaded.name] = _compute_result(loaded.statistic, values, frequencies.counts)
     return results
 
 
@@ -87,29 +89,29 @@ def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
     return any(isinstance(loaded.statistic, FrequencyStatistic) for loaded in load_for_class(policy.statistics, cls))
 
 
-def _finalized(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
+def _finalize_state(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
     if state.reason is not None:
-        return _absent(statistic, state.reason)
+        return _absent_result(statistic, state.reason)
     try:
-        return _result(
+        return _build_result(
             statistic, call_user_code("finalize()", statistic.result, lambda: statistic.finalize(state.value))
         )
     except UserCodeError as error:
-        return _absent(statistic, str(error))
+        return _absent_result(statistic, str(error))
 
 
-def _computed(statistic: FrequencyStatistic, values: pa.Array, counts: pa.Int64Array) -> UserResult:
+def _compute_result(statistic: FrequencyStatistic, values: pa.Array, counts: pa.Int64Array) -> UserResult:
     try:
-        return _result(
+        return _build_result(
             statistic, call_user_code("compute()", statistic.result, lambda: statistic.compute(values, counts))
         )
     except UserCodeError as error:
-        return _absent(statistic, str(error))
+        return _absent_result(statistic, str(error))
 
 
-def _result(statistic: UserStatistic, array: pa.Array) -> UserResult:
+def _build_result(statistic: UserStatistic, array: pa.Array) -> UserResult:
     return UserResult(array, "absent" if array.null_count else statistic.guarantee)
 
 
-def _absent(statistic: UserStatistic, reason: str) -> UserResult:
+def _absent_result(statistic: UserStatistic, reason: str) -> UserResult:
     return UserResult(pa.nulls(1, statistic.result), "absent", reason)

@@ -85,7 +85,8 @@ class UserStateAccumulator:
             if isinstance(loaded.statistic, MergeableStatistic)
         }
         self._states = {
-            key: _attempt("initial()", statistic, statistic.initial) for key, statistic in self._statistics.items()
+            key: _call_for_state("initial()", statistic, statistic.initial)
+            for key, statistic in self._statistics.items()
         }
 
     def __bool__(self) -> bool:
@@ -101,7 +102,7 @@ class UserStateAccumulator:
         for key, statistic in self._statistics.items():
             state = self._states[key]
             if state.reason is None and len(values):
-                self._states[key] = _attempt(
+                self._states[key] = _call_for_state(
                     "update()", statistic, partial(statistic.update, state.value, values, counts)
                 )
 
@@ -120,7 +121,7 @@ def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
         return None
     arrays = []
     for key, state in states.items():
-        type_ = _mergeable(load_by_key(key)).state
+        type_ = _require_mergeable(load_by_key(key)).state
         value = pa.nulls(1, type_) if state.reason is not None else pa.array([state.value], type_)
         arrays.append(
             pa.StructArray.from_arrays([value, pa.array([state.reason], pa.string())], names=["state", "reason"])
@@ -150,7 +151,9 @@ def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
     by_part = [decode_user_states(part) for part in parts]
     keys = sorted({key for states in by_part for key in states})
     missing = StoredUserState(None, NOT_ALL)
-    return encode_user_states({key: _merged(key, [states.get(key, missing) for states in by_part]) for key in keys})
+    return encode_user_states(
+        {key: _merge_states(key, [states.get(key, missing) for states in by_part]) for key in keys}
+    )
 
 
 def select_states(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
@@ -188,19 +191,19 @@ def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequen
     return accumulator.states()
 
 
-def _merged(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
+def _merge_states(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
     reasons = [state.reason for state in states if state.reason is not None]
     if reasons:
         return StoredUserState(None, min(reasons))
-    statistic, total = _mergeable(load_by_key(key)), states[0]
+    statistic, total = _require_mergeable(load_by_key(key)), states[0]
     for state in states[1:]:
-        total = _attempt("merge()", statistic, partial(statistic.merge, total.value, state.value))
+        total = _call_for_state("merge()", statistic, partial(statistic.merge, total.value, state.value))
         if total.reason is not None:
             break
     return total
 
 
-def _attempt(what: str, statistic: MergeableStatistic, call: Callable[[], Any]) -> StoredUserState:
+def _call_for_state(what: str, statistic: MergeableStatistic, call: Callable[[], Any]) -> StoredUserState:
     try:
         # Converted to its Arrow type and back, so that merging sees what is stored.
         return StoredUserState(call_user_code(what, statistic.state, call)[0].as_py())
@@ -208,7 +211,7 @@ def _attempt(what: str, statistic: MergeableStatistic, call: Callable[[], Any]) 
         return StoredUserState(None, str(error))
 
 
-def _mergeable(loaded: LoadedStatistic) -> MergeableStatistic:
+def _require_mergeable(loaded: LoadedStatistic) -> MergeableStatistic:
     if not isinstance(loaded.statistic, MergeableStatistic):
         raise ConfigError(f"statistic {loaded.reference!r} has no states any more: give it a new revision")
     return loaded.statistic
