@@ -54,7 +54,7 @@ class EmrServerlessConfig(ConfigModel):
     logs: str | None = None
     """Folder for the logs of jobs, `s3://bucket/folder/`. Default: as the application is configured."""
     region: str | None = None
-    """Region of the application. Default: that of the environment."""
+    """Region of the application. Default: the region of the environment."""
     spark: dict[str, Any] = Field(default_factory=dict, repr=False)
     """Spark properties of the jobs. They replace those under the top-level key `spark`."""
     engine: Literal["spark", "auto"] = "spark"

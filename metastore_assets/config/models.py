@@ -219,7 +219,7 @@ class TableConfig(SharedTableConfig):
     """The snapshot: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time in ISO
     8601, which selects the newest snapshot committed up to then. Default: the newest."""
     partitions: str | dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By partition column, patterns (`2024-*`) of which a value must match one; or a condition on partition columns
+    """Patterns by partition column (`2024-*`), one of which a value must match; or a condition on partition columns
     (`day >= current_date - 90`). Other partitions are ignored, and their folders are not listed."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the format, which the format validates. For plain files: `template` (`{year:int}/{month}`) and
@@ -340,7 +340,7 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return the names with a policy that the table has no column of, ascending: probably misspelt.
+        """Return the columns that have a policy, but do not exist in the table, ascending: probably misspelt.
 
         Args:
             columns: The dotted paths of all columns of the table, structs, lists and maps included.
@@ -567,8 +567,8 @@ class MetastoreConfig(ConfigModel):
         References to variables stay, so the result shows no secrets and needs no environment.
 
         Args:
-            folder: What relative paths refer to. Default: the folder of the configuration's file, else the working
-                folder.
+            folder: The folder to which relative paths refer. Default: the folder of the configuration's file, else the
+                working folder.
         """
         return _locate(self, folder or self._folder or Path.cwd())
 

@@ -48,7 +48,7 @@ class Distances:
     over: str
     """What was compared, such as `812 bins` or `5 values`."""
     guarantee: Guarantee
-    """`exact` if values were compared, `bound` if bins were. Then `kolmogorov_smirnov` and `jensen_shannon` of the
+    """`exact` if values were compared. `bound` if bins were compared: `kolmogorov_smirnov` and `jensen_shannon` of the
     values are at least as great."""
 
 

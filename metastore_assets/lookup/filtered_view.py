@@ -143,7 +143,7 @@ class ReadCost:
 
     fragments_read: int
     bytes_read: int
-    """Bytes of the table's data files."""
+    """How many bytes of the table's data files were read."""
     fragments_total: int
     """The number of fragments of the version."""
 

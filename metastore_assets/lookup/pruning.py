@@ -340,7 +340,7 @@ class Pruning:
 
     @property
     def row_counts(self) -> RowCounts:
-        """The number of rows of each fragment that are not deleted, in the order of the index."""
+        """The number of rows of each fragment, without deleted rows, in the order of the index."""
         return self._row_counts
 
     def partition_keys(self) -> pa.DictionaryArray:

@@ -69,7 +69,7 @@ class ExactCount:
     count: int
     fragments_read: int
     bytes_read: int
-    """Bytes of the table's data files."""
+    """How many bytes of the table's data files were read."""
     fragments_total: int
     version: int
     snapshot: str

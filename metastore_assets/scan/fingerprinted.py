@@ -34,7 +34,8 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ValueCountReader
 
 MAX_FINGERPRINTED_ROWS = 20_000_000
-"""Most rows whose fingerprints are read: about four bytes per row. With more rows, distinct counts are estimates."""
+"""The number of rows up to which fingerprints are read, at about four bytes each. Beyond it, distinct counts are
+estimates."""
 
 
 class FingerprintedValues:
@@ -54,7 +55,7 @@ class FingerprintedValues:
         """Return the values of a column that occur at least twice, with their frequencies, in ascending order.
 
         Args:
-            row: The statistics of the column over all rows, the filtered ones included.
+            row: The statistics of the column over all matching rows, also those of fragments that match partly.
             filtered: Fingerprints of the matching rows of fragments that match partly.
 
         Returns:

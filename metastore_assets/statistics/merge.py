@@ -176,7 +176,7 @@ def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> I
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return for each untyped column the alphabetically first reason of its flagged parts, and null for the others."""
+    """Return for each untyped column the alphabetically first reason of its parts, and null for the others."""
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())
     reasons = parts.states_by_column("reason", has_reason)

@@ -43,7 +43,7 @@ class ColumnProfile:
     frequencies: Frequencies | None
     """All values with their counts; None unless `statistics.frequencies` is "enumerated"."""
     histogram: Histogram | None
-    """None if the policy says off or the column has no finite number or point in time."""
+    """The histogram; None if the policy stores none, or the column has no finite number or point in time."""
     fingerprints: FingerprintCounts | None = None
     """Fingerprints (48-bit hashes) of all values with their counts; None unless `statistics.frequencies` is "repeated".
     """
