@@ -17,7 +17,7 @@ from metastore_assets.assets.launch import BACKFILL_TAG, open_run_executor
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig, load_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import BackfillResult, ChunkProcessor, ChunkResult, backfill, plan_backfill
-from metastore_assets.pipeline.backfill_plan import BackfillSelection, Chunk
+from metastore_assets.pipeline.backfill_plan import BackfillOptions, BackfillSelection, Chunk
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
@@ -65,7 +65,7 @@ def fill(
     table, reported = config.table("visits-eu"), list[Progress]()
     versions = VersionStore(ObjectStore(config.root), "visits-eu")
     result = BackfillResult("visits-eu")
-    plan = plan_backfill(config, table, choice, chunk=2)
+    plan = plan_backfill(config, table, choice, BackfillOptions(chunk_partitions=2))
     with open_run_executor(versions, plan.attempt, reported.append) as work:
         backfill(config, table, plan, wrap(work), result)
     return result, reported

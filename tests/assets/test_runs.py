@@ -322,7 +322,7 @@ def test_a_mended_policy_needs_no_commit(lab: Lab) -> None:
         for event in lab.events(result.run_id)
         if kind_of(event.asset_key) == "frequencies"
     }
-    assert guarantees == {"exact: 6 of 7 columns are listed; off: note"}
+    assert guarantees == {"exact: 6 of 7 columns are enumerated; off: note"}
 
 
 def test_events_stay_small(lab: Lab) -> None:

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
-from metastore_assets.assets.metadata import profile_metadata
+from metastore_assets.assets.metadata import TableDescription, profile_metadata
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup.json import columns_json
 from metastore_assets.metastore import Metastore
@@ -173,7 +173,7 @@ def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path,
         shown = [columns_json(one.version, one.statistics(partition=key)) for one in (incremental, scratch)]
         assert shown[0] == shown[1]
         pictures = [
-            profile_metadata("statistics", read_summary(one, key, 5), "t", [], one.version.schema)
+            profile_metadata("statistics", TableDescription(read_summary(one, key, 5), "t", one.version.schema), [])
             for one in (incremental, scratch)
         ]
         assert pictures[0] == pictures[1]

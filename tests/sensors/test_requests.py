@@ -106,7 +106,7 @@ def test_a_quiet_tick_asks_three_times(remote: Remote, monkeypatch: pytest.Monke
         remote.append()
         caught_up(remote)
     # After some minutes it asks once more which format the table is of.
-    monkeypatch.setattr(table_probe, "_SURE", 0.0)
+    monkeypatch.setattr(table_probe, "_FORMAT_CACHE_SECONDS", 0.0)
     assert len(remote.request()) > 3 or kind is DeltaCopyOnWrite
     newest = f"{remote.prefix}-root/t/versions/3.json"
     remote.client.delete_object(Bucket="metastore", Key=newest)

@@ -63,7 +63,7 @@ def test_every_task_runs_once(remote: SparkSession) -> None:
     numbers = [number for number in range(100) if number != 13]
     tasks = RunningTasks(remote)
     observed: list[tuple[int, int]] = []
-    answer = tasks._told
+    answer = tasks._on_connect_progress
 
     def heard(**event: object) -> None:
         answer(**event)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest) -> ObjectStore:
 def travelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each ranged request."""
     sizes: list[int] = []
-    tail, ranged = RemoteObjects.tail, RemoteObjects.range
+    tail, ranged = RemoteObjects.read_tail, RemoteObjects.read_range
 
     def counted_tail(self: RemoteObjects, path: str) -> tuple[int, bytes]:
         size, data = tail(self, path)
@@ -45,6 +45,6 @@ def travelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(data))
         return data
 
-    monkeypatch.setattr(RemoteObjects, "tail", counted_tail)
-    monkeypatch.setattr(RemoteObjects, "range", counted_range)
+    monkeypatch.setattr(RemoteObjects, "read_tail", counted_tail)
+    monkeypatch.setattr(RemoteObjects, "read_range", counted_range)
     return sizes
