@@ -173,12 +173,11 @@ class _FilterSegment:
             return classes, FilterSlice(bits.to_numpy(), upper, lower, self.slicings[field_id], slice_)
 
     def read_filters(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], FilterIndices, Words]:
-        """Return the filters of a column as arrays, without removed fragments.
+        """Return the filters of a column as four arrays, without removed fragments.
 
         Returns:
-            The type class and the prefix length of each filter; then, for each hash in these filters, the position of
-                its
-            fragment, and its prefix. The hashes are sorted by position.
+            The type class and the prefix length of each filter; then the position of the fragment and the prefix of
+                each hash, sorted by position.
         """
         slices = [self.read_slice(field_id, slice_) for slice_ in range(1 << self.slicings[field_id])]
         positions, prefixes = _concat_sorted([self._live_prefixes(cells) for _, cells in slices])
@@ -186,8 +185,7 @@ class _FilterSegment:
         return self._segment.filter_live(classes), self._live_bits(first), positions, prefixes
 
     def read_prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
-        """Return the hashes in one slice of a column, as (position of the fragment, prefix) arrays. Removed fragments
-        are left out.
+        """Return the hashes in one slice of a column as (fragment positions, prefixes), without removed fragments.
 
         Args:
             field_id: Field id of the column.

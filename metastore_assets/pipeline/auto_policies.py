@@ -139,8 +139,7 @@ def planned_resolutions(
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Target:
-    """Decide about columns with `auto` or `repeated` after fragments were profiled; return the target with the
-    decisions.
+    """Decide about columns with `auto` or `repeated` after profiling; return the target with the decisions.
 
     Args:
         context: The table, its store and engine.

@@ -98,6 +98,7 @@ def plan_backfill(
 
     Raises:
         PartitionNotFoundError: The selection matches no partition.
+        ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound is no value of the partition columns.
     """
     plan = plan_refresh(config, table)

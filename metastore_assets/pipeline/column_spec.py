@@ -28,7 +28,8 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_class, type_fingerprint
 
 FREQUENCIES_VERSION = "1"
-"""Version of frequencies. Raise it when frequencies change for the same rows, so that fragments are profiled again."""
+"""Version of frequencies. Increase it when frequencies change for the same rows, so that fragments are profiled again.
+"""
 HISTOGRAMS_VERSION = HISTOGRAM.version
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
@@ -61,8 +62,8 @@ class ColumnSpec:
     value_filters: tuple[str, ...] = field(default=(), compare=False)
     """Leaves with value filters. Only profiles of fragments have such filters."""
     user_defined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """User-defined statistics by leaf: keys `module:Class@revision`, and digests of their source code. A key that
-    begins with `=` names a statistic that is derived from value counts, so that nothing is stored for it."""
+    """Digests of the source code of user-defined statistics, by leaf and key. A key is `module:Class@revision`. If it
+    begins with `=`, the statistic is derived from value counts, so that nothing is stored for it."""
     frequencies_version: str = ""
     histograms_version: str = ""
 

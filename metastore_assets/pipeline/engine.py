@@ -57,10 +57,9 @@ class Engine:
         """Create an engine.
 
         Args:
-            start: Returns the Spark session, and starts it at the first call. Without it, all files of tables are read
-                in
+            start: Returns the Spark session, and starts it at the first call. If None, all files of tables are read in
                 child processes, and work that needs Spark raises MetastoreError.
-            kind: Whether few and small files of tables are read on Spark as well (`spark`), or in a child process
+            kind: Whether few and small files of tables are also read on Spark (`spark`), or in a child process
                 (`auto`).
         """
         self._start = start
@@ -153,9 +152,7 @@ class Engine:
 
 
 def _stored_size(fragment: Fragment) -> int:
-    """Return the size of a fragment's stored file; 0 if it cannot be determined. Reading the file then reports the
-    error.
-    """
+    """Return the stored size of a fragment; 0 if it cannot be determined. Reading the file then reports the error."""
     if not isinstance(fragment.source, ClaimedSource):
         return fragment.bytes
     try:

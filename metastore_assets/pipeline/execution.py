@@ -50,8 +50,8 @@ from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 _GRACE = timedelta(days=1)
-"""Minimum time between the publication of a version and the removal of the version before it. No reader needs it
-longer."""
+"""Minimum time between the publication of a version and the removal of the version before it, which readers may still
+use."""
 
 
 class UnreadableFragmentsError(MetastoreError):
@@ -94,7 +94,7 @@ class Execution:
 
     @property
     def builder(self) -> VersionBuilder:
-        """The builder of the version. It must first be used after the stages have resolved the target."""
+        """The builder of the version, created by the first use. Use it only after the target is resolved."""
         if self._builder is None:
             self._builder = VersionBuilder(self.context, self.target, self.fragments)
         return self._builder

@@ -147,13 +147,12 @@ def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
     """Read the index rows of profiles. May run in a worker process.
 
-    Columns are `at` (the position of the fragment), `field_id`, and those of the index.
+    The result has the columns `at` (the position of the fragment), `field_id`, and those of the index.
 
     Args:
         store: The folder of the profiles.
-        files: (path, positions) of each file. `positions` has the position of a fragment by its section of the file. A
-            file
-            with a single profile has the section "".
+        files: (path, positions) of each file. `positions` has the position of a fragment by its section of the file.
+            The only profile of a file without sections has the section "".
     """
     tables = []
     for path, positions in files:

@@ -25,16 +25,14 @@ _KEY = re.compile(rb"[0-9a-f]{64}\n")
 
 
 def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool = False) -> TableConfig:
-    """Return the table with the key for hashing the values of its hidden columns. Without such columns, return the
-    table.
+    """Return the table with the key that hashes its hidden values; without hidden columns, the table itself.
 
     The key is `$METASTORE_HIDDEN_KEY`, else `hidden_key` of the configuration, else the content of `KEY_FILE`.
 
     Args:
         config: The configuration with the root.
         table: The table.
-        create: Whether to write a new `KEY_FILE` if there is none. If false, a random key is used that is not
-            stored.
+        create: Whether to write a new `KEY_FILE` if there is none. If false, a random key is returned and not stored.
 
     Raises:
         ConfigError: The key is too short.

@@ -102,9 +102,7 @@ class VersionBuilder:
         self._entries = SegmentEntries(self._fragment_entries(), [*nodes, *reduction.nodes])
 
     def merge_table(self) -> None:
-        """Merge the profiles of all partitions into that of the table. Reuses the published one if no partition
-        changed.
-        """
+        """Merge the partitions' profiles into that of the table. Reuses the published one if nothing changed."""
         base = self._target.base
         # People read the table's own files, so these have current column names and order, unlike those of partitions.
         children = tuple(

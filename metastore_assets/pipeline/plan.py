@@ -66,8 +66,8 @@ class PlanInputs:
     specs: ProfileSpecs = field(default_factory=dict)
     """The specs under which stored profiles were made, by id."""
     number: int | None = None
-    """Number of the next version. None: the number after `base`. It is needed if `base` is None because it is damaged.
-    """
+    """Number of the next version; None for the number after `base`. It is set if a damaged version is replaced, without
+    `base`."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and that only earlier versions of the table had."""
 

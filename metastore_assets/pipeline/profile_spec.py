@@ -24,10 +24,10 @@ from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"
-"""Raise it when merging the same profiles gives another result, so that they are merged again. Nothing is read again.
-"""
+"""Version of merging. Increase it when merging the same profiles gives another result: they are merged again, but
+nothing is read again."""
 _CONDITION_VERSION = "2"
-"""Raise it when a condition on partitions selects other partitions than before."""
+"""Version of conditions. Increase it when a condition on partitions selects other partitions than before."""
 
 ProfileSpecs = Mapping[str, Mapping[str, str]]
 """The text of each `ColumnSpec`, by spec id and identity of the top-level column."""

@@ -27,8 +27,8 @@ _TASKS_PER_SLOT = 4
 """Minimum number of bundles per slot, if there are enough fragments."""
 _MAX_BUNDLE_COST = 32 << 20
 _MIN_BUNDLE_COST = 4 << 20
-"""The minimum and maximum of the limit on a bundle's read cost, in bytes. The limit is lower if slots would have no
-work."""
+"""Bounds (minimum here, maximum above) of the read cost in bytes at which a bundle is full. Within these bounds,
+bundles are small enough for each slot to have work."""
 _MAX_ROWS = 1 << 14
 """Maximum number of rows in the states file of a bundle, which has one row per fragment and column."""
 

@@ -50,7 +50,7 @@ class PurgeResult:
     published: int
     """Number of the published version. It is the newest version again, without profiles of removed fragments."""
     unfinished: int
-    """Number of removed files that no version referenced. Refreshes that have not published wrote them."""
+    """Number of removed files that no version referenced. Refreshes that did not publish left them behind."""
     outdated: int
     """Number of profiles in the version that contain columns the table no longer has. They remain until the table is
     read again."""
@@ -132,9 +132,8 @@ def _publish_without_removed(
     """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
     Returns:
-        The number of the published version; the size by path of all files that existed before, except those of the
-            history;
-        and the time when they were listed.
+        The number of the published version; the sizes by path of all files that existed before, except those of the
+            history; and the time when these files were listed.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()

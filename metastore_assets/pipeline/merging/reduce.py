@@ -1,12 +1,12 @@
 """Merge the profiles of groups: fragments into partitions, and partitions into the table.
 
-Both are merged in the same three steps:
+Both merges have the same three steps:
 
-1. Merge statistics, sketches and histograms along a tree of bounded fan-in. Intermediate results are stored as nodes.
-The
-   id of a node is a digest of its inputs, so nodes that a commit does not touch are reused from the published version.
-2. Sum the frequencies of the enumerated columns, in one Spark shuffle for all groups. 3. Add the statistics that follow
-from the sums: distinct and duplicate counts, and percentiles.
+- Merge statistics, sketches and histograms along a tree of bounded fan-in. Intermediate results are stored as nodes.
+  The id of a node is a digest of its inputs, so nodes that a commit does not touch are reused from the published
+  version.
+- Sum the frequencies of the enumerated columns, in one Spark shuffle for all groups.
+- Add the statistics that follow from the sums: distinct and duplicate counts, and percentiles.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
     merged, nodes = _merge_trees(context, merging)
     numbers = {group.key: number for number, group in enumerate(merging)}
     sums = [
-        replace(part, total=numbers[group.key])
+        replace(part, profile_number=numbers[group.key])
         for group in merging
         for part in merged[group.key].sums
         if part.positions
@@ -241,8 +241,7 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 def _plan_sums(
     store: ObjectStore, spec: ProfileSpec, group: MergeGroup, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
-    """Plan how the value counts of a group are summed: as an update of the previous result if that reads less, else in
-    full.
+    """Plan the sums of a group's value counts: an update of the previous result if that reads less, else full sums.
 
     Args:
         store: The table's folder.

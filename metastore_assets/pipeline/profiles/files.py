@@ -203,14 +203,15 @@ def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
-    """Write merged states to one file, which only merges read.
+    """Write merged states to one file, which only merges read; return the files of the profile.
 
     Args:
         store: The table's folder.
         folder: The folder of the file.
         spec: The profile spec.
         row_count: Number of rows that the states describe.
-        states: The states, with a row for each column. Without rows, the files of an empty profile are written.
+        states: The states, with a row for each column. If the table has no columns, its row count is written to a
+            `statistics` file instead.
     """
     if not states.num_rows:  # A table without columns has no states, but a number of rows.
         return write_profile(store, folder, spec, ProfileContent(row_count, (), ()))

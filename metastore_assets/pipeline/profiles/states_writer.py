@@ -165,8 +165,7 @@ class StatesWriter:
             profile: The profile. Value counts, fingerprints and the value filter are written only if the file stores
                 them.
             strip: Whether to leave out states that can be derived from value counts. The value counts must be stored in
-                this
-                file or in other files of the profile.
+                this file or in other files of the profile.
         """
         content = self._content
         profile = replace(

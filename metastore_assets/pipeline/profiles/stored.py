@@ -171,9 +171,8 @@ class FrequencyReader:
         Each separate file is read once.
 
         Args:
-            field_ids: The columns. A column without value counts is left out if the profile has separate files; else it
-                is
-                returned without values.
+            field_ids: The columns. A column without value counts is left out if the profile has separate files.
+                Otherwise it is returned without values.
         """
         if self._segment is not None:
             frequencies = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}

@@ -96,8 +96,9 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Return the columns whose states are derived once for several profiles: the numbers of these profiles, by field
-    id.
+    """Return the columns whose states are derived once for several profiles.
+
+    Returns the numbers of these profiles, by field id.
     """
     shared = {}
     for leaf, _ in spec.leaves:
@@ -151,8 +152,7 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: The profiles whose value counts a column is derived from, by field id. This profile is the first.
-                Other
+            sources: The profiles whose value counts a column is derived from, by field id, this profile first. Other
                 columns are derived from this profile alone.
             emptied: Field ids of the columns whose values are left out, because another profile's table has them.
         """

@@ -3,8 +3,8 @@
 A column is counted in one of two ways. Either one task sums all of its values (`counts`), or its values are split into
 ranges and one task sums each range (`ranges`). Both give equal rows.
 
-Rows are written as runs: sorted, immutable Parquet files. A stage is one sort order of the value counts. The type class
-of a column names the physical type of its values, and each class has its own stages.
+Rows are written as runs: sorted, immutable Parquet files. Each stage stores the value counts in another order or
+grouping. The type class of a column names the physical type of its values, and each class has its own stages.
 """
 
 from __future__ import annotations

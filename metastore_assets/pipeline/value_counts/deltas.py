@@ -1,7 +1,7 @@
 """Deltas of value counts: rows to add to or subtract from the published value counts of a table.
 
-They are read from the profiles of added and removed fragments. Columns of one type class, such as `int` or `text`,
-share one table of deltas.
+They are read from the profiles of added and removed fragments. Columns of the same type class, such as `string`, share
+one table of deltas.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FragmentChanges:
         return added, removed
 
 
-def deltas(
+def read_deltas(
     store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, removed: bool
 ) -> dict[str, list[Delta]]:
     """Return the value counts of columns in profiles as deltas, by type class.

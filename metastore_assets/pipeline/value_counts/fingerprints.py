@@ -64,8 +64,8 @@ TABLE_BITS = FINGERPRINT_BITS
 """Width of stored fingerprints in bits. With fewer bits, more values share a fingerprint, which causes more reads. The
 value counts are the same."""
 _MAX_LOCAL_ROWS = 20_000_000
-"""The number of table rows above which Spark tasks sum the fingerprints of a column. Also the number of changed rows
-above which Spark tasks apply the deltas."""
+"""The maximum number of rows whose fingerprints this process counts, and of changed rows that it applies. Spark does
+more."""
 _MIN_ROWS_PER_TASK = 1_000_000
 """The minimum number of rows per Spark task. Fingerprints are sent as sorted differences: the more rows, the fewer
 bits."""
@@ -315,7 +315,10 @@ def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Itera
 
 
 def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
-    """Append rows with signed frequencies to the deltas of a root, as one added and one removed delta."""
+    """Append rows with signed frequencies to the deltas of a root (an input of the dataflow).
+
+    Rows with positive frequencies become a delta to add, and rows with negative ones a delta to subtract.
+    """
     counts = rows["frequency"].to_numpy()
     for removed, mask in ((False, counts > 0), (True, counts < 0)):
         if mask.any():

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec
@@ -39,7 +40,7 @@ class SummedColumns:
 class _Part:
     """The summed frequencies of some columns of a profile, written to one file."""
 
-    total: int
+    profile_number: int
     summaries: Mapping[int, FrequencySummary]
     file: tuple[int, str]
 
@@ -62,7 +63,7 @@ def sum_columns(
     """
     outcomes: dict[int, SummedColumns] = {}
     for part in map_sums(engine, store, spec, sums, partial(_write_sums, store, folder, spec)):
-        outcome = outcomes.setdefault(part.total, SummedColumns())
+        outcome = outcomes.setdefault(part.profile_number, SummedColumns())
         outcome.summaries.update(part.summaries)
         outcome.files.append(part.file)
     for outcome in outcomes.values():
@@ -117,14 +118,15 @@ def sum_column_frequencies(
         CorruptionError: A profile is damaged.
     """
     total = FrequencySum(0, tuple(positions), tuple((files, 1) for files in profiles), 0)
-    (frequencies,) = _sum_locally(store, spec, [total], lambda total, columns: dict(columns))
+    (frequencies,) = _sum_locally(store, spec, [total], lambda number, columns: dict(columns))
     return frequencies
 
 
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
     """Sum frequencies in this process; return the results of `write`, one per profile."""
     results = []
-    for number, group in groupby(sorted(sums, key=lambda part: part.total), key=lambda part: part.total):
+    by_profile = attrgetter("profile_number")
+    for number, group in groupby(sorted(sums, key=by_profile), key=by_profile):
         with ExitStack() as stack:
             states_reader = stack.enter_context(StatesReader(store))
             columns: list[tuple[int, list[tuple[FrequencyReader, int]]]] = []
@@ -148,7 +150,7 @@ def _column_frequencies(
 
 
 def _write_sums(
-    store: ObjectStore, folder: str, spec: ProfileSpec, total: int, columns: Iterable[tuple[int, Frequencies]]
+    store: ObjectStore, folder: str, spec: ProfileSpec, profile_number: int, columns: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
     """Write summed frequencies of some columns of a profile to one file; return the file and the columns' summaries."""
     summaries: dict[int, FrequencySummary] = {}
@@ -159,4 +161,4 @@ def _write_sums(
                 summarize_frequencies(frequencies), policy, type_class(leaf.type), frequencies
             )
             writer.add(leaf.path, leaf.field_id, frequencies)
-    return _Part(total, summaries, (min(summaries), writer.path))
+    return _Part(profile_number, summaries, (min(summaries), writer.path))

@@ -44,7 +44,7 @@ WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
 class FrequencySum:
     """A sum to compute: some columns of one merged profile, and the profiles whose frequencies are added up."""
 
-    total: int
+    profile_number: int
     """The number of the merged profile. Several sums may have the same number: they have different columns."""
     positions: tuple[int, ...]
     """Positions of the columns in the profile spec."""
@@ -59,9 +59,9 @@ class FrequencySum:
 
 @dataclass(frozen=True)
 class _PartialSum:
-    """The work that one task reads for a sum: some of its terms."""
+    """A part of a sum: some of the profiles to sum, which one task reads."""
 
-    total: int
+    profile_number: int
     partitions: tuple[tuple[int, int], ...]
     """(position, shuffle partition) of each column. For a column with ranges, it is the partition of the first range.
     """
@@ -120,7 +120,7 @@ def full_sums(
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
-    """Split sums into tasks that read a bounded number of profiles; return the tasks and the number of shuffle
+    """Split sums into parts that read a bounded number of profiles; return the parts and the number of shuffle
     partitions.
 
     Adjacent columns of one profile share a shuffle partition, because each partition writes one file of the profile.
@@ -129,8 +129,8 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
     positions: dict[int, set[int]] = {}
     rows: dict[int, int] = {}
     for total in sums:
-        positions.setdefault(total.total, set()).update(total.positions)
-        rows[total.total] = rows.get(total.total, 0) + total.rows
+        positions.setdefault(total.profile_number, set()).update(total.positions)
+        rows[total.profile_number] = rows.get(total.profile_number, 0) + total.rows
     partition_of: dict[tuple[int, int], int] = {}
     next_partition = 0
     for number, columns in positions.items():
@@ -140,14 +140,14 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
         next_partition += spread
     for total in sums:
         for position, splitters in total.splitters.items():
-            partition_of[total.total, position] = count
+            partition_of[total.profile_number, position] = count
             count += len(splitters) + 1
     parts = []
     for total in sums:
-        partitions = tuple((position, partition_of[total.total, position]) for position in total.positions)
+        partitions = tuple((position, partition_of[total.profile_number, position]) for position in total.positions)
         for start in range(0, max(1, len(total.terms)), _TERMS_PER_TASK):
             terms = total.terms[start : start + _TERMS_PER_TASK]
-            parts.append(_PartialSum(total.total, partitions, terms, total.splitters, is_first=start == 0))
+            parts.append(_PartialSum(total.profile_number, partitions, terms, total.splitters, is_first=start == 0))
     return parts, count
 
 
@@ -191,18 +191,18 @@ def _column_rows(
         for number, frequencies in enumerate(ranges):
             if len(frequencies) or len(ranges) == 1:
                 for blob in encode_frequencies(frequencies, sign):
-                    yield ShuffledRow(partition + number, part.total, position, blob)
+                    yield ShuffledRow(partition + number, part.profile_number, position, blob)
     if part.is_first and not has_terms:
         # Empty frequencies are written too: they record that the column has no values.
         for blob in encode_frequencies(EMPTY, 1):
-            yield ShuffledRow(partition, part.total, position, blob)
+            yield ShuffledRow(partition, part.profile_number, position, blob)
 
 
-def _write_sums(spec: ProfileSpec, write: WriteSums[R], total: int, rows: Iterator[ShuffledRow]) -> R:
+def _write_sums(spec: ProfileSpec, write: WriteSums[R], profile_number: int, rows: Iterator[ShuffledRow]) -> R:
     """Add up the partial sums of each column that a reducer received; return the result of `write` for them."""
     columns = groupby(rows, key=attrgetter("position"))
     terms = ((position, [decode_frequencies(row.blob) for row in column]) for position, column in columns)
-    return write(total, full_sums(spec, terms))
+    return write(profile_number, full_sums(spec, terms))
 
 
 def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:

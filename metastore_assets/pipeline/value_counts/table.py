@@ -21,7 +21,7 @@ from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.building import build_value_counts
 from metastore_assets.pipeline.value_counts.by_partition import write_runs_by_partition
-from metastore_assets.pipeline.value_counts.deltas import CountedProfile, CountSource, FragmentChanges, deltas
+from metastore_assets.pipeline.value_counts.deltas import CountedProfile, CountSource, FragmentChanges, read_deltas
 from metastore_assets.pipeline.value_counts.fingerprints import FingerprintUpdate
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
@@ -131,9 +131,7 @@ class ValueCountUpdate:
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files. If columns were renamed, plain files are dropped, because they contain column
-        names.
-        """
+        """Return the published files. If columns were renamed, plain files are dropped: they contain the names."""
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
             return files
@@ -236,12 +234,12 @@ class ValueCountUpdate:
         """Return the deltas that lead from the published value counts to the next ones, by type class.
 
         Args:
-            before: The columns in the published value counts: type class by field id.
-            after: The columns of the next version, and all profiles. New columns are counted in these profiles.
-            changes: The added and removed fragments. Other columns are counted in these.
+            before: The type classes of the columns in the published value counts, by field id.
+            after: The columns of the next version, and the profiles of all partitions, in which new columns are
+                counted.
+            changes: The added and removed fragments, in which all other columns are counted.
             read_stored: Reads the published value counts of a column, given its field id and type class. They are
-                subtracted
-                if the next version does not have the column.
+                subtracted if the next version does not have the column.
             by_partition: Whether rows have partition keys.
         """
         added, removed = changes.counted_profiles(by_partition=by_partition)
@@ -249,9 +247,9 @@ class ValueCountUpdate:
         new = {field_id: name for field_id, name in after.columns.items() if field_id not in retained}
         by_class: dict[str, list[Delta]] = {}
         for part in (
-            deltas(self._store, added, retained, changes.row_count, removed=False),
-            deltas(self._store, removed, retained, changes.row_count, removed=True),
-            deltas(self._store, after.profiles, new, after.row_count, removed=False),
+            read_deltas(self._store, added, retained, changes.row_count, removed=False),
+            read_deltas(self._store, removed, retained, changes.row_count, removed=True),
+            read_deltas(self._store, after.profiles, new, after.row_count, removed=False),
         ):
             for name, class_deltas in part.items():
                 by_class.setdefault(name, []).extend(class_deltas)
@@ -279,9 +277,7 @@ class ValueCountUpdate:
 
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
-    """Return the type class of each enumerated column of a profile spec, by field id. Columns of type null are left
-    out.
-    """
+    """Return the type class of each enumerated column of a profile spec, by field id, except columns of type null."""
     typed = spec.typed_leaves
     classes = {
         leaf.field_id: type_class(leaf.type).name

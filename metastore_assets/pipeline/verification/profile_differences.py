@@ -131,7 +131,7 @@ def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequen
     return table_counts.frequencies(field_id, table_counts.columns[field_id])
 
 
-def differences(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -> Iterator[Difference]:
+def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -> Iterator[Difference]:
     """Yield the differences between two profiles. Estimates are not compared: they depend on the order of merges.
 
     Args:

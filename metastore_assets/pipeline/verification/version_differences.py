@@ -28,7 +28,7 @@ from metastore_assets.pipeline.verification.profile_differences import (
     Difference,
     ProfileSource,
     by_partition_differences,
-    differences,
+    compare_profiles,
     open_profile,
 )
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles, Version
@@ -159,7 +159,7 @@ def _profile_differences(
         with open_profile(stored, spec) as stored_view, open_profile(computed, spec) as computed_view:
             return [
                 VersionDifference(stored.level, name, difference)
-                for difference in differences(spec, stored_view, computed_view)
+                for difference in compare_profiles(spec, stored_view, computed_view)
             ]
     except CorruptionError as error:
         return [_unreadable(stored.level, name, error)]
@@ -356,7 +356,7 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
     """Yield a difference for each file that cannot be read, among the files that no comparison reads.
 
-    These are the profiles of removed fragments and of nodes, and the files with entries.
+    Such files are the profiles of removed fragments and of nodes, and the files with entries.
     """
     paths = {path for entry in version.fragments if entry.retired is not None for path in entry.files.paths()}
     paths |= {path for entry in version.nodes for path in entry.files.paths()}
