@@ -103,9 +103,9 @@ class IndexRows:
 
 
 class IndexReader:
-    """A reader of the fragment index of one version. It opens each file once, on first use. Threads can share it.
+    """A reader of the fragment index of one version.
 
-    Corrupt files raise CorruptionError.
+    It opens each file once, on first use. Threads can share it. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -259,9 +259,9 @@ def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def shorten_bounds(table: pa.Table) -> pa.Table:
-    """Shorten text and binary bounds that are longer than LONGEST. A shortened bound is still a bound, but not exact.
+    """Shorten text and binary bounds that are longer than LONGEST.
 
-    If there is no valid shorter bound, the bound becomes null.
+    A shortened bound is still a bound, but not exact. If there is no valid shorter bound, the bound becomes null.
     """
     for side, bound in (("minimum", truncate_lower), ("maximum", truncate_upper)):
         values: pa.StructArray = table[side].combine_chunks()
@@ -303,7 +303,9 @@ def _replace_bounds(
 
 
 def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
-    """Return bounds and counts with one row per fragment. Fragments without a row in `table` get a row of nulls.
+    """Return bounds and counts with one row per fragment.
+
+    Fragments without a row in `table` get a row of nulls.
 
     Args:
         table: Bounds and counts of a column in some of the fragments.
@@ -318,8 +320,9 @@ def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> p
 
 
 def _encodings(union: pa.StructType) -> dict[str, str]:
-    """Return the Parquet encodings of the columns. Counts, and bounds of clustered columns, differ little from row to
-    row.
+    """Return the Parquet encodings of the columns.
+
+    Counts, and bounds of clustered columns, differ little from row to row.
     """
     encodings = dict.fromkeys(("bytes", "row_count", "null_count", "nan_count"), "DELTA_BINARY_PACKED")
     for field in union:

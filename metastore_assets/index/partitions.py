@@ -110,9 +110,9 @@ class PartitionRows:
 
 
 class PartitionReader:
-    """A reader of the partition index of one version. It opens each file once, on first use. Threads can share it.
+    """A reader of the partition index of one version.
 
-    Corrupt files raise CorruptionError.
+    It opens each file once, on first use. Threads can share it. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -160,7 +160,9 @@ def update_partitions(
     changes: KeyChanges,
     read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
 ) -> PartitionIndex:
-    """Return the partition index of the next version. A segment is written only if many partitions differ from `base`.
+    """Return the partition index of the next version.
+
+    A segment is written only if many partitions differ from `base`.
 
     Args:
         store: The table's folder.
@@ -355,8 +357,9 @@ def _set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Tab
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Cast a column to another type. A column of nulls fits any type: a user-defined statistic may have changed its
-    type.
+    """Cast a column to another type.
+
+    A column of nulls fits any type: a user-defined statistic may have changed its type.
     """
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)

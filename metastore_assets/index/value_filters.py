@@ -78,9 +78,9 @@ class FragmentFilter(NamedTuple):
 
 
 class ValueFilterReader:
-    """A reader of the value filters of one version. It opens each file once, on first use. Threads can share it.
+    """A reader of the value filters of one version.
 
-    Corrupt files raise CorruptionError.
+    It opens each file once, on first use. Threads can share it. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -106,7 +106,10 @@ class ValueFilterReader:
         return np.concatenate([np.zeros(0, np.bool_), *masks])
 
     def filters(self, field_id: str) -> dict[str, FragmentFilter]:
-        """Return the filters of a column, by name of the fragment's profile. Fragments without a filter are missing."""
+        """Return the filters of a column, by name of the fragment's profile.
+
+        Fragments without a filter are missing.
+        """
         filters = {}
         for segment in self._segments:
             if field_id not in segment.slicings:

@@ -227,7 +227,10 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
 
 
 def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
-    """Return whether the policy already has the mode. True if `mode` is None, because nothing has to be decided."""
+    """Return whether the policy already has the mode.
+
+    True if `mode` is None, because nothing has to be decided.
+    """
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
 

@@ -92,7 +92,10 @@ class BackfillSelection:
 
 
 def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the keys of the partitions that may satisfy the condition `where`. Raises an error if there are none."""
+    """Return the keys of the partitions that may satisfy the condition `where`.
+
+    Raises an error if there are none.
+    """
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}
     names = (name for key_items in items.values() for name, _ in key_items)

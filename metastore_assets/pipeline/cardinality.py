@@ -63,7 +63,10 @@ def estimate_cardinality(
 def _read_estimates(
     store: ObjectStore, leaves: frozenset[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """Read and merge the estimates of columns from the profiles of some fragments. May run in a worker process."""
+    """Read and merge the estimates of columns from the profiles of some fragments.
+
+    May run in a worker process.
+    """
     estimates = []
     with StatesReader(store) as reader:
         for entry in fragments:
@@ -125,7 +128,9 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """Return the estimates of all columns of a table, by field id. They come from its statistics and have no sketches.
+    """Return the estimates of all columns of a table, by field id.
+
+    They come from its statistics and have no sketches.
 
     Args:
         store: The table's folder.

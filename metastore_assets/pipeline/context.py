@@ -1,4 +1,7 @@
-"""The context that all stages of a refresh share. A separate module, because the modules of the stages import it."""
+"""The context that all stages of a refresh share.
+
+A separate module, because the modules of the stages import it.
+"""
 
 from __future__ import annotations
 

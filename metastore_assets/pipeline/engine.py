@@ -47,10 +47,10 @@ def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
 
 
 class Engine:
-    """Runs the tasks of a refresh on Spark, or without Spark if there is little work. Starts Spark at the first need.
+    """Runs the tasks of a refresh on Spark, or without Spark if there is little work.
 
-    An engine of kind `spark` always reads the files of tables on Spark. One of kind `auto` reads few and small files in
-    a child process. Both kinds do small merges in this process.
+    Starts Spark at the first need. An engine of kind `spark` always reads the files of tables on Spark. One of kind
+    `auto` reads few and small files in a child process. Both kinds do small merges in this process.
     """
 
     def __init__(self, start: Callable[[], SparkSession] | None, kind: Literal["spark", "auto"] = "spark") -> None:
@@ -74,12 +74,18 @@ class Engine:
 
     @classmethod
     def of_refresh(cls, config: MetastoreConfig, table: TableConfig, start: Callable[[], SparkSession]) -> Engine:
-        """Create the engine of a configuration for a refresh. Raises ConfigError if refreshes are jobs of Dagster."""
+        """Create the engine of a configuration for a refresh.
+
+        Raises ConfigError if refreshes are jobs of Dagster.
+        """
         check_refreshes_here(config, table)
         return cls.of(config, start)
 
     def start(self) -> SparkSession:
-        """Return the Spark session, and start it if necessary. Raises MetastoreError if the engine has no Spark."""
+        """Return the Spark session, and start it if necessary.
+
+        Raises MetastoreError if the engine has no Spark.
+        """
         if self._start is None:
             raise MetastoreError("there is more to read than this process reads without Spark: pass a Spark session")
         return self._start()
@@ -152,7 +158,10 @@ class Engine:
 
 
 def _stored_size(fragment: Fragment) -> int:
-    """Return the stored size of a fragment; 0 if it cannot be determined. Reading the file then reports the error."""
+    """Return the stored size of a fragment; 0 if it cannot be determined.
+
+    Reading the file then reports the error.
+    """
     if not isinstance(fragment.source, ClaimedSource):
         return fragment.bytes
     try:

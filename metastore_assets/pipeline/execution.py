@@ -55,7 +55,10 @@ use."""
 
 
 class UnreadableFragmentsError(MetastoreError):
-    """Raised if fragments cannot be read. The refresh plans again if the table has changed, or raises `reported`."""
+    """Raised if fragments cannot be read.
+
+    The refresh plans again if the table has changed, or raises `reported`.
+    """
 
     def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
         """Create the error.

@@ -185,7 +185,9 @@ def _read_filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 
 
 def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], pa.Table]) -> pa.Table:
-    """Return the index rows of columns in profiles. Bounds that are not stored are derived from value counts.
+    """Return the index rows of columns in profiles.
+
+    Bounds that are not stored are derived from value counts.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.

@@ -180,9 +180,10 @@ def _outcome(
 
 
 def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """Return the message of an error. If the table has hidden columns, details that may quote values are left out.
+    """Return the message of an error.
 
-    A `FragmentError` never quotes hidden values (see `formats.redaction`), so its message is complete.
+    If the table has hidden columns, details that may quote values are left out. A `FragmentError` never quotes hidden
+    values (see `formats.redaction`), so its message is complete.
     """
     if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
         return text

@@ -137,7 +137,9 @@ class Target:
         )
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
-        """Return the target with another profile spec. Partitions that do not fit the spec are no longer reused.
+        """Return the target with another profile spec.
+
+        Partitions that do not fit the spec are no longer reused.
 
         Args:
             spec: The profile spec.

@@ -24,7 +24,10 @@ from metastore_assets.store.versions import VersionStore
 
 @dataclass
 class AttemptProfiles:
-    """The profiles and files that one refresh has written so far. If an attempt fails, the next one uses them."""
+    """The profiles and files that one refresh has written so far.
+
+    If an attempt fails, the next one uses them.
+    """
 
     name: str = ""
     """Name under which the profiles are saved, see `attempt_name`."""

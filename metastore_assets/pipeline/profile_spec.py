@@ -84,7 +84,9 @@ class SpecCompatibility:
         return self._compare("satisfies", spec_id, not_enumerated)
 
     def equals(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
-        """Return whether the columns of a profile have the wanted outputs and no others. Missing columns are ignored.
+        """Return whether the columns of a profile have the wanted outputs and no others.
+
+        Missing columns are ignored.
 
         Args:
             spec_id: The id of the profile's spec.
@@ -141,7 +143,10 @@ class SpecCompatibility:
         return self._answers[key]
 
     def _shared_columns(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
-        """Return (stored spec, wanted spec) of each column that both have. Specs that cannot be parsed are left out."""
+        """Return (stored spec, wanted spec) of each column that both have.
+
+        Specs that cannot be parsed are left out.
+        """
         stored = self.specs.get(spec_id, {})
         pairs = [
             (parse_column_spec(stored[column]), wanted)

@@ -1,6 +1,7 @@
-"""Profile the fragments of a plan in several jobs. Finished profiles are saved even if other fragments fail.
+"""Profile the fragments of a plan in several jobs.
 
-A bundle is a group of fragments of one partition, which one task profiles. A slot is a task that can run at a time.
+Finished profiles are saved even if other fragments fail. A bundle is a group of fragments of one partition, which one
+task profiles. A slot is a task that can run at a time.
 """
 
 from __future__ import annotations

@@ -75,7 +75,9 @@ def update_table_value_filters(
 def read_filters(
     engine: Engine, store: ObjectStore, columns: Sequence[str], fragments: Sequence[FragmentEntry]
 ) -> Iterator[ValueFilters]:
-    """Yield the value filters of fragments in batches. Filters that are not stored are built from value counts.
+    """Yield the value filters of fragments in batches.
+
+    Filters that are not stored are built from value counts.
 
     Args:
         engine: Reads many profiles in Spark tasks.

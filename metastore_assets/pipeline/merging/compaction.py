@@ -233,7 +233,10 @@ def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileF
 
 
 def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
-    """Copy the profiles of a task to a new file, without the value counts to drop. May run in a worker process."""
+    """Copy the profiles of a task to a new file, without the value counts to drop.
+
+    May run in a worker process.
+    """
     sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
         sections_by_path.setdefault(files.states, set()).add(files.section)

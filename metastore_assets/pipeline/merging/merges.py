@@ -63,7 +63,10 @@ class Child:
 
 @dataclass(frozen=True)
 class PreviousResult:
-    """The published profile of a group. The next profile may be computed from it and from the changed children."""
+    """The published profile of a group.
+
+    The next profile may be computed from it and from the changed children.
+    """
 
     files: ProfileFiles
     missing_columns: frozenset[str]
@@ -161,7 +164,9 @@ class NodeWriter:
 
 
 def plan_merge(context: MergeContext, group: MergeGroup, reused: list[NodeEntry]) -> ProfileFiles | TreeMerge:
-    """Return the tree of merges of a group. Branches that are stored as reusable nodes are replaced by these nodes.
+    """Return the tree of merges of a group.
+
+    Branches that are stored as reusable nodes are replaced by these nodes.
 
     Args:
         context: The objects that merges need.
@@ -211,8 +216,9 @@ def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
 
 
 def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | TreeMerge:
-    """Replace the finished merges in a tree by their results. Returns a result if the root is finished, else a new
-    tree.
+    """Replace the finished merges in a tree by their results.
+
+    Returns a result if the root is finished, else a new tree.
 
     Args:
         merge: The root of the tree.

@@ -57,7 +57,10 @@ class ProfileContent:
 
 
 class FrequencyWriter:
-    """Writes one `frequencies` file, which has a section for each enumerated column. Sections are named by field id."""
+    """Writes one `frequencies` file, which has a section for each enumerated column.
+
+    Sections are named by field id.
+    """
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec) -> None:
         self._union = value_union(spec)

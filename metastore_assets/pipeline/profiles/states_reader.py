@@ -1,4 +1,7 @@
-"""Read profiles from states files, which may contain many profiles. Files stay open, and row groups are cached."""
+"""Read profiles from states files, which may contain many profiles.
+
+Files stay open, and row groups are cached.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,10 @@ _CACHED_BYTES = 64 << 20
 
 
 class StatesReader:
-    """Reads the states files of one store. A context manager. Methods raise CorruptionError for damaged files.
+    """Reads the states files of one store.
 
-    Methods that return data of a single column need a profile that has no separate files.
+    A context manager. Methods raise CorruptionError for damaged files. Methods that return data of a single column need
+    a profile that has no separate files.
     """
 
     def __init__(self, store: ObjectStore) -> None:

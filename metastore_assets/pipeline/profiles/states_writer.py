@@ -1,5 +1,6 @@
-"""Write states files, which merges read. A file has one profile or many. Files of fragment profiles also have value
-counts.
+"""Write states files, which merges read.
+
+A file has one profile or many. Files of fragment profiles also have value counts.
 
 States are the mergeable forms of statistics, such as sketches. A file consists of sections, one per profile, with a row
 per column. Sections share row groups, so that many small profiles take little space. For a column with few values, only
@@ -142,7 +143,9 @@ class StatesWriter:
         """Number of values in `_columns` and `_tables`. They are not written yet."""
 
     def begin(self, row_count: int, name: str = "") -> str:
-        """Begin the section of a profile; return the name of the section. Columns that are added next belong to it.
+        """Begin the section of a profile; return the name of the section.
+
+        Columns that are added next belong to it.
 
         Args:
             row_count: Number of rows that the profile describes.
@@ -195,8 +198,9 @@ class StatesWriter:
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows of another states file. Their sections must have begun, and values must have this file's union
-        type.
+        """Append rows of another states file.
+
+        Their sections must have begun, and values must have this file's union type.
         """
         self._end_section()
         content = self._content

@@ -34,7 +34,9 @@ COUNT_COLUMNS = ("field_id", "type_class", "value_count", "distinct_count")
 def read_sketches(
     states_reader: StatesReader, files: ProfileFiles, leaves: Set[str]
 ) -> dict[str, tuple[str | None, int, bytes | None]]:
-    """Read the sketches of distinct values of some columns. Sketches that are not stored are derived from value counts.
+    """Read the sketches of distinct values of some columns.
+
+    Sketches that are not stored are derived from value counts.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -94,7 +96,9 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
 def read_profile_value_counts(
     states_reader: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """Read the value counts of some columns of a profile at once, by field id. Use it only for columns with few values.
+    """Read the value counts of some columns of a profile at once, by field id.
+
+    Use it only for columns with few values.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -135,7 +139,10 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
 
 
 class FrequencyReader:
-    """Reads the value counts of one profile. A context manager. Methods raise CorruptionError for damaged files."""
+    """Reads the value counts of one profile.
+
+    A context manager. Methods raise CorruptionError for damaged files.
+    """
 
     def __init__(self, states_reader: StatesReader, files: ProfileFiles) -> None:
         self._states_reader = states_reader
@@ -166,9 +173,9 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """Return the value counts of some columns, by field id, in any order. Use it only for columns with few values.
+        """Return the value counts of some columns, by field id, in any order.
 
-        Each separate file is read once.
+        Use it only for columns with few values. Each separate file is read once.
 
         Args:
             field_ids: The columns. A column without value counts is left out if the profile has separate files.

@@ -67,11 +67,11 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
 def read_states_together(
     states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
 ) -> tuple[int, list[pa.Table]]:
-    """Return the total row count of profiles, and a table of states for each. The tables must be merged with each
-    other.
+    """Return the total row count of profiles, and a table of states for each.
 
-    If the states of a column are derived once for several profiles, the first of these profiles has the values of
-    all, and the others have only their nulls. Otherwise, a table is that of `read_states`.
+    The tables must be merged with each other. If the states of a column are derived once for several profiles, the
+    first of these profiles has the values of all, and the others have only their nulls. Otherwise, a table is that of
+    `read_states`.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -224,8 +224,9 @@ class _StoredProfile:
         return row, histogram
 
     def _read_stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
-        """Return the stored statistics of a column. Missing states of user-defined statistics are derived from value
-        counts.
+        """Return the stored statistics of a column.
+
+        Missing states of user-defined statistics are derived from value counts.
         """
         stored = self._table.slice(self._positions[leaf.field_id], 1)
         (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])

@@ -33,7 +33,10 @@ class CountedProfile:
 
 @dataclass(frozen=True)
 class CountSource:
-    """Columns to count, and the profiles to read. The value counts of the profiles sum to those of the table."""
+    """Columns to count, and the profiles to read.
+
+    The value counts of the profiles sum to those of the table.
+    """
 
     columns: Mapping[str, str]
     """The type class of each column, by field id."""

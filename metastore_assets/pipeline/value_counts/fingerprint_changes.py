@@ -124,7 +124,10 @@ def compute_change(
 
 @dataclass(frozen=True)
 class StoredCounts:
-    """A reader of the counts of a column in the published version. It reads only the row groups that it needs."""
+    """A reader of the counts of a column in the published version.
+
+    It reads only the row groups that it needs.
+    """
 
     view: View
     reader: ValueCountReader

@@ -50,7 +50,10 @@ _ROWS_PER_WEIGHT = 5_000
 
 @dataclass(frozen=True)
 class FingerprintedColumn:
-    """A leaf column that is stored as fingerprints, and where to find it in the schema of the table. Picklable."""
+    """A leaf column that is stored as fingerprints, and where to find it in the schema of the table.
+
+    Picklable.
+    """
 
     field_id: str
     path: str

@@ -78,8 +78,9 @@ def find_splitters(
 
 
 def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
-    """Return evenly spaced values of each column, by field id. The frequency of each is the number of values it stands
-    for.
+    """Return evenly spaced values of each column, by field id.
+
+    The frequency of each is the number of values it stands for.
     """
     samples = {}
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, task.files) as reader:

@@ -131,7 +131,10 @@ class ValueCountUpdate:
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files. If columns were renamed, plain files are dropped: they contain the names."""
+        """Return the published files.
+
+        If columns were renamed, plain files are dropped: they contain the names.
+        """
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
             return files

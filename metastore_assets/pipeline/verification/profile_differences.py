@@ -1,4 +1,7 @@
-"""Compare a stored profile with one that was computed again from the same rows. Exact numbers have to be equal."""
+"""Compare a stored profile with one that was computed again from the same rows.
+
+Exact numbers have to be equal.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,9 @@ def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequen
 
 
 def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -> Iterator[Difference]:
-    """Yield the differences between two profiles. Estimates are not compared: they depend on the order of merges.
+    """Yield the differences between two profiles.
+
+    Estimates are not compared: they depend on the order of merges.
 
     Args:
         spec: The profile spec, with the columns to compare.
@@ -201,7 +206,10 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
 
 
 def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
-    """Yield one difference for the first value whose count differs, if any. It says how many more values differ."""
+    """Yield one difference for the first value whose count differs, if any.
+
+    It says how many more values differ.
+    """
     if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
         return
     # Values are compared as texts, because NaN is not equal to itself.

@@ -73,7 +73,9 @@ class Recomputation:
 def entry_differences(
     recomputation: Recomputation, recomputed: Version | None, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Compare the entries of the version document: row counts, sizes, paths and partition keys. Yield the differences.
+    """Compare the entries of the version document: row counts, sizes, paths and partition keys.
+
+    Yield the differences.
 
     Args:
         recomputation: The version, and the recomputed fragments.
@@ -154,7 +156,10 @@ def merge_differences(
 def _profile_differences(
     stored: ProfileSource, computed: ProfileSource, spec: ProfileSpec, name: str
 ) -> list[VersionDifference]:
-    """Compare one profile; return the differences. If a file is damaged, return one difference that says so."""
+    """Compare one profile; return the differences.
+
+    If a file is damaged, return one difference that says so.
+    """
     try:
         with open_profile(stored, spec) as stored_view, open_profile(computed, spec) as computed_view:
             return [
@@ -213,7 +218,10 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
 
 
 def _node_groups(version: Version, recomputed: Version) -> Iterator[tuple[str, list[tuple[str, _FilesPair]]]]:
-    """Yield (group key, children) of each group of merged profiles. A child is (key, files of both profiles)."""
+    """Yield (group key, children) of each group of merged profiles.
+
+    A child is (key, files of both profiles).
+    """
     stored = {entry.id: entry.files for entry in version.fragments if entry.retired is None}
     members: dict[str, list[tuple[str, _FilesPair]]] = {}
     for entry in recomputed.fragments:
@@ -230,7 +238,10 @@ def _node_groups(version: Version, recomputed: Version) -> Iterator[tuple[str, l
 def _value_count_differences(
     recomputation: Recomputation, stored: TableValueCounts, computed: TableValueCounts
 ) -> Iterator[VersionDifference]:
-    """Compare the table's value counts, and the plain files that `compact` writes from them. Yield the differences."""
+    """Compare the table's value counts, and the plain files that `compact` writes from them.
+
+    Yield the differences.
+    """
     store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
