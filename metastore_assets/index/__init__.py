@@ -1,4 +1,4 @@
-"""The indexes of a version: bounds of each column in all fragments, and statistics of each column in all partitions."""
+"""The indexes of a version: bounds of columns by fragment, and statistics of columns by partition."""
 
 from metastore_assets.index.fragments import IndexColumn, IndexReader, IndexRows, update_index
 from metastore_assets.index.partitions import (

@@ -1,4 +1,4 @@
-"""The fragment index: the bounds and null counts of each column in each fragment, stored column by column.
+"""The fragment index: bounds and null counts of each column in each fragment, stored column by column.
 
     index/<unique>.index.parquet    segments (see `store.segments`): `rows` has the fragments, `column <field id>` the
                                     bounds and counts of a column
@@ -250,7 +250,7 @@ def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the bounds and counts of a column for fragments without the column: all of their rows are null."""
+    """Return bounds and counts for fragments without the column: all of their rows are null."""
     count = len(fragments)
     true, none = pa.repeat(pa.scalar(True), count), pa.nulls(count, union)
     zeros = pa.array(np.zeros(count, np.int64))

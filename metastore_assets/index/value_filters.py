@@ -1,4 +1,4 @@
-"""The value filters of all fragments of a version, stored so that looking up a value reads only a small part of them.
+"""The value filters of a version's fragments, stored so that a lookup reads only a small part of them.
 
     index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments,
                                             `slice <number> <field id>` a slice of each of their filters
@@ -188,7 +188,9 @@ class _FilterSegment:
         return self._segment.filter_live(classes), self._live_bits(first), positions, prefixes
 
     def read_prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
-        """Return the hashes in one slice of a column as (fragment positions, prefixes), without removed fragments.
+        """Return the hashes in one slice of a column as (fragment positions, prefixes).
+
+        Removed fragments are left out.
 
         Args:
             field_id: Field id of the column.

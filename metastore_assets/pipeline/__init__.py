@@ -1,1 +1,1 @@
-"""Plan, profile, reduce, publish: the Spark jobs that bring the Metastore of a table up to its current snapshot."""
+"""The refresh of a table's Metastore: plan, profile fragments, merge profiles, and publish a version."""

@@ -1,4 +1,4 @@
-"""Policies that depend on the data: decide which columns are enumerated, that is stored as value counts.
+"""Policies that depend on the data: decide which columns are enumerated (stored as value counts).
 
 A column with the policy `auto` is either enumerated or estimated. A column with the policy `repeated` is either
 enumerated or fingerprinted, that is stored as short hashes of its values. The numbers of distinct values and of all
@@ -52,7 +52,7 @@ _OVERESTIMATE = 1.1
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
-    """Return the reason why an enumerated `auto` column becomes estimated; None if it stays enumerated."""
+    """Return why an enumerated `auto` column becomes estimated; None if it stays enumerated."""
     if distinct > FREQUENCY_LIMIT:
         return f"about {distinct:,} distinct values, more than {FREQUENCY_LIMIT:,}"
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
@@ -61,21 +61,21 @@ def why_estimated(distinct: int, values: int) -> str | None:
 
 
 def why_enumerated(distinct: int, values: int) -> str | None:
-    """Return the reason why an estimated `auto` column becomes enumerated again; None if it stays estimated."""
+    """Return why an estimated `auto` column becomes enumerated again; None if it stays estimated."""
     if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values):
         return f"about {distinct:,} distinct values among {values:,}: few enough to be enumerated"
     return None
 
 
 def why_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return the reason why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated."""
+    """Return why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated."""
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
         return f"about {distinct:,} of {values:,} values are distinct: few of them can occur twice"
     return None
 
 
 def why_not_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return the reason why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted."""
+    """Return why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted."""
     if 2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values:
         return f"about {distinct:,} distinct values among {values:,}: they repeat, so that value counts are shorter"
     return None
@@ -139,7 +139,7 @@ def planned_resolutions(
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Target:
-    """Decide about columns with `auto` or `repeated` after profiling; return the target with the decisions.
+    """Decide about columns with `auto` or `repeated` after profiling; return the changed target.
 
     Args:
         context: The table, its store and engine.
@@ -191,7 +191,7 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
 
 
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
-    """Return the decisions that the next version records for its `auto` and `repeated` columns, by field id.
+    """Return the decisions that the next version records for `auto` and `repeated` columns, by field id.
 
     A column that has always been enumerated has no record.
 
@@ -285,7 +285,10 @@ def _needs_sketch(
 def _is_enumerated(
     policy: ResolvedPolicy, before: CardinalityEstimate, added: CardinalityEstimate, *, has_removed: bool
 ) -> bool:
-    """Return whether a column stays enumerated, from the estimates of the published version and the added fragments."""
+    """Return whether a column stays enumerated.
+
+    The estimates of the published version and of the added fragments decide.
+    """
     if added.not_enumerated:
         return False
     if not has_removed:

@@ -119,7 +119,7 @@ def plan_backfill(
 def backfill(
     config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, process: ChunkProcessor, result: BackfillResult
 ) -> None:
-    """Process the chunks of a plan in order, and record progress, so that an interrupted backfill can be continued.
+    """Process the chunks of a plan in order, and record which of them are finished.
 
     In the mode `all`, the partitions of a finished chunk are recorded, and later plans of the selection leave them out.
     In other modes these partitions are up to date, and are therefore not selected again.
@@ -231,7 +231,7 @@ def _save_chunk_profiles(
     chunk: Chunk,
     progress: Callable[[Progress], None],
 ) -> ChunkResult:
-    """Profile the chunk's fragments that have no stored profile, and save the profiles for a later refresh."""
+    """Profile the chunk's fragments that have no stored profile, and save the profiles for a refresh."""
     versions, table = versions_of(config, table.name), with_hidden_key(config, table, create=True)
     progress(Progress(table.name, "plan"))
     table_format = open_table_format(table, metadata_cache(versions, full=False), SizedRunner(spark))
@@ -247,7 +247,10 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return a plan whose first chunk does not count fragments that an interrupted attempt has already profiled."""
+    """Return a plan that does not count fragments which an interrupted attempt has profiled.
+
+    Only the first chunk changes.
+    """
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))
     profiled = {entry.id for entry in attempt.entries}

@@ -62,7 +62,7 @@ class BackfillSelection:
         return bool(self.partitions) or any(criterion is not None for criterion in criteria)
 
     def select_keys(self, table: str, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the keys of the partitions that satisfy all criteria except the mode, in the order of their values.
+        """Return the keys of the partitions that satisfy all criteria except the mode, ordered by value.
 
         Args:
             table: Name of the table.
@@ -285,12 +285,15 @@ def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, version
 
 
 def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
-    """Return whether a mode selects an outdated partition: a stale one if it is published, else a missing one."""
+    """Return whether a mode selects an outdated partition.
+
+    The partition is stale if it is published, and missing otherwise.
+    """
     return mode in ("outdated", "all") or (mode == "stale") == is_published
 
 
 def _is_current(plan: Plan) -> bool:
-    """Return whether the published version has the plan's snapshot and profile spec, so that it is up to date."""
+    """Return whether the published version has the plan's snapshot and profile spec."""
     base = plan.base
     planned = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
     return base is not None and (base.snapshot, base.committed_at, base.spec_id) == planned

@@ -1,4 +1,4 @@
-"""Column specs: a short text that says what the profile of a top-level column contains, or has to contain.
+"""Column specs: short texts that say what the profile of a top-level column contains, or has to contain.
 
 A stored profile satisfies a spec if it contains at least the wanted outputs. Statistics, frequencies and histograms
 each have a version, so that a change of one output does not outdate the others. Names and column order are recorded

@@ -21,7 +21,7 @@ def ignore_progress(progress: Progress) -> None:
 
 @dataclass(frozen=True)
 class RefreshContext:
-    """The objects that all stages of one refresh use: the table, its store, and the engine that runs tasks."""
+    """The table, its store, and the engine that runs tasks, which all stages of a refresh use."""
 
     engine: Engine
     versions: VersionStore

@@ -103,7 +103,7 @@ class Execution:
         return self._builder
 
     def clean_up(self) -> None:
-        """After a failure, save new profiles for the next attempt, and delete value counts written for the version."""
+        """After a failure, save new profiles for the next attempt, and delete written value counts."""
         self.profiled.save_unsaved(self.context.versions)
         if self._builder is not None and self.version is None:
             self._builder.discard()
@@ -246,7 +246,7 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """Turn the error of a missing file that the last version references into a CorruptionError with advice."""
+    """If a file that the last version references is missing, raise CorruptionError with advice."""
     try:
         yield
     except (ObjectNotFoundError, VersionNotFoundError) as error:

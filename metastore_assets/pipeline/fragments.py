@@ -1,4 +1,4 @@
-"""Profile fragments. One task reads a bundle of fragments, column by column, and writes their profiles to one file.
+"""Profile fragments: each task reads a bundle of fragments, and writes their profiles to one file.
 
 If a partition has only one fragment, the profile of the fragment is that of the partition. It gets separate files,
 because people read the files of partitions.
@@ -101,7 +101,7 @@ class FragmentProfiler:
         )
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Profile bundles once; return the results, and (bundle, message) of each bundle that crashed its reader."""
+        """Profile bundles once; return the results, and (bundle, message) of each bundle with a crash."""
         if not bundles:
             return [], []
         runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])
@@ -225,7 +225,10 @@ def _open(fragment: Fragment) -> Iterator[FragmentReader]:
 def _profile_columns(
     context: ProfilingContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
 ) -> FragmentEntry:
-    """Profile all columns of a fragment, and pass each profile to `add`; return the fragment's entry without files."""
+    """Profile all columns of a fragment; return the fragment's entry without files.
+
+    Each column's profile is passed to `add`.
+    """
     row_count = reader.row_count
     policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
     not_enumerated: list[str] = []

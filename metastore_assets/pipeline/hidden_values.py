@@ -1,4 +1,4 @@
-"""Hidden columns: the key with which their values are hashed, and checks that nothing else reveals their values."""
+"""Hidden columns: the key that hashes their values, and checks that nothing else reveals the values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _KEY = re.compile(rb"[0-9a-f]{64}\n")
 
 
 def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool = False) -> TableConfig:
-    """Return the table with the key that hashes its hidden values; without hidden columns, the table itself.
+    """Return the table with the key that hashes its hidden values.
+
+    A table without hidden columns is returned unchanged.
 
     The key is `$METASTORE_HIDDEN_KEY`, else `hidden_key` of the configuration, else the content of `KEY_FILE`.
 
@@ -72,7 +74,7 @@ def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
 
 
 def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
-    """Raise ConfigError if a hidden column may have been renamed, because a new column would show its values.
+    """Raise ConfigError if a hidden column may have got a new name, under which its values would be shown.
 
     This is so if the snapshot lacks a hidden column, and has new columns that are not hidden.
 
@@ -98,7 +100,7 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
 
 
 def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Snapshot) -> None:
-    """Raise ConfigError if partition keys, or a column that is not hidden, reveal the values of a hidden column."""
+    """Raise ConfigError if partition keys or another column reveal the values of a hidden column."""
     if not table.hides_values:
         return
     hidden = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
@@ -128,7 +130,7 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 def _hidden_source(
     table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that the derived column is, or may be, computed from; None without one."""
+    """Return the path of a hidden column that a derived column may be computed from; None without one."""
     if not derived.sources:
         return hidden[0].path if hidden else None
     for identity, path in derived.sources:

@@ -1,4 +1,4 @@
-"""Build the next version of a table from the profiles of its fragments, after all policies are resolved."""
+"""Build the next version of a table from the profiles of its fragments, once policies are resolved."""
 
 from __future__ import annotations
 
@@ -274,7 +274,10 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 
 
 def _stored_schema(target: Target) -> pa.Schema:
-    """Return the snapshot's schema without the default values of hidden columns, or of columns that contain one."""
+    """Return the snapshot's schema without default values of hidden columns.
+
+    A column that contains a hidden one loses its default value, too.
+    """
     owners = target.spec.column_of_leaf
     hidden = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}
     schema = target.snapshot.schema

@@ -1,4 +1,4 @@
-"""The plan of a refresh: a pure function of the published version, the table's snapshot and the wanted outputs."""
+"""The plan of a refresh: a pure function of the published version, the snapshot and the wanted outputs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DEFAULT_REQUEST = RefreshRequest()
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """The inputs of a plan: the snapshot, the published version, the wanted profile spec and the stored profiles."""
+    """The inputs of a plan: snapshot, published version, wanted profile spec, and stored profiles."""
 
     table: str
     base: Version | None
@@ -429,14 +429,14 @@ def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Return a digest of all that determines a version's numbers: its profile spec, and its partitions' content."""
+    """Return a digest of all that determines a version's numbers: its spec, and its partitions' content."""
     return digest([spec.id, *(f"{partition.key}:{partition.content_id}" for partition in partitions)])
 
 
 def is_current_partition(
     compatibility: SpecCompatibility, entry: PartitionEntry, fragments: Sequence[FragmentEntry]
 ) -> bool:
-    """Return whether a published partition has the profile that a new merge under the wanted spec would give.
+    """Return whether a published partition has the profile that a new merge would give.
 
     Args:
         compatibility: Compares specs of stored profiles with the wanted spec.

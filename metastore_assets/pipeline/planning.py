@@ -1,4 +1,4 @@
-"""Compute the plan of one table's refresh from its newest version, its current snapshot and its configuration."""
+"""Compute the plan of a refresh from the newest version, the current snapshot and the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profile specs: what the profiles of a table have to contain, and whether stored profiles satisfy that.
+"""Profile specs: what the profiles of a table have to contain, and whether stored profiles satisfy it.
 
 A leaf is a column without children: a top-level column, or a field nested in one.
 """
@@ -118,7 +118,7 @@ class SpecCompatibility:
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
-        """Return whether files with this spec have the wanted columns, under the same names and in the same order."""
+        """Return whether files with this spec have the wanted columns, with equal names and order."""
         if spec_id not in self._has_current_names:
             self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
         return self._has_current_names[spec_id]
@@ -212,7 +212,7 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError if the policy of a single column requests a statistic that needs value counts, but stores none.
+    """Raise ConfigError if a column's own policy requests a statistic without the value counts it needs.
 
     If the statistic is configured for many columns, the column simply does not have it.
     """
@@ -242,6 +242,6 @@ def _naming_table(table: TableConfig) -> Iterator[None]:
 
 
 def field_identity(field: pa.Field) -> str:
-    """Return the stable identity of a top-level column: its field id, or its name in a table without field ids."""
+    """Return the stable identity of a top-level column: its field id, or its name without field ids."""
     identity: bytes | None = (field.metadata or {}).get(FIELD_ID)
     return identity.decode() if identity is not None else str(field.name)

@@ -51,7 +51,7 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the entries of the last job after their files were rewritten, and delete the files that were replaced.
+        """Save the entries of the last job after their files were rewritten, and delete the replaced files.
 
         Args:
             versions: The store of the table.

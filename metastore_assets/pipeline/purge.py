@@ -1,4 +1,4 @@
-"""Purge: remove old versions and their files at once, so that values deleted from the table are no longer stored.
+"""Purge: remove old versions and their files at once, so that deleted values are no longer stored.
 
 The command `expire` retains young files for readers and running refreshes, and profiles of removed fragments for
 restores. A purge removes both, and every file that no version references, however young. It publishes a version first.

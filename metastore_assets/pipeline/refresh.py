@@ -1,4 +1,4 @@
-"""Refresh the Metastore of one table: plan, run the stages of the plan, and plan again if the plan was outdated."""
+"""Refresh the Metastore of one table: plan, run the stages, and plan again if the plan was outdated."""
 
 from __future__ import annotations
 
@@ -163,8 +163,7 @@ class _Refresh:
         return self._plan
 
     def check_outdated(self, error: MetastoreError) -> None:
-        """Return if the plan of a failed attempt was outdated, so that another attempt may succeed; else raise the
-        error.
+        """Raise the error of a failed attempt, unless its plan was outdated: then another attempt may succeed.
 
         A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
         the table has changed.

@@ -38,7 +38,7 @@ and unsupported types have no hash; their profiles contain only the other statis
 
 @dataclass(frozen=True)
 class _Rewrite:
-    """The profiles of the fragments that a commit added to one partition, and of the fragments that it removed."""
+    """The profiles of the fragments that a commit added to, and removed from, one partition."""
 
     partition_key: str
     added: tuple[ProfileFiles, ...]
@@ -48,7 +48,7 @@ class _Rewrite:
 def skip_rewrites(
     context: RefreshContext, stage: SkipRewrites, target: Target, fragments: Mapping[str, FragmentEntry]
 ) -> Target:
-    """Return a target that reuses the published profiles of partitions whose rows were only moved between files.
+    """Return a target that reuses the profiles of partitions whose rows only moved between files.
 
     Reads only profiles of added and removed fragments, and only if both have the same number of rows.
 

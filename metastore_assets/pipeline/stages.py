@@ -17,7 +17,7 @@ _NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class PlanStage(ABC):
-    """One stage of a plan. The fields of a subclass describe the work of the stage, as known before profiling."""
+    """One stage of a plan. Fields of a subclass describe the stage's work, as known before profiling."""
 
     name: ClassVar[str]
     step: ClassVar[str]
@@ -62,7 +62,7 @@ class ProfileFragments(PlanStage):
 
 @dataclass(frozen=True)
 class ResolveAutoPolicies(PlanStage):
-    """Decides whether columns with the policy `auto` or `repeated` are enumerated, that is stored as value counts."""
+    """Decides whether columns whose policy is `auto` or `repeated` are stored as value counts."""
 
     name = "resolve_auto_policies"
     step = "decide"
@@ -138,7 +138,7 @@ class MergePartitions(PlanStage):
     """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
 
     def summary(self) -> str:
-        """Return the number of partitions to merge, their first keys, and the stages that may change the number."""
+        """Return how many partitions are merged, their first keys, and the stages that may change this set."""
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
 
@@ -159,7 +159,7 @@ class MergeTable(PlanStage):
 
 @dataclass(frozen=True)
 class UpdateValueCounts(PlanStage):
-    """Adds the value counts of added fragments to those of the table, and subtracts those of removed fragments."""
+    """Adds the value counts of added fragments to the table's, and subtracts those of removed ones."""
 
     name = "update_value_counts"
     step = "reduce"

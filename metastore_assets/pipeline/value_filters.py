@@ -139,7 +139,7 @@ def find_wrong_filters(
     value_filters: ValueFilterFiles,
     recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """Compare stored filters with recomputed ones; yield (name of the stored profile, field id) of each that differs.
+    """Yield (name of the stored profile, field id) of each stored filter that differs from the recomputed one.
 
     Args:
         engine: The engine that reads profiles.

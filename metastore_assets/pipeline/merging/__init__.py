@@ -1,1 +1,1 @@
-"""Merge profiles along a tree: the tree, the merges that a commit needs, and the compaction of their files."""
+"""Merge profiles along a tree: the tree, the merges of a commit, and the compaction of files."""

@@ -1,4 +1,4 @@
-"""Rewrite files that contain several profiles: leave out unused profiles, or value counts that are no longer wanted.
+"""Rewrite files with several profiles: leave out unused profiles, or value counts that are not needed.
 
 A profile keeps its name when it moves to another file, so nothing that was merged from it changes.
 """
@@ -58,7 +58,7 @@ _FEW_VALUES = 32
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """The entries of a version that reference files with several profiles: fragments, and nodes of merge trees."""
+    """The entries of a version that may share files: fragments, and nodes of merge trees."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]

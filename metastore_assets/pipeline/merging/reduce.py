@@ -230,7 +230,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
 
 
 def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
-    """Compute the statistics of columns from their merged states, with the current names and types of the columns."""
+    """Compute statistics from merged states, with the current names and types of the columns."""
     labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
     return [
         apply_schema(add_user_results(finalize_statistics(row), policy), position, leaf)
@@ -241,7 +241,9 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 def _plan_sums(
     store: ObjectStore, spec: ProfileSpec, group: MergeGroup, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
-    """Plan the sums of a group's value counts: an update of the previous result if that reads less, else full sums.
+    """Plan how the value counts of a group are summed.
+
+    The previous result is updated if that reads less than full sums.
 
     Args:
         store: The table's folder.

@@ -1,4 +1,4 @@
-"""Write the separate files of one profile: statistics, histograms, frequencies, and states for later merges."""
+"""Write the separate files of one profile: statistics, histograms, frequencies, and mergeable states."""
 
 from __future__ import annotations
 
@@ -226,8 +226,9 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """Return the histogram to show to people: it has at most as many bins as the column has distinct values, but at
-    least 2.
+    """Return the histogram to show to people.
+
+    It has at most as many bins as the column has distinct values, but at least 2.
 
     Args:
         histogram: The histogram of the column.

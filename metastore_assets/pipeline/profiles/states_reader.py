@@ -83,9 +83,7 @@ class StatesReader:
             return value_counts_at(self._group(files.states, group, VALUE_COUNT_COLUMNS), row)
 
     def read_fingerprints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
-        """Return the fingerprints (short hashes) of a column in a profile, with their counts; None if the profile has
-        none.
-        """
+        """Return the fingerprints (short hashes) of a column in a profile; None if the profile has none."""
         with corruption_guard(self.store, files.states):
             position = self._section(files).fingerprints.get(field_id)
             if position is None:
@@ -99,9 +97,7 @@ class StatesReader:
             return FingerprintCounts(fingerprints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """Return (name of the type class, encoded value filter) of a column in a profile; None if the profile has no
-        filter.
-        """
+        """Return (type class, encoded value filter) of a column in a profile; None if there is no filter."""
         with corruption_guard(self.store, files.states):
             position = self._section(files).value_filters.get(field_id)
             if position is None:
@@ -177,7 +173,7 @@ def value_counts_at(table: pa.Table, row: int) -> Frequencies:
 
 @contextmanager
 def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
-    """Turn errors of reading a file into CorruptionError: a referenced file is missing, or cannot be decoded.
+    """Turn the error of a missing or undecodable file into CorruptionError.
 
     Args:
         store: The store of the file.

@@ -54,7 +54,7 @@ _GROUP_ROWS = 256
 
 
 def is_derivable(row: ColumnStatistics) -> bool:
-    """Return whether the states of a column can be derived from its value counts, so that they need not be stored."""
+    """Return whether the states of a column are derived from value counts instead of stored."""
     return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= MAX_DERIVABLE_VALUES
 
 
@@ -75,7 +75,7 @@ def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
 
 
 def value_union(spec: ProfileSpec) -> pa.StructType:
-    """Return the type that can store any value of a spec's columns: a struct with a field for each type class."""
+    """Return the type that can store any value of a spec's columns: a struct, one field per type class."""
     return union_type(classes_of(leaf.type for leaf, _ in spec.leaves))
 
 
@@ -102,9 +102,7 @@ class StatesContent:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether the file stores data (fingerprints or value filters) for which the separate files of a profile have
-        no place.
-        """
+        """Whether the file stores fingerprints or value filters, for which separate files have no place."""
         return self.fingerprints or self.value_filters
 
     def schema(self) -> pa.Schema:
@@ -273,7 +271,7 @@ class StatesWriter:
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
-    """Return the Parquet encodings of ascending values in a column of union type, by path of the Parquet column.
+    """Return Parquet encodings of ascending values in a union column, by path of the Parquet column.
 
     Args:
         path: The path of the union column.
@@ -303,7 +301,7 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
 
 
 def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
-    """Return the arrays of `FINGERPRINT_COLUMNS`, with one list per column, or null where the column is None."""
+    """Return the arrays of `FINGERPRINT_COLUMNS`, with a list per column; null for None."""
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None]
     parts = ([column.fingerprints for column in present], [column.counts for column in present])
@@ -312,7 +310,7 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 
 
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
-    """Return the arrays of `VALUE_COUNT_COLUMNS`, with one list per column, or null where the column is None."""
+    """Return the arrays of `VALUE_COUNT_COLUMNS`, with a list per column; null for None."""
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]
     packed = [pack_values(column.values, column.type_class, union) for column in present]
@@ -322,7 +320,7 @@ def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructT
 
 
 def _offsets(columns: Sequence[Frequencies | FingerprintCounts | None]) -> tuple[pa.Array, pa.Array]:
-    """Return the offsets of a list array with one list per column, and a mask of the columns that are None."""
+    """Return the offsets of a list array with a list per column, and a mask of the columns that are None."""
     lengths = [0 if column is None else len(column) for column in columns]
     offsets = pa.array(np.cumsum([0, *lengths], dtype=np.int32))
     return offsets, pa.array([column is None for column in columns], pa.bool_())

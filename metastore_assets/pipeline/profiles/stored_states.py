@@ -144,7 +144,7 @@ class _StoredProfile:
         self._value_counts = read_profile_value_counts(states_reader, files, counted)
 
     def is_derived(self, field_id: str) -> bool:
-        """Return whether the states of a column have to be derived from value counts, because they are not stored."""
+        """Return whether the states of a column are derived from value counts, because they are not stored."""
         return field_id in self.rows and self.rows[field_id].is_derived
 
     def states(self, spec: ProfileSpec, sources: Mapping[str, Sequence[_StoredProfile]], emptied: Set[str]) -> pa.Table:
@@ -202,8 +202,9 @@ class _StoredProfile:
     def _derive(
         self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_StoredProfile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
-        """Derive the statistics of a column from the summed value counts of several profiles, and from the first one's
-        nulls.
+        """Derive the statistics of a column from the summed value counts of several profiles.
+
+        Nulls are those of the first profile.
         """
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class
@@ -273,13 +274,11 @@ class _StoredRow(NamedTuple):
         )
 
     def is_usable(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the stored row can be used unchanged, because it has the states that the policy wants, and no
-        others.
-        """
+        """Return whether the stored row can be used unchanged: it has exactly the states that are wanted."""
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has no state that the policy excludes, and exactly the wanted user-defined states."""
+        """Return whether the row has no excluded state, and exactly the wanted user-defined states."""
         if self.type_class is None:
             return True
         return (

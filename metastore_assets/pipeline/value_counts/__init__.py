@@ -1,1 +1,1 @@
-"""The value counts of a table: how a refresh builds or updates them, and the plain files that other tools read."""
+"""The value counts of a table: how a refresh builds or updates them, and plain files for other tools."""

@@ -1,4 +1,4 @@
-"""Build value counts by partition: how often each value of a column occurs in each partition of the table.
+"""Build value counts by partition: how often each value of a column occurs in each partition.
 
 They are read from the profiles of all partitions, and written as runs: sorted, immutable Parquet files. Columns whose
 values have the same type class share runs.
@@ -81,7 +81,7 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
 
 
 def _write_runs(store: ObjectStore, partitions: Sequence[CountedProfile], task: _ColumnsTask) -> tuple[int, list[Run]]:
-    """Write the value counts by partition of a task's columns; return the number of the task and the written runs.
+    """Write the value counts by partition of a task's columns; return the task's number, and the runs.
 
     May run in a worker process. Holds all rows of the task's columns.
     """

@@ -1,4 +1,4 @@
-"""Compact value counts: merge the files of each key range into one, and write plain files for other tools."""
+"""Compact value counts: merge the files of each key range, and write plain files for other tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Compacted:
 
 
 def compact(versions: VersionStore, table: TableConfig) -> Compacted:
-    """Publish a version with the same content as the newest, but with compacted value counts and plain files.
+    """Publish the newest version again, with compacted value counts and up-to-date plain files.
 
     Nothing is published if both are up to date.
 
@@ -93,7 +93,7 @@ def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableV
 def _write_plain_files(
     store: ObjectStore, latest: Version, value_counts: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """Write the plain files that are missing or outdated; return the files that the next version references.
+    """Write missing or outdated plain files; return the files that the next version references.
 
     Returns None if the table has no value counts.
 

@@ -146,7 +146,7 @@ def _read_if_few(
 
 @dataclass(frozen=True)
 class _LazyValueCounts:
-    """A picklable callable that reads the value counts of some columns from profiles, and yields batches of rows."""
+    """A picklable callable that reads value counts of columns from profiles, and yields batches of rows."""
 
     store: ObjectStore
     profiles: tuple[CountedProfile, ...]

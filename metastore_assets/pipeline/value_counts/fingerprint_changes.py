@@ -157,7 +157,7 @@ class NoCounts:
 
 
 def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Raise CorruptionError unless the frequencies of the values add up to the totals of their fingerprints.
+    """Raise CorruptionError unless the frequencies of values add up to the totals of their fingerprints.
 
     Args:
         column: The column.
@@ -181,7 +181,7 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 def _subtract_removed(
     values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
 ) -> Frequencies:
-    """Subtract the removed occurrences from the frequencies of stored values; return the values that remain.
+    """Subtract removed occurrences from the frequencies of stored values; return the remaining values.
 
     Only values of chosen fingerprints are returned.
 

@@ -75,7 +75,7 @@ class FingerprintedColumn:
         return narrow_fingerprints(fingerprints, self.bits)
 
     def within(self, frequencies: Frequencies, fingerprints: Numbers) -> Frequencies:
-        """Return the values whose fingerprint is one of the given ascending fingerprints, with their frequencies."""
+        """Return the values that have one of the given ascending fingerprints, with their frequencies."""
         if not len(frequencies):
             return frequencies
         mask = pa.array(is_member(fingerprint_values(frequencies, self.bits), fingerprints))
@@ -233,7 +233,7 @@ def _read_values(
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Read a fragment's rows; return the values that have one of the given fingerprints, with their frequencies.
+    """Read a fragment's rows; return the values with one of the given fingerprints, and their frequencies.
 
     May run in a worker process.
 

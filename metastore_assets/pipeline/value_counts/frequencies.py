@@ -1,4 +1,4 @@
-"""Sum the value frequencies of columns over many profiles: in this process if they are short, else on Spark.
+"""Sum the value frequencies of columns over profiles: short sums in this process, others on Spark.
 
 Each profile to sum has a sign: 1 to add it, -1 to subtract it. A sum may thus start from nothing, or update an earlier
 sum.
@@ -28,7 +28,7 @@ from metastore_assets.values.types import type_class
 
 @dataclass
 class SummedColumns:
-    """The summed frequencies of one merged profile: a summary of each column, and the files that have the values."""
+    """The summed frequencies of one merged profile: summaries of columns, and the files with the values."""
 
     summaries: dict[int, FrequencySummary] = field(default_factory=dict)
     """The frequency summary of each column, by position of the column in the profile spec."""
@@ -97,7 +97,7 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether this process computes sums without Spark: they are short, and no column is split into ranges."""
+    """Return whether this process computes sums: they are short, and no column is split into ranges."""
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)
     return not has_ranges and engine.sums_here(reads, sum(part.rows for part in sums))
@@ -152,7 +152,7 @@ def _column_frequencies(
 def _write_sums(
     store: ObjectStore, folder: str, spec: ProfileSpec, profile_number: int, columns: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
-    """Write summed frequencies of some columns of a profile to one file; return the file and the columns' summaries."""
+    """Write summed frequencies of columns of a profile to a file; return the file and the summaries."""
     summaries: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
         for position, frequencies in columns:

@@ -42,7 +42,7 @@ WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
 
 @dataclass(frozen=True)
 class FrequencySum:
-    """A sum to compute: some columns of one merged profile, and the profiles whose frequencies are added up."""
+    """A sum to compute: some columns of one merged profile, and the profiles to add up or subtract."""
 
     profile_number: int
     """The number of the merged profile. Several sums may have the same number: they have different columns."""
@@ -120,8 +120,7 @@ def full_sums(
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
-    """Split sums into parts that read a bounded number of profiles; return the parts and the number of shuffle
-    partitions.
+    """Split sums into parts that each read few profiles; return the parts and the number of partitions.
 
     Adjacent columns of one profile share a shuffle partition, because each partition writes one file of the profile.
     """
@@ -199,7 +198,7 @@ def _column_rows(
 
 
 def _write_sums(spec: ProfileSpec, write: WriteSums[R], profile_number: int, rows: Iterator[ShuffledRow]) -> R:
-    """Add up the partial sums of each column that a reducer received; return the result of `write` for them."""
+    """Add up the partial sums of each column that a reducer received; return the result of `write`."""
     columns = groupby(rows, key=attrgetter("position"))
     terms = ((position, [decode_frequencies(row.blob) for row in column]) for position, column in columns)
     return write(profile_number, full_sums(spec, terms))

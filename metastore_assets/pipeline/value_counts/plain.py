@@ -73,7 +73,7 @@ def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequ
 
 
 def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
-    """Return the field ids of the columns in a plain file; an empty set if the file does not exist or is damaged."""
+    """Return the field ids of the columns in a plain file; none if the file is missing or damaged."""
     if not path:
         return set()
     try:
@@ -86,7 +86,7 @@ def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
 def plain_file_differences(
     store: ObjectStore, path: str, scratch: ObjectStore, expected: str, leaves: Sequence[LeafColumn]
 ) -> Iterator[tuple[str, str, str]]:
-    """Compare a plain file with an expected one; yield (column, stored row, expected row) for each column that differs.
+    """Yield (column, stored row, expected row) for each column that differs between two plain files.
 
     The rows are the first ones that differ. If only one file has the column, the texts say so.
 

@@ -1,4 +1,4 @@
-"""Split the values of a column into ranges of about equal length, so that no task has to hold all values.
+"""Split the values of a column into ranges of about equal length, so that no task holds all values.
 
 A range is given by its last value, the splitter. Splitters are chosen from a sample of the stored profiles.
 """

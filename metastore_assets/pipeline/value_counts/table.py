@@ -280,7 +280,7 @@ class ValueCountUpdate:
 
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
-    """Return the type class of each enumerated column of a profile spec, by field id, except columns of type null."""
+    """Return the type class of each enumerated column, by field id, except columns of type null."""
     typed = spec.typed_leaves
     classes = {
         leaf.field_id: type_class(leaf.type).name
@@ -310,7 +310,7 @@ def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLim
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to and removed from partitions, except partitions whose results are reused."""
+    """Return the fragments added to and removed from partitions, except reused partitions."""
     reused = {partition.key for partition in target.partitions if partition.reused is not None}
     before = {
         (entry.files.name, entry.partition_key): entry

@@ -1,1 +1,1 @@
-"""Verify a version: compute its numbers again from the table's files, and compare them with the stored ones."""
+"""Verify a version: compute its numbers again from the table's files, and compare them."""

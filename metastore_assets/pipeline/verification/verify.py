@@ -1,4 +1,4 @@
-"""Verify the newest version of a table: compute its numbers again from the table's files, and compare them."""
+"""Verify the newest version of a table: compute its numbers again from the files, and compare them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare the files of a version with files computed again from the table, and check that all files can be read."""
+"""Compare the files of a version with files computed again, and check that all files can be read."""
 
 from __future__ import annotations
 
