@@ -1,7 +1,7 @@
 """User-defined statistics of the rows of a filtered view, of which no stored profile has the statistics.
 
-A version names the classes that computed its statistics, and the digests of their source. Whoever writes a version
-controls these names, so a class is imported only if the caller also names it or it belongs to this package.
+A version names the classes that computed its statistics, and the digests of their source. The writer of a
+version controls these names, so a class is imported only if the caller also names it or it belongs to this package.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ def _check_readable(location: Location, path: str, kind: str, compression: str |
         )
     if kind == _UNKNOWN:
         raise TableFormatError(
-            f"{full_path} is no data file that can be told: name it .parquet, .orc, .avro, .csv or .json, "
+            f"{full_path} is no data file of a recognised kind: name it .parquet, .orc, .avro, .csv or .json, "
             "or start its name with `_` if it is no data"
         )
     if kind not in READABLE:

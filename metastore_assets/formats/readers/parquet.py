@@ -86,7 +86,7 @@ class ParquetColumns:
         }
         """Numbers of the leaf columns that store top-level strings and bytes."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
-            raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
+            raise pa.ArrowInvalid("the columns of the file's schema cannot be distinguished")
 
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the top-level column at `index`, in file order, in the type of the file.
