@@ -62,6 +62,7 @@ class HistoryTable:
     """
 
     def __init__(self, objects: ObjectStore) -> None:
+        """Prepare access to the history in a table's folder. Raises StoreError if the folder cannot hold one."""
         reason = explain_unavailable(objects)
         if reason is not None:
             raise StoreError(reason)

@@ -1,4 +1,4 @@
-"""Applying sorted instructions to one key range of a dataset, which gives its new content and its update.
+"""Applying sorted instructions to one key range of a dataset. The results are new content and an update.
 
 An instruction is a row that replaces older rows, deletes them (a tombstone), or adds to a total. An update lists the
 changed keys for readers. A task either rewrites its key range (in bulk), or writes a run, a sorted file, with the
@@ -33,7 +33,7 @@ class Applied:
     pieces: Pieces
     """If the whole range was rewritten, its new runs, each with its greatest key; otherwise empty."""
     novel: int
-    """Number of new target keys. Each was assigned a number for the Preserve hook."""
+    """Number of new target keys that were assigned a number for the Preserve hook; 0 without a hook."""
     previous: pl.DataFrame | None
     """All rows that the updated target keys had before; None if they were not read, or are too many."""
 

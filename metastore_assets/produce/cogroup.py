@@ -40,6 +40,7 @@ class ApplyTask:
     bulk: bool
     """Whether to rewrite the whole range, rather than add one run with the changes."""
     suppress: bool = False
+    """Whether target keys whose values did not change are left out of the update."""
     preserve: Preserve | None = None
     counter: int = 0
     """The last number that was assigned to a new key."""
@@ -53,14 +54,16 @@ class Cogroup:
 
     instructions: pl.DataFrame
     previous: pl.DataFrame
+    """The current rows of the keys in `instructions`. In bulk, also the rows of other keys of the range."""
     hot_key: pl.DataFrame | None = None
     """The hot key, if this is only a part of its instructions and rows; otherwise None."""
 
 
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
-    """Yield the instructions of a task with the current rows of their keys; in bulk, with all rows of the range.
+    """Yield the instructions of a task together with the current rows of their target keys.
 
-    A hot key is yielded in several parts. For key-mappings, no current rows are read unless in bulk.
+    In bulk, all rows of the range are yielded. Otherwise no current rows are read for key-mappings, and only the key
+    columns of a root's rows, whose value columns are then null. A hot key is yielded in several parts.
     """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = merge_parts(dataset.storage, run_schema, task.parts, task.key_range)
@@ -93,9 +96,13 @@ def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
 
 
 def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the instructions in a frame with the current rows of their target keys, which are looked up.
+    """Look up the current rows of the target keys in a frame of instructions, and yield both together.
 
-    The frame contains all instructions of its target keys. Hot keys are read separately.
+    Args:
+        task: The task.
+        frame: Instructions, sorted. It contains all instructions of its target keys.
+        hot_keys: The hot keys of the dataset. Instructions of those in the frame are read from the task again, and
+            yielded a few source keys at a time.
     """
     group = task.dataset.run_schema.group
     batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys
@@ -110,7 +117,7 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
 
 def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield instructions with the looked-up rows of their target keys, in chunks that limit the rows in memory."""
+    """Do the same as `_cogroup_by_lookup` for a frame without hot keys, in chunks that limit the rows in memory."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     empty = run_schema.empty.drop(TOMBSTONE, strict=False)
     columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names
@@ -145,7 +152,10 @@ def _has_several_sources(run_schema: RunSchema) -> bool:
 
 
 def _row_limit(task: ApplyTask) -> int:
-    """Return how many rows of one key are read at a time; unlimited if each key has rows of only one source key."""
+    """Return how many rows of one target key are read at a time.
+
+    There is no limit if each target key has rows of only one source key.
+    """
     return task.spool.settings.buffer_rows if _has_several_sources(task.dataset.run_schema) else _NO_LIMIT
 
 

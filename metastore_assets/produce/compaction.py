@@ -247,7 +247,10 @@ class _MergeTask:
 
 
 def _merge(task: _MergeTask) -> list[Run]:
-    """Merge consecutive runs into one run. Return it in a list, which is empty if no row remains."""
+    """Merge the rows that consecutive runs have in a key range into one run.
+
+    Return the run in a list, which is empty if no row remains. Tombstones are left out unless the task keeps them.
+    """
     run_schema = task.dataset.run_schema
     writer = RunWriter(task.spool.storage, task.spool.folder, run_schema, task.spool.settings.row_group_rows)
     with writer:

@@ -42,7 +42,8 @@ class Dataflow:
     state in a document, or deletes its files with `discard`.
 
     `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. If several
-    processes advance a dataflow at the same time, one of them wins.
+    processes publish at the same time, one is first. `advance` and `rebuild` then start again from its version, and
+    `compact` has no effect.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One dataset of a node in one step: from its previous state to its new state and its update.
+"""Applying instructions to one dataset of a node, from the dataset's previous state to its new state and its update.
 
 A dataset consists of runs (sorted files). Instructions are rows that replace or delete its rows, or add to its totals.
 """
@@ -44,14 +44,21 @@ class DatasetStep:
     spool: Spool
     stage: str
     rows: Rows | None
+    """Types of the update's keys and values; None for key-mappings, which have no update."""
     dataset: Dataset
     suppress: bool = False
+    """Whether target keys whose values did not change are left out of the update."""
     preserve: Preserve | None = None
     counter: int = 0
+    """The last number that was assigned to a new target key."""
     is_followed: bool = True
+    """Whether other stages or readers need the update."""
 
     def run(self, parts: list[Part]) -> DatasetResult:
-        """Apply instructions to the dataset, then run the merges that its credit of rows allows."""
+        """Apply instructions to the dataset, then run the merges that its credit of rows allows.
+
+        Small results are also put into `env` for later stages: the update, the rows that it replaces, and totals.
+        """
         rows = part_rows(parts)
         if not rows:
             return DatasetResult(self.dataset.state)

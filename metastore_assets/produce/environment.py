@@ -50,6 +50,7 @@ class Settings:
     """Rows that compaction may write per update row within `advance`. The unused rest is saved as credit."""
 
     def __post_init__(self) -> None:
+        """Raise ValueError if a setting is below its minimum."""
         least = {
             "fan_in": 2,
             "single_run_rows": 0,

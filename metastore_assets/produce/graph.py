@@ -87,6 +87,12 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
 
 
 def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
+    """Validate a node, and return it with its types and schemas. Raises GraphError.
+
+    Args:
+        node: The declared node.
+        typed_nodes: The nodes before it by name, among them its feeders.
+    """
     if isinstance(node, Root | DeltaRoot):
         node.rows.check(node.name)
         return Typed(node, node.rows, node.rows.key, None, root_schema(node.rows), None, *_digests(node, node.rows, []))
@@ -112,6 +118,7 @@ def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
 
 
 def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed]) -> Rows:
+    """Return the types of the rows on one port. Raises GraphError if the port's feeders have different types."""
     first = typed_nodes[port[0]].rows
     for feeder in port[1:]:
         other = typed_nodes[feeder].rows

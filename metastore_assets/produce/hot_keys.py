@@ -27,6 +27,7 @@ class HotKey:
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
+        """Make the first pass over the instructions and rows of a hot key (a frame with one row)."""
         self._task = task
         self.key = key
         dataset = task.dataset
@@ -64,9 +65,17 @@ class HotKey:
     def _next(
         self, instructions: pl.DataFrame, previous: pl.DataFrame, example: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
-        """Return the rows for a new run, the new content, an example row, and the count of assigned numbers.
+        """Apply the instructions of the next few source keys.
 
-        The example is a row of the key for later calls: the Preserve hook receives it as the previous row.
+        Args:
+            instructions: All instructions of these source keys.
+            previous: The rows that the source keys had before.
+            example: One row of the hot key, which the Preserve hook receives as the previous row. No row if the key is
+                new.
+
+        Returns:
+            The rows for a new run, the new content of the source keys, the example for the next call,
+            and how many new target keys got a number: 1 if the hot key did, otherwise 0.
         """
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))
@@ -105,7 +114,7 @@ class _Comparison:
         return not any(frame.height for frame in self._rest)
 
     def add(self, *frames: pl.DataFrame) -> None:
-        """Append frames to the two lists."""
+        """Append one frame to each list, and compare the rows at the positions that both lists have now."""
         one, other = (pl.concat([old, new.select(self._names)]) for old, new in zip(self._rest, frames, strict=True))
         count = min(one.height, other.height)
         pairs = one[:count].with_columns(other[:count][name].alias(f"_{name}") for name in self._names)

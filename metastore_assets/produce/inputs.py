@@ -26,7 +26,10 @@ _FIRST_KEYS = 16_384
 
 @dataclass(frozen=True)
 class Feeder:
-    """One feeder of a stage in one step: its content before the step, and its update."""
+    """One feeder of a stage in one step: its update, and its content before the step.
+
+    If the stage is rebuilt (`is_full`), there is no update, and the content is that after the step.
+    """
 
     name: str
     rows: Rows
@@ -41,7 +44,7 @@ class Feeder:
 
     @property
     def update_rows(self) -> int:
-        """Number of rows in the update."""
+        """Number of rows in the update; of all content if `is_full`."""
         return self.content.state.rows if self.is_full else part_rows(self.update)
 
     @property
@@ -145,7 +148,10 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 
 
 class KeyChunks:
-    """An iterator over chunks of keys. The chunk size adapts to the number of rows per key in the chunks before."""
+    """Chunks of sorted keys that have about a given number of rows each.
+
+    The caller records how many rows each chunk had. The number of keys in the next chunks adapts to that.
+    """
 
     def __init__(self, keys: pl.DataFrame, rows: int) -> None:
         self._keys = keys

@@ -119,6 +119,10 @@ class Loader:
         return DatasetState(splitters, based or (Shard(),))
 
     def _checked(self, rows: External) -> Iterator[pl.DataFrame]:
+        """Yield the rows in frames that are not empty. Keys have 0.0 in place of −0.0.
+
+        Raises UpdateError for invalid rows.
+        """
         names = self.run_schema.group.columns
         last: pl.DataFrame | None = None
         for table in typed_tables(self.name, self.run_schema.schema, rows):
@@ -129,6 +133,12 @@ class Loader:
                 last = frame[-1:]
 
     def _check(self, frame: pl.DataFrame, following: pl.DataFrame) -> None:
+        """Raise UpdateError if rows are not sorted by key, or if rows of a sum stage break the rules of `write`.
+
+        Args:
+            frame: The rows.
+            following: The same rows after the last row of the previous frame, to detect a wrong order between the two.
+        """
         group, amounts = self.run_schema.group, self.run_schema.amounts
         if not group.is_sorted(following):
             raise UpdateError(f"what is loaded into {self.name!r} is not sorted by {', '.join(group.columns)}; sort it")

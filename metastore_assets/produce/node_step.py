@@ -1,7 +1,8 @@
 """Stepping one node of a dataflow graph from one version to the next.
 
 A node is a root or a stage; its feeders are the nodes whose output it reads. Instructions are rows that replace or
-delete rows of a node's content, or add to its totals.
+delete rows of a node's content, or add to its totals. A delta root is a root without content, which passes deltas to
+sum stages: rows that were added or removed.
 """
 
 from __future__ import annotations

@@ -94,6 +94,7 @@ class Sorter:
         return self._parts
 
     def _flush(self, spool: Spool) -> None:
+        """Turn the waiting rows into a sorted part, in memory if the spool allows it."""
         if self._waiting:
             # Hundreds of parts may be merged at once, with one row group of each in memory.
             settings = spool.settings

@@ -82,6 +82,10 @@ class _PerKeyAdapter:
     rows: Rows
 
     def __call__(self, batch: Batch) -> pa.Table:
+        """Call the function for each source key of a batch, and return all of its output as one table.
+
+        Raises KeyFailure for a key if the function fails, or if its output does not have the declared types.
+        """
         keys = _plain_rows(batch.keys)
         groups = zip(*(_groups(port, len(keys)) for port in batch.ports), strict=True)
         sources: list[int] = []

@@ -51,6 +51,13 @@ class RankIndex:
     """An index over the row groups of several runs."""
 
     def __init__(self, blocks: Blocks, runs: Sequence[Run], amount: str) -> None:
+        """Read the footers of the runs.
+
+        Args:
+            blocks: Reads row groups of the runs, with their schema.
+            runs: The runs, in any order.
+            amount: Name of the int64 amount that is added up.
+        """
         self._blocks = blocks
         self._amount = amount
         edge_count = blocks.run_schema.counted.index(amount)

@@ -160,6 +160,10 @@ class Ranks:
         return self._indices[shard]
 
     def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
+        """Return a key or prefix, given as a table, as a frame. Raises ValueError unless it is one row.
+
+        Without columns in the order, the frame is empty.
+        """
         if not order.columns:
             return pl.DataFrame()
         frame = self._frame(pa.table({}) if key is None else key, order)

@@ -160,7 +160,18 @@ def _port_schema(feeders: Sequence[Feeder]) -> pa.Schema:
 
 
 def _typed(task: ProduceTask, table: pa.Table, keys: int) -> pl.DataFrame:
-    """Return the output of a Produce function in the declared types."""
+    """Return the output of a Produce function in the declared types.
+
+    Args:
+        task: The task, with the stage.
+        table: The output.
+        keys: The number of source keys that the function was called with.
+
+    Raises:
+        KeyError: A column is missing.
+        IndexError: A row has a `_source` that is no number of a source key.
+        ArrowException: A value cannot be cast to the declared type.
+    """
     schema = pa.schema([pa.field(SOURCE, pa.int64()), *task.stage.rows.schema])
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:

@@ -46,7 +46,8 @@ class Run:
 
     path: str
     level: int
-    """0 for a run that a step wrote. A merged run has a level above all of its inputs."""
+    """0 for a run that a step wrote. A merge of runs of one level writes the next level. Complete rewrites write
+    `compaction.BASE_LEVEL`."""
     rows: int
     tombstones: int
     """Number of tombstone rows, which delete rows of older runs."""
@@ -104,6 +105,7 @@ class RunWriter:
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        """Complete the file with the index of its keys and sums. After an error, the file does not appear."""
         if exception[0] is None:
             try:
                 self._flush()
@@ -139,6 +141,7 @@ class RunWriter:
         return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))
 
     def _flush(self) -> None:
+        """Write the waiting rows as row groups, and note the first key, the last key and the sums of each."""
         if not self._waiting:
             return
         frame = pl.concat(self._waiting)
@@ -200,12 +203,12 @@ def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
-    """Return the columns to read from a run. A run without tombstones has no need for the tombstone column."""
+    """Return which of the columns to read from a run: not the tombstone column if the run has no tombstones."""
     return names if run.tombstones else [name for name in names if name != TOMBSTONE]
 
 
 def add_tombstone_column(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Return the frame with the tombstone column, which is false for all rows if it was not read."""
+    """Return a frame with the columns `names`. If the tombstone column was not read, it is false in all rows."""
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
 
 

@@ -23,6 +23,7 @@ class StageState:
     """The state of one node of a dataflow."""
 
     fingerprint: str
+    """Digest of the declaration with which the state was built."""
     form: str
     """Digest of the columns, types and order of its files."""
     content: DatasetState
@@ -30,7 +31,8 @@ class StageState:
     update: tuple[Run, ...]
     """Files of the update that led to the state, in key order; empty if nothing changed."""
     reset: bool = False
-    """Whether the stage was rebuilt. Its update then adds all rows, and readers of updates must start over."""
+    """Whether the stage was rebuilt or loaded. Its update then adds all rows, and readers of updates must start over.
+    """
     counter: int = 0
     """The last number that was assigned to a new target key."""
     loaded: bool = False

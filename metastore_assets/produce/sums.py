@@ -3,6 +3,9 @@
 An amount is a number to add to a total. The previous contribution of a source key is subtracted from a total, and its
 current contribution is added. Nothing else is read. A key whose totals are all zero does not exist. The negation of
 every amount and total must fit its type, so that everything that was added can be removed.
+
+The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with the
+changed keys. A delta root stores nothing, and passes deltas: batches of rows that were added or removed.
 """
 
 from __future__ import annotations
@@ -36,18 +39,20 @@ class Step:
     """The effect of instructions (new rows, tombstones or amounts) on some target keys."""
 
     previous: pl.DataFrame
-    """The previous rows of the keys in `content`."""
+    """All rows of the target keys before the instructions."""
     run: pl.DataFrame
     """The rows to record in a new run: the instructions that have an effect."""
     content: pl.DataFrame
-    """All current rows of these keys; in bulk, also those of the keys between them."""
+    """All rows of the target keys after the instructions. In bulk, also the rows of other keys of the range."""
     update: pl.DataFrame
+    """The changes of these keys for readers."""
     novel: int = 0
+    """Number of new target keys that were assigned a number for the Preserve hook."""
 
 
 @dataclass(frozen=True)
 class SumTask:
-    """A task that computes the changes of totals for one range of source keys of a sum stage."""
+    """A task that computes what changed rows add to the totals of a sum stage, for one range of source keys."""
 
     stage: Typed
     feeders: tuple[Feeder, ...]
@@ -56,7 +61,7 @@ class SumTask:
 
 
 def changed_amounts(task: SumTask) -> list[Part]:
-    """Return the amounts to add to the totals of a sum stage, by target key, for the changed source keys of a range."""
+    """Return the amounts that the changed source keys of a range add to the totals of a sum stage, by target key."""
     run_schema = task.stage.content
     sorter = Sorter(task.spool, run_schema)
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
@@ -73,12 +78,12 @@ def changed_amounts(task: SumTask) -> list[Part]:
 
 
 def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the amounts to add to the totals of a sum stage, from updates of feeders that are sums.
+    """Return the amounts to add to the totals of a sum stage whose feeders are sums themselves.
 
     Args:
         stage: The sum stage.
         feeders: Its feeders.
-        updates: The update of each feeder, which has previous and current totals.
+        updates: The update of each feeder, which has previous and current totals. So nothing else needs to be read.
     """
     frames = [stage.content.empty]
     for feeder, update in zip(feeders, updates, strict=True):
@@ -87,7 +92,12 @@ def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[p
 
 
 def all_totals(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the totals of a sum stage, computed from all rows of its feeders, which are given as one frame each."""
+    """Return the totals of a sum stage, computed from all rows of its feeders.
+
+    Args:
+        stage: The sum stage.
+        contents: For each feeder, a frame with all of its rows.
+    """
     assert isinstance(stage.node, SumStage)
     assert stage.input is not None
     frames = [_amounts(stage, values, 1) for values in contents]
@@ -98,7 +108,7 @@ def all_totals(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class DeltaTask:
-    """A task that computes the changes of a sum stage's totals for some deltas."""
+    """A task that computes what some deltas of delta roots add to the totals of a sum stage."""
 
     stage: Typed
     deltas: tuple[Delta, ...]
@@ -106,7 +116,10 @@ class DeltaTask:
 
 
 def delta_amounts(task: DeltaTask) -> list[Part]:
-    """Return the amounts that added and removed rows contribute to the totals, by target key."""
+    """Return the amounts that the rows of a task's deltas add to the totals, by target key.
+
+    Amounts of removed rows are negated.
+    """
     stage, run_schema = task.stage, task.stage.content
     sorter = Sorter(task.spool, run_schema)
     waiting = [run_schema.empty]
@@ -123,7 +136,7 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
 
 
 def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
-    """Yield frames with the columns of a delta that the stage uses."""
+    """Yield the rows of a delta, with only the columns that the stage uses."""
     node = stage.node
     assert isinstance(node, SumStage)
     assert stage.input is not None
@@ -145,7 +158,7 @@ def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFr
 
 
 def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return the current rows (sign 1) and the previous rows (sign -1) that the update rows of a sum contain."""
+    """Split the update rows of a sum into its current rows (sign 1) and its previous rows (sign -1)."""
     now = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     was = changed_rows.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
@@ -236,14 +249,17 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return rows with distinct keys, sorted, without the rows whose totals are all zero."""
+    """Sort rows by key, and leave out the rows whose totals are all zero. The keys of the rows must be distinct."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)
 
 
 def _cast_amounts(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return rows with the types of the totals. Raises UpdateError if an amount or its negation does not fit."""
+    """Cast amounts to the types of the totals. Only the columns of keys and totals remain.
+
+    Raises UpdateError if an amount or its negation does not fit.
+    """
     beyond = []
     for name in run_schema.amounts:
         dtype = frame.schema[name]

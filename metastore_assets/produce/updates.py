@@ -91,6 +91,13 @@ def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.
 
 
 def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
+    """Raise UpdateError if rows of an update break the rules of `validate_update`.
+
+    Args:
+        root: Name of the root, for messages.
+        rows: Types of its keys and values.
+        frame: The rows. The first one may be the last row of the previous frame.
+    """
     unknown = frame.filter(~pl.col(CHANGE).is_in([ADD, UPDATE, DELETE]).fill_null(False))
     if unknown.height:
         raise UpdateError(

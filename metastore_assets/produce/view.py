@@ -131,12 +131,15 @@ class View:
         return counts
 
     def is_reset(self, stage: str) -> bool:
-        """Return True if the stage was rebuilt in this version. Its update then adds all rows."""
+        """Return True if the stage was rebuilt or loaded in this version. Its update then adds all rows."""
         state = self._state.stages.get(stage)
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
-        """Return key and value columns of a stage, sorted by target key: for all target keys, or only for `keys`."""
+        """Return key and value columns of a stage, sorted by target key: for all target keys, or only for `keys`.
+
+        Keys that do not exist have no rows.
+        """
         typed = self._typed(stage)
         if keys is None:
             return self.content(stage).select(typed.rows.schema.names)
@@ -222,6 +225,13 @@ class View:
             )
 
     def _batches(self, stage: str, run_schema: RunSchema, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a dataset in batches. A target key with up to a million rows is not split.
+
+        Args:
+            stage: Name of the stage.
+            run_schema: The schema of the dataset.
+            name: The dataset: `content` or `mappings`. Without a state of the stage, it has no rows.
+        """
         for dataset in self._dataset(stage, run_schema, name):
             with self._expiry_errors():
                 frames = dataset.scan().frames

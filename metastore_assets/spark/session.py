@@ -38,7 +38,8 @@ _LAST_WORDS = (
 class SparkLog:
     """The standard output and error of Spark's JVM and Python workers.
 
-    It is the file at `path`, or an unnamed file that disappears with the process unless it is saved.
+    The log is written to the file at `path`. Without a path, it is an unnamed file that disappears with the process
+    unless `save` copies it.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -92,7 +92,7 @@ def _read_tasks(
 ) -> Iterator[pa.RecordBatch]:
     """Read the tasks of a Spark partition. Yield each row as a batch of one row.
 
-    An error of a task is yielded as a row of `_RESULT_GROUP`. With `counts_io`, so is the last row, which holds the I/O
+    An error of a task is yielded as a row of `_RESULT_GROUP`. With `counts_io`, a last row of that group holds the I/O
     counts.
     """
     prepare_task()

@@ -167,7 +167,10 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
     def _next(self) -> bytes | None:
-        """Return the next bytes for the decompressor, empty if it needs none; None at the end of the last stream."""
+        """Return the next compressed bytes: empty if the decompressor needs none, None at the end of the file.
+
+        If another compressed stream follows the one that has ended, its decompressor is created.
+        """
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""
             if not data and self._decompressor.needs_input:
@@ -223,6 +226,12 @@ def decompress_block(codec: str, data: bytes) -> bytes:
 
 
 def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
+    """Return the pieces of decompressed content as one. Raises LimitError if they are too large.
+
+    Args:
+        pieces: The content, in pieces.
+        data: The compressed data, whose size determines the limit.
+    """
     limit = max_decompressed_size(len(data))
     parts: list[bytes] = []
     size = 0
@@ -248,6 +257,7 @@ def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
 
 
 def _deflate(data: bytes) -> bytes:
+    """Decompress a block of raw DEFLATE. Raises LimitError or zlib.error, and ArrowInvalid for a truncated block."""
     limit = max_decompressed_size(len(data))
     stream = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     result = stream.decompress(data, limit + 1)

@@ -125,7 +125,7 @@ def unreadable_error(what: str, error: BaseException) -> TableFormatError:
 
 
 def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
-    """Set the message that an error has where values are hidden, and return the error.
+    """Set `error.without_values`, the message of an error where values are hidden, and return the error.
 
     Args:
         error: The error. Its message may quote values through the message of its cause.

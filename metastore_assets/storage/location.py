@@ -57,7 +57,7 @@ class Location:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Storage options, ordered by key. `repr` omits them, because some are secret."""
     confined: bool = False
-    """Whether paths and symbolic links on local disk that leave the folder are refused."""
+    """Whether symbolic links on local disk that lead out of the folder are refused. Paths with `..` always are."""
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str] | None = None, *, confined: bool = False) -> Location:
@@ -66,7 +66,7 @@ class Location:
         Args:
             uri: The path or URI. A relative path is relative to the working folder.
             options: Storage options of the object store.
-            confined: Whether paths and symbolic links that leave the folder are refused.
+            confined: Whether symbolic links on local disk that lead out of the folder are refused.
         """
         if uri[:5].lower() == "file:":
             uri = unquote(_FILE.sub("", uri))
@@ -231,7 +231,10 @@ class Location:
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
-        """Raise OverwrittenError if a file has changed since it was listed."""
+        """Raise OverwrittenError if a file has changed since it was listed.
+
+        For an object with an ETag, do nothing: every read of it already raises the error.
+        """
         if not self.is_local and is_e_tag(stored.version):
             return  # Every read requires the ETag.
         if self.stat(stored.path) != stored:
@@ -266,7 +269,10 @@ class Location:
             return _open_store(root, self.options), prefix
 
     def _on_disk(self, path: str) -> str:
-        """Return the full path of a file on disk. Raises OSError for a path or link that leaves a confined location."""
+        """Return the full path of a file on disk.
+
+        Raises OSError for a path with `..`, and in a confined location for a link that leads out of it.
+        """
         full_path = self.full_path(checked_path(path))
         if self.confined and path:
             root, real = os.path.realpath(self.uri), os.path.realpath(full_path)
@@ -283,6 +289,7 @@ class Location:
             yield self.stat("")
 
     def _list_remote(self, filters: PathFilters, by_folder: bool) -> Iterator[StoredFile]:
+        """Yield the selected objects below the location; if there are no objects, the object at the location itself."""
         store, prefix = self._store()
         listing = objects_by_folder if by_folder else objects_at_once
         has_objects = yield from listing(store, prefix, self.uri, filters)

@@ -113,6 +113,8 @@ class LocationPolicy:
     def resolve(self, recorded: str) -> tuple[Location, str]:
         """Return the location to read a recorded file from, and the file's path below that location.
 
+        The path is empty if the location is the file itself, as for all files outside the table's folder.
+
         Args:
             recorded: A path or URI in the metadata, without percent-encoding.
 
@@ -176,7 +178,11 @@ class LocationPolicy:
         )
 
     def _options(self, table_address: StorageAddress, address: StorageAddress) -> tuple[tuple[str, str], ...]:
-        """Return the table's storage options for an address of the same kind and account; none for other addresses."""
+        """Return the table's storage options that apply to an address, without those for other kinds of stores.
+
+        No option applies if kind or account differ from the table's. Options of a table on local disk apply to any
+        object store.
+        """
         if address.kind not in _OPTIONS or (
             table_address.kind != "file" and table_address.store[::2] != address.store[::2]
         ):
@@ -226,6 +232,10 @@ def _path_mapping(table: TableConfig) -> PathMapping:
 
 
 def _table_address(table: Location) -> StorageAddress:
+    """Return the address of a table's folder.
+
+    If an Azure URI names no account, the account is that of the storage options, or else of the environment variable.
+    """
     options = {key.lower(): value for key, value in table.options}
     account = next((value for key, value in options.items() if key.endswith("account_name")), "")
     address = StorageAddress.of(table.uri, (account or os.environ.get(_AZURE_ACCOUNT, "")).lower())

@@ -237,6 +237,10 @@ class ObjectFile(RangedFile):
         self._record = read_recorder(uri)
 
     def fetch(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` (inclusive) to `end` (exclusive).
+
+        Raises OverwrittenError if the object has another ETag now, and OSError if bytes are missing.
+        """
         options: dict[str, Any] = {"range": (start, end)}
         if self._e_tag is not None:
             options["if_match"] = self._e_tag

@@ -24,6 +24,7 @@ class TemporaryFolder:
     """A locked temporary folder of this process. Use it as a context manager, or call `remove`."""
 
     def __init__(self, purpose: str) -> None:
+        """Create and lock a folder whose name contains `purpose`. Folders of ended processes are removed first."""
         remove_abandoned_folders()
         self._process = os.getpid()
         unlocked = tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", suffix=_UNLOCKED)
@@ -74,6 +75,7 @@ def remove_abandoned_folders() -> None:
 
 
 def _remove_if_abandoned(path: str) -> None:
+    """Remove a folder of this user unless a process still locks it. Errors are ignored."""
     with suppress(OSError):
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

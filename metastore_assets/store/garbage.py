@@ -50,9 +50,9 @@ def write_garbage_manifest(
     Args:
         objects: The table's folder.
         version: The new version.
-        entries: The files with the entries of the new version, by kind.
+        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`).
         base: The version before.
-        dropped: The entries of `base` that the new version removed or replaced.
+        dropped: The entries of `base` that the new version removed or replaced. They may reference files.
 
     Returns:
         The path of the garbage manifest; None if there are no such files.
@@ -149,6 +149,7 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
 
 
 def _read_state(documents: Documents) -> _Progress:
+    """Return the recorded progress. If it is missing or invalid, start with the oldest existing version."""
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]

@@ -58,7 +58,10 @@ def count(value: object, name: str) -> int:
 
 
 def path(value: object, name: str) -> str:
-    """Return the value of a field if it is a path below the document's folder or empty. Else raises ValueError."""
+    """Return the value of a field if it is a path that stays in the document's folder, or empty.
+
+    Raises ValueError otherwise.
+    """
     path_ = text(value, name)
     if path_ and (any(part in ("", ".", "..") for part in path_.split("/")) or "\0" in path_):
         raise ValueError(f"{name} is {_format_value(path_)}, which is not below the folder of the document")

@@ -66,6 +66,10 @@ class LocalFiles:
         return data
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
+        """Write a file, completely or not at all.
+
+        With `create`, raise ObjectExistsError if the file exists. With `private`, only this user may read the file.
+        """
         with self._temporary_file(path, _PRIVATE if private else _SHARED) as (temporary, file, full_path):
             file.write(data)
             file.sync()
@@ -85,6 +89,7 @@ class LocalFiles:
             record_write(full_path, len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
+        """Return all files below a folder, at any depth, without unfinished files and links to folders."""
         infos: list[ObjectInfo] = []
         for entry in self._walk(self._full_path(prefix)):
             # A link to a folder is not an object; otherwise `expire` would delete it.
@@ -109,6 +114,9 @@ class LocalFiles:
         return ()
 
     def delete(self, paths: Sequence[str]) -> None:
+        """Delete files. A missing file is no error. A link on a path, below the root that the user named, is a
+        StoreError.
+        """
         for path in paths:
             full_path = self._full_path(path)
             with (
@@ -132,6 +140,7 @@ class LocalFiles:
                 raise StoreError(f"cannot write {full_path}: {link} is a symbolic link; remove it")
 
     def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
+        """Open a file for reads. Small files are read completely at once. `use_cached_tail` has no effect."""
         full_path = self._full_path(path)
         with self._store_errors("read", full_path):
             file = pa.OSFile(full_path, "r")
@@ -152,6 +161,7 @@ class LocalFiles:
             record_write(full_path, size)
 
     def remove_unfinished(self, before: datetime) -> int:
+        """Delete unfinished files that were last changed before a time. Return how many were deleted."""
         removed = 0
         for entry in self._walk(self._root):
             if not _UNFINISHED.fullmatch(entry.name):
@@ -197,6 +207,10 @@ class LocalFiles:
         return os.path.join(self._root, *path.split("/")) if path else self._root
 
     def _walk(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        """Yield everything below a folder, at any depth, except folders. Links are yielded, but not followed.
+
+        If the folder is missing, yield nothing.
+        """
         folders = [folder]
         while folders:
             folder = folders.pop()

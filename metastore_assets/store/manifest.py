@@ -126,7 +126,7 @@ class FragmentEntry:
     """Identities of columns that the data file has and the profile lacks."""
     files: ProfileFiles
     retired: int | None = None
-    """The version that removed the fragment; None while the fragment is live."""
+    """The version that removed the fragment; None while the fragment belongs to the table."""
     not_enumerated: tuple[str, ...] = ()
     """Field ids of columns that have too many values to enumerate, although the profile spec allows enumeration."""
 
@@ -141,7 +141,7 @@ class PartitionEntry:
     row_count: int
     bytes: int
     fragments: int
-    """Number of live fragments."""
+    """Number of fragments that belong to the partition in this version, without removed ones."""
     files: ProfileFiles
     version: int
     """The version that computed the profile."""

@@ -193,6 +193,10 @@ def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process
 
 
 def _normalize_root(uri: str) -> str:
+    """Return a local root as an absolute path, and a URI with its usual scheme and without a slash at the end.
+
+    Raises StoreError for an unknown scheme, or without a bucket.
+    """
     if "://" not in uri:
         return os.path.abspath(os.path.expanduser(uri))
     scheme, rest = uri.split("://", 1)

@@ -37,6 +37,9 @@ class RemoteObjects:
     """Id of the process in which obstore's threads run; None before the first store is opened."""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        """Open the store. Raises StoreError if that fails, or if a parent of this forked process has used an object
+        store.
+        """
         self._uri = uri
         self._lock = Lock()
         self._tails: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
@@ -59,6 +62,7 @@ class RemoteObjects:
         return data
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
+        """Write an object. With `create`, raise ObjectExistsError if the object exists. `private` has no effect."""
         with self._store_errors("write", path):
             obstore.put(self._store, path, data, mode="create" if create else "overwrite")
         record_write(self.uri(path), len(data))
@@ -82,6 +86,7 @@ class RemoteObjects:
             return tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes)
 
     def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects, up to 1,000 per request. A missing object is no error."""
         for start in range(0, len(paths), 1000):
             batch = list(paths[start : start + 1000])
             try:
@@ -145,6 +150,7 @@ class RemoteObjects:
             return bytes(obstore.get_range(self._store, path, start=start, end=end))
 
     def _delete_each(self, paths: Sequence[str]) -> None:
+        """Delete objects one by one. A missing object is no error."""
         for path in paths:
             try:
                 with self._store_errors("delete", path):
@@ -165,7 +171,7 @@ class RemoteObjects:
 
 
 class _RangedInput(RangedFile):
-    """An object as a file. Its last bytes, which contain the Parquet footer, are read when it is opened."""
+    """An object as a file. Its last bytes, with the Parquet footer, are read at once unless they are cached."""
 
     def __init__(self, objects: RemoteObjects, path: str, *, use_cached_tail: bool) -> None:
         cached = objects.cached_tail(path) if use_cached_tail else None
@@ -225,6 +231,13 @@ def _open(uri: str, options: Mapping[str, str]) -> Any:
 
 
 def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
+    """Return the StoreError for a failed request; of its subclasses for an object that is missing or exists already.
+
+    Args:
+        verb: What was tried, for the message, such as `read`.
+        uri: URI of the object.
+        error: The exception of obstore.
+    """
     text = str(error)
     cannot = f"cannot {verb} {uri}"
     if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):

@@ -175,6 +175,7 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
+        """Write the collected rows of the current section, or collect them for a shared row group if they are few."""
         if self._section_begun or self._section_rows >= self._large:
             self._write_large_section(full_groups_only=False)
         else:
@@ -197,6 +198,10 @@ class SectionWriter:
         self._shared_tables, self._shared_rows = [], 0
 
     def _write_large_section(self, *, full_groups_only: bool) -> None:
+        """Write the collected rows of the current section to row groups of its own.
+
+        With `full_groups_only`, rows that do not fill a row group stay collected.
+        """
         self._write_shared()
         if not self._section_tables:
             return
@@ -342,6 +347,13 @@ def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list
 
 
 def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str, Section]:
+    """Return the sections that a file's metadata lists, by name. Raises CorruptionError without a valid list.
+
+    Args:
+        metadata: Key-value metadata of the file.
+        rows: Number of rows in the file, which the sections must add up to.
+        uri: URI of the file, for the message.
+    """
     try:
         index = parse_json(metadata[SECTIONS.encode()])
         sections = {name: Section(first, count) for name, first, count in index}

@@ -2,10 +2,13 @@
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
-The oldest file is the base; the others are deltas with tombstones for removed keys. A version takes over the segments
-of the version before and adds one, so the cost depends on the changes. If the deltas have half as many keys as the
-base, all segments are rewritten as one base. If there are too many deltas, the newest are merged. So each row is
-written about as often as there are segments.
+The oldest file is the base; the others are deltas with tombstones for removed keys. A row of a segment (file) is *live*
+if no newer segment has its key, neither in a row nor as a tombstone. The live rows of all segments are the rows of the
+set.
+
+A version takes over the segments of the version before and adds one, so the cost depends on the changes. If the deltas
+have half as many keys as the base, all segments are rewritten as one base. If there are too many deltas, the newest are
+merged. So each row is written about as often as there are segments.
 
 The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may write
 more sections, such as one per column of the table.
@@ -57,7 +60,7 @@ class SegmentFiles:
     """The files of a segment set in one version, from which all rows of that version are read."""
 
     rows: int
-    """Number of live rows: no newer segment replaces or removes them."""
+    """Number of live rows in all files."""
     files: tuple[SegmentFile, ...]
     """The base, then the deltas, oldest first; empty for a set without rows."""
 
@@ -137,7 +140,7 @@ def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, chang
 
 
 class Segment:
-    """One file of a segment set, opened on first use. Rows that a newer segment replaces or removes are not live."""
+    """One file of a segment set, opened on first use."""
 
     def __init__(self, reader: SegmentReader, number: int, path: str) -> None:
         self._reader = reader
@@ -191,9 +194,10 @@ class Segment:
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
     def filter_live(self, rows: RowsOrArray) -> RowsOrArray:
-        """Return the live items of a table or array.
+        """Return the items of a table or array that belong to live rows of the section `rows`.
 
-        It has one item per row of the section `rows`, in the same order.
+        Args:
+            rows: A table or array with one item per row of the section, in the order of the section.
         """
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
@@ -285,6 +289,12 @@ class SegmentReader:
         return self._live_masks_of(keys, removed[: len(keys)])
 
     def _live_masks_of(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+        """Return a mask of live rows for each segment; None for a segment whose rows are all live.
+
+        Args:
+            keys: For each segment, the keys of its rows, the oldest segment first.
+            removed: For each segment, the keys of its tombstones.
+        """
         masks: list[pa.Array | None] = []
         newer = [pa.array(sorted(self._replaced), self.kind.key.type)] if self._replaced else []
         for segment_keys, segment_removed in zip(reversed(keys), reversed(removed), strict=True):
@@ -311,6 +321,13 @@ class SegmentOutput:
     """A new file of a segment set that is being written."""
 
     def __init__(self, objects: ObjectStore, kind: SegmentKind, removed: Collection[Any] | None) -> None:
+        """Prepare a new file. `open` writes it.
+
+        Args:
+            objects: The store of the file.
+            kind: The kind of the segment set.
+            removed: The keys of the file's tombstones; None for a base.
+        """
         self._objects = objects
         self._kind = kind
         self._removed = sorted(removed or ())

@@ -52,7 +52,7 @@ def encode_version(
 
     Args:
         version: The version.
-        entries: The files of its entries, by kind.
+        entries: The files of its entries, by name of the kind (such as `fragments`).
         garbage_manifest: Path of the garbage manifest, or None.
     """
     fields = {
@@ -103,6 +103,7 @@ def load_version(documents: Documents, number: int) -> Version:
 
 
 def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
+    """Return the version in a JSON document. Raises StoreError if another release with other files wrote it."""
     format_version = json_fields.count(fields["format_version"], "format_version")
     if format_version > FORMAT_VERSION:
         raise StoreError(
@@ -119,6 +120,7 @@ def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
 
 
 def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
+    """Return the version in a document of this format. Damaged fields raise errors that `Documents.load` expects."""
     stored = json_fields.mapping(fields["entries"], "entries")
     entries = {
         kind: StoredEntries(kind, objects, _segments(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS

@@ -30,7 +30,8 @@ class IsolatedRunner(TaskRunner):
     """Runs tasks in a child process, whose crash fails only the task at fault.
 
     If one task ran when the child crashed, it is at fault. If several ran, each of them runs again alone. If another
-    process killed the child, for example for lack of memory, its task is at fault only when that happens twice.
+    process killed the child, for example for lack of memory, its task is at fault only when that happens twice. The
+    outcome of a task at fault is a FatalFileError. Without paths, it names the task by number.
     """
 
     def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:
@@ -133,7 +134,10 @@ def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *argument
 
 
 def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges (first inclusive, last exclusive) of consecutive numbers, none longer than `max_size`."""
+    """Yield ranges (first inclusive, last exclusive) of consecutive numbers, none longer than `max_size`.
+
+    The numbers ascend, and there is at least one.
+    """
     first = last = numbers[0]
     for number in numbers:
         if number != last or last - first == max_size:

@@ -55,7 +55,7 @@ class TaskRunner(ABC):
             tasks: Picklable values.
             paths: The file of a table that each task reads. Such a file may crash the process that reads it: the runner
                 then runs the other tasks again, and the outcome of this one is a FatalFileError with its path. Without
-                paths, a crash of a process raises WorkerEndedError.
+                paths, a runner may raise WorkerEndedError for a crash of a process.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 
         Returns:
