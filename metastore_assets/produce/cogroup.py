@@ -1,7 +1,7 @@
 """Joining the instructions for a range of target keys with the current rows of these keys, piece by piece.
 
 An instruction is a row that replaces older rows, deletes them, or adds to a total. A hot key is a target key with more
-rows than are read at a time. It is joined a few source keys at a time.
+rows than are read at a time. The rows of a hot key are joined a few source keys at a time.
 """
 
 from __future__ import annotations

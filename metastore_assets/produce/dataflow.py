@@ -87,13 +87,13 @@ class Dataflow:
         *,
         sort: bool = False,
     ) -> FlowState:
-        """Return the state after the updates of roots passed through all stages.
+        """Return the state after the updates of roots have passed through all stages.
 
         A killed process leaves files that no state references; expiring the states removes them.
 
         Args:
             state: The state to start from; `FlowState()` is the empty one.
-            updates: The update of each root.
+            updates: The update of each root, by name.
             versions: For a root, the version of its source after the update. Updates that were applied before are
                 skipped. If nothing remains, the result is `state` itself.
             sort: Sort updates that are not sorted.
@@ -119,10 +119,14 @@ class Dataflow:
     ) -> FlowState:
         """Return the state in which some roots and sum stages hold the given content.
 
-        The content of a node is either rows in key order (key and value columns; a sum stage has one row per key), or
-        runs that `loader` wrote, in key order. Stages that are fed by loaded nodes and are not loaded themselves are
-        rebuilt. All of these stages are reset (`View.is_reset`). The caller must ensure that loaded stages agree with
-        their feeders.
+        Stages that are fed by loaded nodes and are not loaded themselves are rebuilt. All of these stages are reset
+        (`View.is_reset`). The caller must ensure that loaded stages agree with their feeders.
+
+        Args:
+            state: The state to start from.
+            content: By node, either rows in key order (key and value columns; a sum stage has one row per key), or runs
+                that `loader` wrote, in key order.
+            versions: For a root, the version of its source that the content has.
 
         Raises:
             UpdateError, GraphError, StageChangedError

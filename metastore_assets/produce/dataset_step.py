@@ -148,7 +148,10 @@ class DatasetStep:
         return compacted_state
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
-        """Return the key range of each task: everything in memory, else the shards, or in bulk ranges of even size."""
+        """Return the key range of each task.
+
+        In memory, one task has all keys. Otherwise there is a task per shard, or in bulk, ranges of about even size.
+        """
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:
             return [EVERYTHING]

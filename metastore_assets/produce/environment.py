@@ -79,10 +79,7 @@ class Spool:
 
 @dataclass(frozen=True)
 class Environment:
-    """What every part of one dataflow step needs.
-
-    Besides storage, runner and settings, this is the data that nodes pass on in memory.
-    """
+    """The storage, runner and settings of one dataflow step, and the data that its nodes pass on in memory."""
 
     storage: ObjectStore
     folder: str

@@ -128,7 +128,7 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed])
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Return the fingerprint of a node and the digest of its file layout."""
+    """Return the fingerprint of a node, and the digest of its file layout (`Typed.fingerprint` and `Typed.form`)."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [
@@ -151,9 +151,10 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def _hook(hook: Preserve | None) -> Any:
-    """Return what the fingerprint contains of a Preserve hook: its name or type name, and its plain arguments.
+    """Return the part of the fingerprint that identifies a Preserve hook: its name or type name, and its plain
+    arguments.
 
-    Without a hook, this is False. Code is left out: as for a Produce function, `revision` records changes of code.
+    Without a hook, return False. Code is left out: as for a Produce function, `revision` records changes of code.
     """
     if hook is None:
         return False

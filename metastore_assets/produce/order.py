@@ -121,9 +121,9 @@ class Order:
         return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
-        """Return the values of the order's first column as integers that sort alike; None if that is not possible.
+        """Return the values of the order's first column as integers that sort alike.
 
-        It is possible for ascending columns of integers or times without nulls.
+        None if the column is descending, has nulls, or is not of integers or times.
         """
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None

@@ -117,7 +117,7 @@ class _PerKeyAdapter:
 
 
 class KeyFailure(Exception):
-    """Raised if a Produce function fails for a source key, which is the argument."""
+    """Raised if a Produce function fails for a source key. The attribute `key` is that source key."""
 
     def __init__(self, key: Any) -> None:
         super().__init__(key)

@@ -219,9 +219,9 @@ def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFra
 def _mappings(
     task: ProduceTask, new: pl.DataFrame, removed_pairs: pl.DataFrame, added_pairs: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the instructions for key-mappings, for each source key whose set of target keys changed.
+    """Return the instructions for key-mappings. Only source keys whose set of target keys changed have instructions.
 
-    They are its new set, or a tombstone if the set is empty.
+    The instructions for a source key are its new set, or a tombstone if the set is empty.
     """
     assert task.stage.mappings is not None
     sources = task.stage.mappings.unit

@@ -31,7 +31,7 @@ from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_te
 _ESTIMATE = "_estimate_"
 _MAX_TOTAL = 2**63 - 1
 _MAX_UNSCALED = 10**38 - 1
-"""The greatest total of decimals, as an unscaled integer. `_MAX_TOTAL` is that of integers."""
+"""The greatest decimal total, as an unscaled integer. `_MAX_TOTAL` is the greatest integer total."""
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class RunInfo(NamedTuple):
 class View:
     """A readable state or version of a dataflow.
 
-    It stays readable until it expires, even if other versions are published. Reading an expired version raises
-    VersionNotFoundError.
+    A view stays readable until its state expires, even if other versions are published. Reading an expired version
+    raises VersionNotFoundError.
     """
 
     def __init__(

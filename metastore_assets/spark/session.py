@@ -53,7 +53,7 @@ class SparkLog:
         return self._file.fileno()
 
     def text(self) -> str:
-        """Return what has been written."""
+        """Return everything that was written to the log so far."""
         # All writers share the position of the file, so this must not move it.
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0).decode("utf-8", "replace")
 

@@ -76,7 +76,7 @@ class Location:
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())), confined)
 
     def below(self, folder: str) -> Location:
-        """Return the location of a subfolder, which is given by its path below this location."""
+        """Return the location of a subfolder. `folder` is its path below this location."""
         return replace(self, uri=self.full_path(folder))
 
     @property

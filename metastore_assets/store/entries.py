@@ -168,7 +168,7 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """Return the entries of one kind in a version."""
+    """Return the entries of one kind in a version. Entries that the version has as a mapping become entry objects."""
     if kind is METADATA_CACHE:
         return [MetadataCacheEntry(key, value) for key, value in version.metadata_cache.items()]
     if kind is PROFILE_SPECS:
@@ -266,7 +266,7 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
     """The profile specs of a published version: by spec id, the spec fingerprint of each column by field id.
 
-    They are read on first use. A fingerprint is a digest of what is wanted of the column.
+    They are read on first use. A fingerprint is a digest of the statistics that the spec wants for the column.
     """
 
     def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:
@@ -368,7 +368,10 @@ def write_entries(
 
 
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
-    """Return the partition with a key in a version, or None. In a stored version, reads only a few row groups."""
+    """Return the entry of the partition with a key in a version; None if the version has no such partition.
+
+    In a stored version, only a few row groups are read.
+    """
     if isinstance(version.partitions, StoredEntries):
         return version.partitions.find(key)
     return next((entry for entry in version.partitions if entry.key == key), None)

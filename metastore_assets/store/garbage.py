@@ -135,7 +135,7 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
     """Return the next progress, given that the version after the oldest one is missing.
 
-    The oldest version is deleted if the next existing version was published before a time.
+    If the next existing version was published before the time `before`, the oldest version is deleted.
     """
     numbers = documents.numbers()
     if numbers[0] != state.oldest or len(numbers) == 1:

@@ -86,7 +86,9 @@ def list_pending_files(objects: ObjectStore) -> PendingFiles:
 
 
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
-    """Return the entries of a pending file; none if the file is missing or corrupt, because they only save work."""
+    """Return the entries of a pending file; none if the file is missing or corrupt, because a pending file only saves
+    work.
+    """
     try:
         return decode_entries(FRAGMENTS, objects.read_parquet(path))
     except (ObjectNotFoundError, CorruptionError):
@@ -98,7 +100,7 @@ def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt
 
     Args:
         objects: The table's folder.
-        entries: The entries.
+        entries: One entry per profiled fragment.
         attempt: Name of the attempt, or empty.
         purged: Number of the version that the last purge published, 0 before the first purge.
     """

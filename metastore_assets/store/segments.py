@@ -189,7 +189,7 @@ class Segment:
 
     @property
     def live_mask(self) -> npt.NDArray[np.bool_] | None:
-        """A mask of the rows that is true for live ones; None if all are live."""
+        """A mask of the rows of the section `rows`, which is true for live ones; None if all are live."""
         live = self._reader.live_masks[self._number]
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
@@ -203,7 +203,9 @@ class Segment:
         return rows if live is None else rows.filter(live)
 
     def find(self, keys: Sequence[Any]) -> tuple[pa.Array, pa.Table]:
-        """Return which of the keys the segment removes, and the segment's rows with one of the keys, live or not."""
+        """Return the keys that the segment removes, among some keys, and the segment's rows with these keys, live or
+        not.
+        """
         positions, table = self.sections.find_rows(keys)
         masks = []
         for name in (TOMBSTONES, ROWS):

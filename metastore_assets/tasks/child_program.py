@@ -175,7 +175,7 @@ class _Worker:
             os._exit(1)
 
     def _outcome(self, number: int, function: Callable[[Any], Any], task: Any) -> Any:
-        """Return the result of a task, or a RaisedError. While it runs, the in-flight record has the task."""
+        """Return the result of a task, or a RaisedError. While the task runs, the in-flight record names it."""
         self._in_flight.begin(self._thread.slot, number)
         try:
             return function(task)

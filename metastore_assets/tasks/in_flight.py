@@ -31,9 +31,10 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return what each running task reads, by task number from 0.
+        """Return what each running task reads, by the task's number counted from 0.
 
-        The value is the text of the task's `record_in_flight` block, or "" outside of such a block.
+        The value is the text of the task's `record_in_flight` block, or "" outside of such a block. Threads without a
+        running task have no entry.
         """
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
