@@ -79,7 +79,7 @@ class DatasetStep:
         return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Apply instructions to a small sum dataset in a few operations.
+        """Apply instructions to a small sum dataset in a few operations, and put its new totals into `env.contents`.
 
         Merging it piece by piece would take hundreds of operations.
         """
@@ -139,7 +139,8 @@ class DatasetStep:
     def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
         """Return the state after the merges that the credit of rows allows.
 
-        Files of this step that the new state does not reference become scratch, and are deleted later.
+        Files that this step wrote and the returned state does not reference are added to `env.scratch`, to be deleted
+        later.
         """
         work = Work(runner, self.spool)
         compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)

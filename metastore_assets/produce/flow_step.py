@@ -66,10 +66,14 @@ def step_flow(
 
     Args:
         env: The environment of the step.
-        graph: The nodes, each after its feeders.
+        graph: The nodes by name, each after its feeders.
         base: The state to start from.
         step_input: The input from outside.
-        rebuilt: Names of the stages to build from the complete content of their feeders.
+        rebuilt: Names of the nodes to rebuild: stages from the complete content of their feeders, roots from nothing.
+            Nodes that `base` lacks are rebuilt, too, unless it is the empty state.
+
+    Raises:
+        StageChangedError: A declaration differs from that in `base`, and the node is neither rebuilt nor loaded.
     """
     check_declared(graph, base, rebuilt | step_input.loaded.keys(), env.storage.uri())
     env = replace(env, deltas=step_input.deltas)

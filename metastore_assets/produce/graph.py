@@ -151,10 +151,10 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def _hook(hook: Preserve | None) -> Any:
-    """Return the part of the fingerprint that identifies a Preserve hook: its name or type name, and its plain
-    arguments.
+    """Return the part of the fingerprint that identifies a Preserve hook: its name and its plain arguments.
 
-    Without a hook, return False. Code is left out: as for a Produce function, `revision` records changes of code.
+    Without a hook, return False. The name is that of the hook's type if the hook has none. Code is left out: as for a
+    Produce function, `revision` records changes of code.
     """
     if hook is None:
         return False

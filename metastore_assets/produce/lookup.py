@@ -103,9 +103,12 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the first key column that tables contain as numbers, for the searched keys that begin with `lead`.
+        """Return numbers to search for in the first key column that tables contain; None if the keys are no numbers.
 
-        With `lead` None, this is the first key column of all keys. None if the column cannot be converted to numbers.
+        Args:
+            lead: The value of the first key column, if tables lack that column. Then the numbers are the second key
+                column of the searched keys that begin with `lead`. None: they are the first key column of all searched
+                keys.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -121,7 +124,7 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
 def _near_positions(
     order: Order, column: pa.ChunkedArray, numbers: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.int64] | None:
-    """Return the positions of rows whose first key column is one of some sorted numbers.
+    """Return the positions of rows whose first column of `order` is one of some sorted numbers.
 
     None if the keys or the rows cannot be compared as numbers.
     """

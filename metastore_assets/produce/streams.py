@@ -1,4 +1,4 @@
-"""Sorted streams of frames, and how several are read together, key by key."""
+"""Sorted streams of frames, and how several streams are read together in ranges of keys."""
 
 from __future__ import annotations
 
@@ -103,6 +103,8 @@ def _rows(frames: list[pl.DataFrame]) -> int:
 
 
 class _StreamCursor:
+    """The position in a stream: the buffered rows, which are read in frames and taken from the front."""
+
     def __init__(self, stream: Stream, order: Order) -> None:
         self._frames = iter(stream.frames)
         self._order = order
@@ -116,6 +118,7 @@ class _StreamCursor:
         return self.frame[-1:][list(self._order.columns)]
 
     def fill(self) -> None:
+        """Read frames until rows are buffered or the stream ends."""
         while not self.ended and not self.frame.height:
             self._read()
 
@@ -125,6 +128,7 @@ class _StreamCursor:
             self._read()
 
     def take_before(self, bound: pl.DataFrame) -> pl.DataFrame:
+        """Remove the buffered rows before a key from the buffer, and return them."""
         if not self.frame.height:
             return self.frame
         count = self.frame.select(self._order.before(bound).sum()).item()

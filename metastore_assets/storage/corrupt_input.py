@@ -140,7 +140,7 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return why input cannot be read: an error's message, or what its type means. Texts over 500 characters are cut."""
+    """Return why input cannot be read, cut after 500 characters: an error's message, or what its type means."""
     text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"

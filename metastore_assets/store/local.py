@@ -114,8 +114,9 @@ class LocalFiles:
         return ()
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files. A missing file is no error. A link on a path, below the root that the user named, is a
-        StoreError.
+        """Delete files. A missing file is no error.
+
+        Raises StoreError if a folder on a path is a symbolic link, below the folder that the user named.
         """
         for path in paths:
             full_path = self._full_path(path)

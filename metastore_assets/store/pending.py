@@ -86,8 +86,9 @@ def list_pending_files(objects: ObjectStore) -> PendingFiles:
 
 
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
-    """Return the entries of a pending file; none if the file is missing or corrupt, because a pending file only saves
-    work.
+    """Return the entries of a pending file; none if the file is missing or corrupt.
+
+    That is no error, because pending files only save work.
     """
     try:
         return decode_entries(FRAGMENTS, objects.read_parquet(path))

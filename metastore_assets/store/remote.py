@@ -37,8 +37,9 @@ class RemoteObjects:
     """Id of the process in which obstore's threads run; None before the first store is opened."""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
-        """Open the store. Raises StoreError if that fails, or if a parent of this forked process has used an object
-        store.
+        """Open the store.
+
+        Raises StoreError if that fails, or in a process that was forked after its parent used an object store.
         """
         self._uri = uri
         self._lock = Lock()

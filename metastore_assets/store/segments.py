@@ -203,8 +203,9 @@ class Segment:
         return rows if live is None else rows.filter(live)
 
     def find(self, keys: Sequence[Any]) -> tuple[pa.Array, pa.Table]:
-        """Return the keys that the segment removes, among some keys, and the segment's rows with these keys, live or
-        not.
+        """Return those of the keys that the segment removes, and its rows with one of the keys.
+
+        The rows include those that are not live.
         """
         positions, table = self.sections.find_rows(keys)
         masks = []
@@ -320,7 +321,7 @@ Result = TypeVar("Result")
 
 
 class SegmentOutput:
-    """A new file of a segment set that is being written."""
+    """A new file of a segment set."""
 
     def __init__(self, objects: ObjectStore, kind: SegmentKind, removed: Collection[Any] | None) -> None:
         """Prepare a new file. `open` writes it.
@@ -403,8 +404,8 @@ class SegmentUpdate:
         """Write one more segment, merged with older ones if the merge policy says so. Return the new segment set.
 
         Args:
-            batches: The rows of the added keys. All batches except the last one are written to temporary files first.
-            write: Writes a segment, given the older segments to merge, which open on first use, and the last batch.
+            batches: The rows of the added keys. All batches except the last one are first written to temporary files.
+            write: Writes a segment. It gets the segments to merge, which open on first use, and a batch or None.
         """
         objects, kind, changes = self.objects, self.kind, self.changes
         if not changes.row_count:

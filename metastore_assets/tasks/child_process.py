@@ -87,8 +87,9 @@ class ChildProcess:
     """A running child process."""
 
     def __init__(self) -> None:
-        """Start a child. Raises ConfigError for an invalid memory limit, and MetastoreError if the child does not
-        start.
+        """Start a child.
+
+        Raises ConfigError for an invalid memory limit, and MetastoreError if the child does not start.
         """
         configured_limit()  # Raises ConfigError here, rather than in a child that does not start.
         _open_standard_streams()
