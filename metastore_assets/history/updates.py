@@ -85,6 +85,7 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
 
 
 def _read_last_appended(versions: VersionStore) -> int:
+    """Return the recorded number of the last appended version; 0 if it is missing or invalid."""
     try:
         return int(versions.objects.read(_LAST_APPENDED))
     except (ObjectNotFoundError, ValueError):

@@ -73,7 +73,8 @@ def step_flow(
             Nodes that `base` lacks are rebuilt, too, unless it is the empty state.
 
     Raises:
-        StageChangedError: A declaration differs from that in `base`, and the node is neither rebuilt nor loaded.
+        StageChangedError: A declaration differs from that in `base`, and the node is neither rebuilt nor loaded. Or a
+            stage would have to be rebuilt from a delta root, whose rows are not stored.
     """
     check_declared(graph, base, rebuilt | step_input.loaded.keys(), env.storage.uri())
     env = replace(env, deltas=step_input.deltas)

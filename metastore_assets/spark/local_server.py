@@ -138,6 +138,7 @@ def _port_was_taken(folder: str, since: float) -> bool:
 
 
 def _wait_for_exit(pid: int) -> None:
+    """Wait until a process has ended, for at most 15 seconds."""
     deadline = time.monotonic() + _EXIT_SECONDS
     while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -43,6 +43,8 @@ class FileCount:
 
 @dataclass
 class _FileTally:
+    """The mutable counts behind a FileCount. Threads may share it."""
+
     files: set[bytes] = field(default_factory=set)
     size: int = 0
 

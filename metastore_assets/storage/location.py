@@ -241,6 +241,9 @@ class Location:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
 
     def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
+        """Yield the entries of a local folder that are no folders, with names between exclusive bounds; none without
+        the folder.
+        """
         try:
             with os.scandir(self._on_disk(folder)) as entries:
                 for entry in entries:
@@ -250,6 +253,7 @@ class Location:
             return
 
     def _objects(self, folder: str, after: str, before: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield name and metadata of the objects directly in a folder, with names between exclusive bounds."""
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):
             yield from objects_in(store, object_key(prefix, folder), after, before)
@@ -262,6 +266,7 @@ class Location:
         return pa.PythonFile(file, mode="r")
 
     def _store(self) -> tuple[Any, str]:
+        """Return the opened store of the bucket, and the location's prefix in the bucket."""
         scheme, _, rest = self.uri.partition("://")
         bucket, _, prefix = rest.partition("/")
         root = f"{scheme}://{bucket}"
@@ -302,6 +307,7 @@ class Location:
 
 
 def _identity(info: Mapping[str, Any]) -> Sequence[str]:
+    """Return size, ETag and modification time of an object, from the metadata that obstore reports."""
     return [str(info["size"]), str(info["e_tag"]), info["last_modified"].isoformat()]
 
 

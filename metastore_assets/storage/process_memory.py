@@ -54,6 +54,7 @@ def run_with_memory_limit(function: Callable[..., R], *arguments: Any) -> R:
 
 
 def _set_limit(limit: int | None) -> None:
+    """Set the soft limit of this process, unless the soft or the hard limit is lower. None changes nothing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     current_limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
     if limit is not None and all(limit <= value for value in current_limits):

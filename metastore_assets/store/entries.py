@@ -378,6 +378,7 @@ def find_partition(version: Version, key: str) -> PartitionEntry | None:
 
 
 def _strings(values: Sequence[Sequence[str]]) -> pa.Array:
+    """Return a list array with the texts of each value."""
     offsets = [0]
     for value in values:
         offsets.append(offsets[-1] + len(value))

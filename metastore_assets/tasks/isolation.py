@@ -148,6 +148,7 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def _restore_error(value: Any) -> Any:
+    """Return an outcome that a child sent: a result unchanged, and for a RaisedError its exception."""
     if not isinstance(value, RaisedError):
         return value
     # The standard library's process pools show a remote traceback in this way.
@@ -176,6 +177,7 @@ def _unread_error(path: str) -> FatalFileError:
 
 
 def _check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
+    """Raise MetastoreError if the child has ended several times while it ran no task."""
     if times >= _MAX_IDLE_CRASHES:
         raise MetastoreError(
             f"the process that reads the files of tables ended while it read none ({ended.status}): {ended.last_line}"
