@@ -241,8 +241,9 @@ class Location:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
 
     def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a local folder that are no folders, with names between exclusive bounds; none without
-        the folder.
+        """Yield the entries of a local folder that are no folders. Their names lie between exclusive bounds.
+
+        If there is no such folder, yield nothing.
         """
         try:
             with os.scandir(self._on_disk(folder)) as entries:
