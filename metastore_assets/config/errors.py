@@ -98,6 +98,10 @@ def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
 def _explain_problems(
     raw: Mapping[Any, Any], path: KeyPath, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
 ) -> str:
+    """Return the message of all problems of one value: where it is, the value, and what is allowed.
+
+    The value is left out if it may be a secret.
+    """
     subject, key = _subject_and_key(raw, path)
     where = f"{subject}: {key}" if subject and key else subject or key
     if problems[0]["type"] == "missing":
@@ -130,6 +134,7 @@ def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
 
 
 def _reason(problems: list[Problem], path: KeyPath, model: type[BaseModel]) -> str:
+    """Return what is allowed in place of a value, or what is wrong with its key."""
     first = problems[0]
     if first["type"] == "extra_forbidden":
         keys = _yaml_keys(_model_at(path[:-1], model))

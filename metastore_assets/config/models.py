@@ -385,6 +385,7 @@ class DatabaseConfig(SharedTableConfig):
     @field_validator("only", "exclude", mode="before")
     @classmethod
     def _validate_patterns(cls, value: Any) -> Any:
+        """Return patterns as a tuple; a single text becomes a tuple of one. Raises ValueError for anything else."""
         patterns = [value] if isinstance(value, str) else value
         if (
             not isinstance(patterns, list | tuple)
@@ -413,7 +414,10 @@ class DatabaseConfig(SharedTableConfig):
         return f"{getattr(self.catalog, 'name', self.catalog)}.{self.database}"
 
     def includes(self, table: str) -> bool:
-        """Return whether `only` and `except` include the table of that name. Upper and lower case do not differ."""
+        """Return whether the entry includes the table of that name, by `only` and `exclude` (in YAML `except`).
+
+        Upper and lower case do not differ.
+        """
         is_selected = not self.only or matches_any_pattern(table, self.only, ignore_case=True)
         return is_selected and not matches_any_pattern(table, self.exclude, ignore_case=True)
 
@@ -513,6 +517,7 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_catalogs(self) -> MetastoreConfig:
+        """Raise ValueError if an entry is in an unknown catalog, or in `default` without a catalog or a local root."""
         for entry in self.entries:
             catalog = entry.catalog
             if isinstance(catalog, str) and catalog not in (EMBEDDED_CATALOG, *self.catalogs):

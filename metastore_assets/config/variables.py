@@ -61,6 +61,10 @@ class VariableResolver:
         return _with_values(model, replace)
 
     def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
+        """Return a value with `convert(text, path)` in place of each text, also inside mappings, lists and secrets.
+
+        Models that have `references` are resolved by `resolve`, whatever `convert` is.
+        """
         if isinstance(value, str):
             return convert(value, path)
         if isinstance(value, SecretStr):
@@ -83,6 +87,10 @@ class VariableResolver:
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
+        """Return a text with its references replaced.
+
+        The text is returned unchanged if it may hold a secret, and secrets are to stay references.
+        """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)
         return text if _SECRET_KEYS & set(path) else self.substitute_text(text, path).replace("${", "$${")
@@ -146,6 +154,7 @@ def substitute(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _scalar(text: str) -> str | int | float | bool:
+    """Return a text as the number or boolean that YAML would read it as, or unchanged."""
     if text in ("true", "false"):
         return text == "true"
     if _NUMBER.fullmatch(text):
@@ -156,7 +165,8 @@ def _scalar(text: str) -> str | int | float | bool:
 def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
     """Return a copy of the model in which each field that is set has the value `replace(name, value)`.
 
-    Fields with default values stay unset, because policies distinguish them, and they contain no references.
+    For keys that are no fields of the model, `replace` gets `is_extra=True` in addition. Fields with default values
+    stay unset, because policies distinguish them, and they contain no references.
     """
     names = [name for name in type(model).model_fields if name in model.model_fields_set]
     fields = {name: replace(name, getattr(model, name)) for name in names}

@@ -88,6 +88,7 @@ class _Reader:
         return self._position == len(self._entries)
 
     def argument(self) -> Argument:
+        """Read the next field, literal or call, and all arguments of the call."""
         kind, value = self._next()
         if kind == "field_ref":
             return ColumnName((value,))
@@ -103,6 +104,7 @@ class _Reader:
         return self._call(value)
 
     def _call(self, function: str) -> _Call:
+        """Read the arguments and the options of a call up to its end; its name was read before."""
         arguments: list[Argument] = []
         options: Mapping[str, Any] = {}
         while self._entries[self._position][0] not in ("end", "options"):
@@ -130,6 +132,7 @@ def _to_literal(scalar: pa.Scalar) -> UnboundLiteral:
 
 
 def _parse_argument(argument: Argument, expression: pc.Expression) -> UnboundPredicate:
+    """Return the predicate of a boolean column, a boolean, or a call. Raises PredicateError for anything else."""
     if isinstance(argument, ColumnName):
         return BooleanColumn(argument)
     if isinstance(argument, BooleanLiteral):
@@ -144,6 +147,7 @@ def _parse_children(call: _Call, expression: pc.Expression) -> tuple[UnboundPred
 
 
 def _parse_comparison(call: _Call, expression: pc.Expression) -> UnboundPredicate:
+    """Return a comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
     operator = _OPERATORS[call.function]
     left, right = call.arguments
     if isinstance(left, ColumnName) and isinstance(right, UnboundLiteral):
@@ -160,6 +164,7 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
+    """Return a predicate that is true or false of null, and never null, as Arrow's `is_in`."""
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):

@@ -76,6 +76,10 @@ def eliminating_value(
 def _leaf_statistics(
     leaf: Leaf, column: ColumnBounds, limits: UpperLimits, filters: Mapping[Leaf, Mask]
 ) -> StatisticNames:
+    """Return for each set the statistic that proves that no row of it matches a leaf.
+
+    Minimum, maximum and counts come first; then value counts by partition; then the value filter.
+    """
     names = leaf.eliminating_statistic(column)
     if leaf not in limits and leaf not in filters:
         return names

@@ -123,6 +123,10 @@ def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
 
 
 def _to_physical(value: object, cls: TypeClass) -> Any:
+    """Return a Python, numpy or Arrow value as the integer, float, boolean or bytes that `_scalar` takes.
+
+    Raises ValueError if the value is of another kind than the class, and _UnfitError if it does not fit into it.
+    """
     if isinstance(value, np.generic):
         value = pa.array(np.array([value]))[0]
     if isinstance(value, pa.Scalar):
@@ -134,6 +138,10 @@ def _to_physical(value: object, cls: TypeClass) -> Any:
 
 
 def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
+    """Return an Arrow scalar as the integer, float, boolean or bytes that `_scalar` takes.
+
+    Raises the errors of `_to_physical`.
+    """
     if isinstance(value, pa.DictionaryScalar):
         value = value.value
     if not value.is_valid:
@@ -185,6 +193,10 @@ def _time(value: Any, cls: TypeClass) -> int:
 
 
 def _timestamp(value: Any, cls: TypeClass) -> int:
+    """Return a datetime, or a pandas timestamp, in the unit of the class.
+
+    Raises _UnfitError for a fraction of the unit, for null, or if only one of value and class has a time zone.
+    """
     if value != value:
         raise _UnfitError("null is no value")
     _check_zone(value.tzinfo is not None, cls)
@@ -227,6 +239,10 @@ floats, booleans or bytes."""
 
 
 def _parse_physical(text: str, cls: TypeClass) -> Any:
+    """Return the integer, float, boolean or bytes that a text stands for.
+
+    Raises ValueError if the class has no such value.
+    """
     if cls.name == "string":
         return text.encode("utf-8", "surrogateescape")
     text = text.strip()

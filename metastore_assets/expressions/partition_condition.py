@@ -55,6 +55,10 @@ class PartitionCondition:
         return self._may_match(self._predicate, values)
 
     def _may_match(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
+        """Return whether a predicate may be true of a partition, given its values by column name.
+
+        A column without a value here may have any value.
+        """
         # Bound predicates have no negations, so an unknown value can be taken as matching.
         if isinstance(predicate, And):
             return all(self._may_match(child, values) for child in predicate.children)
@@ -66,6 +70,10 @@ class PartitionCondition:
         return name not in values or self._matches(predicate, name, values[name])
 
     def _matches(self, leaf: Leaf, name: str, text: str | None) -> bool:
+        """Return whether a leaf is true of the value of its column, which a partition key spells as `text`.
+
+        Results are cached.
+        """
         key = id(leaf), text
         result = self._results.get(key)
         if result is None:

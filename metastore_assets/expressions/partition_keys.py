@@ -62,6 +62,13 @@ def _encode(text: str) -> str:
 
 
 def _stays(char: str, previous: str, last: bool) -> bool:
+    """Return whether a key contains a character as it is, and not percent-encoded.
+
+    Args:
+        char: The character.
+        previous: The character before it; empty at the beginning.
+        last: Whether it is the last character.
+    """
     if char == ".":
         # Two dots mean a parent folder, three dots a Dagster range.
         return previous != "."

@@ -139,6 +139,7 @@ def _matches_pattern(values: dict[str, str | None], column: str, pattern: str) -
 
 
 def _not_found_message(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the message that a text selects no partition, with similar keys or the form of a valid text."""
     summary = f"table {table!r} has no partition {text!r}"
     if not keys:
         return f"{summary}: it has no partitions, because it has no rows"

@@ -319,8 +319,8 @@ class _ValueLeaf(Leaf, abstract=True):
         """Return for each range whether some value in it may match, and whether all do; null if that is unknown.
 
         Args:
-            minimum: The least value of each range, inclusive, of the canonical type.
-            maximum: The greatest value of each range, inclusive.
+            minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
+            maximum: The upper end of each range, inclusive, of the canonical type; null if unknown.
         """
 
     @property
@@ -345,6 +345,7 @@ class _ValueLeaf(Leaf, abstract=True):
         return np.where(names == "", self._eliminating_bound(column), names)
 
     def _eliminating_bound(self, column: ColumnBounds) -> StatisticNames:
+        """Return for each set which bound proves that no value matches: `minimum`, `maximum`, or both."""
         if self.matching_range is None:
             return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)
         cls = self.column.type_class
@@ -553,16 +554,30 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 
 
 def conjoin(children: Sequence[Predicate]) -> Predicate:
-    """Return the conjunction of some predicates, simplified."""
+    """Return the conjunction of some predicates, simplified; true without any.
+
+    Nested conjunctions are flattened, and duplicates and constants are removed. The result may be no `And`.
+    """
     return _join(And, children, Constant(True))
 
 
 def disjoin(children: Sequence[Predicate]) -> Predicate:
-    """Return the disjunction of some predicates, simplified."""
+    """Return the disjunction of some predicates, simplified; false without any.
+
+    Nested disjunctions are flattened, and duplicates and constants are removed. The result may be no `Or`.
+    """
     return _join(Or, children, Constant(False))
 
 
 def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant) -> Predicate:
+    """Return the simplified junction of `kind`: nested ones are flattened, duplicates removed.
+
+    Args:
+        kind: `And` or `Or`.
+        children: The predicates to join.
+        neutral: The constant that changes nothing, which is also the junction of no predicates. The other constant
+            decides.
+    """
     distinct: dict[Predicate, None] = {}
     for child in children:
         distinct.update(dict.fromkeys(child.children if isinstance(child, kind) else (child,)))

@@ -92,6 +92,7 @@ def today() -> date:
 
 
 def _locate(text: str, error: SqlglotError) -> str:
+    """Return where SQL text fails to parse and why, as the end of a message; empty if that is unknown."""
     details = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     if not details or details.get("line") is None:
         quote = _find_unclosed_quote(text)
@@ -132,6 +133,7 @@ def _parse_predicate(node: exp.Expr) -> UnboundPredicate:
 
 
 def _parse_comparison(node: exp.Expr) -> UnboundPredicate:
+    """Return a comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
     operator = _OPERATORS[type(node)]
     left, right = node.this.unnest(), node.expression.unnest()
     if _is_name(left) and _is_name(right):
@@ -172,6 +174,10 @@ def _parse_in(node: exp.Expr) -> UnboundPredicate:
 
 
 def _parse_is(node: exp.Expr) -> UnboundPredicate:
+    """Return the predicate of `is null`, `is nan`, `is true` or `is false`.
+
+    Raises PredicateError for other operands.
+    """
     name, right = _parse_name(node.this), node.expression.unnest()
     if isinstance(right, exp.Null):
         return UnboundIsNull(name)
@@ -335,6 +341,7 @@ def _is_literal(node: exp.Expr) -> bool:
 
 
 def _parse_name(node: exp.Expr) -> ColumnName:
+    """Return the column that a node names. Raises PredicateError if it names none."""
     node = node.unnest()
     if isinstance(node, exp.Dot):
         return ColumnName((*_parse_name(node.this).parts, *_parse_name(node.expression).parts))

@@ -139,6 +139,11 @@ class TextLiteral(UnboundLiteral):
             target.reject(self)
 
     def _physical_value(self, target: LiteralTarget) -> pa.Scalar | Fraction | None:
+        """Return the text as an exact number of days or units, or as an unscaled number.
+
+        None if the class has no such numbers. Raises ValueError or ArithmeticError if the text is no number, date or
+        time, and LiteralError for a time zone that the column does not have.
+        """
         cls, text = target.cls, self.text.strip()
         if cls.kind == "integer" and cls.is_numeric:
             number = Decimal(text)
@@ -466,7 +471,10 @@ class UnboundLike(_UnboundLeaf):
 
 
 def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
-    """Return the bound predicate that compares a column with a literal.
+    """Return the bound predicate that compares a column with a literal; false for the literal `null`.
+
+    The result may be another predicate than a comparison: an integer is never equal to 1.5, and NaN has its own
+    predicate.
 
     Raises:
         LiteralError: The literal is not a value of the column.
@@ -491,6 +499,10 @@ def _is_not_null(column: BoundColumn) -> Predicate:
 
 
 def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
+    """Return a number as a float scalar for a float class, and else as an exact unscaled fraction.
+
+    Numbers of huge or tiny magnitude are replaced; see `_MAX_EXPONENT`.
+    """
     if cls.kind == "float":
         return pa.scalar(float(number) + 0.0, cls.arrow)
     if number and abs(number.adjusted()) > _MAX_EXPONENT:
@@ -500,7 +512,15 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of an integer column with any number, as one with an integer or a constant."""
+    """Return the comparison of an integer column with any number, as a predicate that needs only an integer.
+
+    It is a constant, or `is not null`, if the column cannot have the number.
+
+    Args:
+        column: A column of a class of integers, dates, times or decimals.
+        operator: The operator.
+        value: The number: exact, in days, units or unscaled.
+    """
     cls = column.type_class
     least, greatest = cls.physical_range
     if operator in ("=", "!="):

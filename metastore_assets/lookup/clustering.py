@@ -45,8 +45,9 @@ class ColumnClustering:
     """
     verdict: Clustered
     """`clustered`: the depth is at most twice the possible depth, and a query for one value skips at least half of the
-    fragments that it could skip. `partly`: the depth is at most eight times the possible depth. `scattered`: it is
-    greater. `few values`: even in a sorted table, a query could not skip half of the fragments."""
+    fragments that it could skip. `partly`: the depth is at most eight times the possible depth, and at most half of all
+    fragments. `scattered`: all others. `few values`: even in a sorted table, a query could not skip half of the
+    fragments. `unknown`: there are too few fragments, no bounds, or no values."""
 
 
 def measure_clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
@@ -86,6 +87,13 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
 
 
 def _verdict(total: int, depth: float, possible: float) -> Clustered:
+    """Return the verdict on a column: see `ColumnClustering.verdict`.
+
+    Args:
+        total: The number of fragments with rows.
+        depth: The average number of fragments that may have the same value.
+        possible: That number if the table were sorted by the column.
+    """
     if total < _FEWEST:
         return "unknown"
     if possible > total / 2:

@@ -110,9 +110,10 @@ class ColumnValues:
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return the n most frequent values with their frequencies, fewer if the policy limits them.
+        """Return the n most frequent values with their frequencies, or fewer.
 
-        Raises NotStoredError if the column has no value counts, and CorruptionError.
+        They are fewer if there are no more values, or if the policy (`top(n)`, `repeated`) restricts which are
+        reported. Raises NotStoredError if the column has no value counts, and CorruptionError if no file has them.
         """
         row = self._row
         self._require_value_counts()
@@ -250,7 +251,10 @@ class ColumnValues:
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether the table stores repeated values with their frequencies, and only hashes of all others."""
+        """Return whether the table stores repeated values with frequencies, and only hashes of all others.
+
+        False also if the source does not describe the whole table.
+        """
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
@@ -264,13 +268,16 @@ class ColumnValues:
         return Count(1, "estimate", self._as_of) if may_occur else Count(0, "exact", self._as_of)
 
     def _type_class(self) -> TypeClass:
-        """Return the type class of the column. Raises NotStoredError if it has no values."""
+        """Return the type class of the column.
+
+        Raises NotStoredError if values of its type are not profiled, or its values are hidden.
+        """
         if self._row.type_class is None:
             raise NotStoredError(f"the version has no values of {self._subject}: {self._why_no_value_counts()}")
         return class_named(self._row.type_class)
 
     def _all_frequencies(self) -> Frequencies | None:
-        """Return all values with their frequencies if the profile alone has them; else None."""
+        """Return all values with their frequencies, from the profile or derived from statistics; else None."""
         row = self._row
         if not row.value_count:
             return EMPTY

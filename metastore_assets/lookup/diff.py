@@ -26,7 +26,8 @@ class ColumnDiff:
     after: ColumnStatistics | None
     """The later statistics; None if the column was removed."""
     change: Change
-    """`same` means the same name, type, number of nulls, and values with their frequencies."""
+    """`same` means the same name, type, number of nulls, and values with their frequencies; or, without a hash of the
+    values, the same statistics. Otherwise `changed`, or `added` or `removed`."""
     distances: Distances | None
     reason: str | None
     """Why there are no distances; None if there are distances, or if the column was added or removed."""

@@ -117,7 +117,10 @@ def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) ->
 
 
 def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances:
-    """Return the distances between value counts. Raises NotStoredError without them, or with too many values."""
+    """Return the distances between value counts, value by value.
+
+    Raises NotStoredError without value counts, with more than `MAX_VALUES` values, or if a column has no finite values.
+    """
     import polars as pl
 
     from metastore_assets.values.physical import physical_series

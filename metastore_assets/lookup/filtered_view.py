@@ -62,7 +62,10 @@ class FilterMatch:
         return partition_rows + sum(entry.row_count for entry in self.full_fragments)
 
     def within(self, partition: str) -> FilterMatch:
-        """Return the match restricted to one partition. Only `row_bounds` remain those of the whole version."""
+        """Return the match restricted to one partition, with `is_table` false.
+
+        `row_bounds` and `fragments_total` remain those of the whole version.
+        """
         return replace(
             self,
             full_partitions=tuple(entry for entry in self.full_partitions if entry.key == partition),

@@ -92,7 +92,10 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the bins that may have values from `lower` to `upper`, both inclusive; None if there are none."""
+    """Return the histogram without the bins that cannot have values from `lower` to `upper`, both inclusive.
+
+    None if no bin remains. None for a limit means no limit.
+    """
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
         return None

@@ -110,7 +110,7 @@ def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
 
 
 def histogram_json(bins: Sequence[Bin]) -> list[Json]:
-    """Return the document of `histogram`: by increasing minimum, which is inclusive; the maximum is exclusive."""
+    """Return the document of `histogram`: bins by increasing minimum. `Bin` says which of its edges are inclusive."""
     return [
         {
             "minimum": scalar_json(bin_.minimum),

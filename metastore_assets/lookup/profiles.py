@@ -57,7 +57,10 @@ _SKETCH = ("moments", "quantile_minimum", "quantile_maximum", "quantile_means", 
 
 
 class Profile(Protocol):
-    """The statistics of a set of rows, read column by column."""
+    """The statistics of a set of rows, read column by column.
+
+    Columns are named by field id for values and sketches, and by dotted path for statistics and histograms.
+    """
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
@@ -75,7 +78,7 @@ class Profile(Protocol):
         """Return the quantile sketch of a column and the frequencies of -inf and +inf; None if no sketch is stored."""
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None where there is none."""
+        """Return the histogram of a column; None where there is none. Raises KeyError for an unknown path."""
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
@@ -150,7 +153,10 @@ class ProfileReader:
         return parse_statistics_rows(table.take(pa.array(positions)))
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values of a column with their frequencies; None without value counts."""
+        """Return the n most frequent values of a column with their frequencies; None without value counts.
+
+        A column that is not in the files has an empty list, because it is null in all rows.
+        """
         if field_id not in self._positions:
             return []
         tables: list[pa.Table] = []
@@ -168,7 +174,10 @@ class ProfileReader:
         return list(zip(values, table.column("frequency").to_pylist(), strict=True))
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values of a column with their frequencies; None without value counts."""
+        """Return all values of a column with their frequencies; None without value counts.
+
+        A column that is not in the files has no values, because it is null in all rows.
+        """
         if field_id not in self._positions:
             return EMPTY
         tables = [file.read_section(field_id, columns=_VALUES) for file in self._frequency_files_with(field_id)]
@@ -191,7 +200,7 @@ class ProfileReader:
         return None
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None where there is none."""
+        """Return the histogram of a column; None where there is none. Raises KeyError for an unknown path."""
         written = self._written_name(self._leaves[self.columns[column]])
         if written not in self._histogram_columns:
             return None
@@ -362,8 +371,10 @@ class TableProfiles:
 
         Args:
             columns: Names of leaf columns that exist; None for all.
-            partitions: One or several texts that select partitions: a key, a pattern (see `match_partitions`), or
-                `ALL_PARTITIONS`. The partitions of one text are in the order of their keys. Each partition occurs once.
+            partitions: One or several texts that select partitions: a key, a pattern (see `match_partitions`), or one
+                of `ALL_PARTITIONS`. The partitions of one text are in the order of their keys. Each partition occurs
+                once. If one of `ALL_PARTITIONS` is among the texts, the others do not matter: all partitions are
+                returned, by key.
 
         Raises:
             PartitionNotFoundError: A text selects no partition.
@@ -422,7 +433,7 @@ class TableProfiles:
         return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
-        """Return the statistics of a column in `rows` rows that have only nulls, because the column was added later."""
+        """Return the statistics of a column that is null in `rows` rows, because it was added later."""
         (table_row,) = self.profile(None).statistics([leaf.path])
         return _null_column(leaf, rows, table_row, self._version.decisions.get(leaf.field_id))
 

@@ -224,10 +224,12 @@ class EliminatedFragment:
 
     path: str
     conjunct: str
-    """The part of the predicate that no row of the fragment matches, as SQL text."""
+    """The part of the predicate that no row of the fragment matches, as SQL text. For a fragment that need not be read
+    because of a limit: `limit` and its number."""
     statistic: str
     """The statistic that proves it: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (the values of its
-    partition) or `value_filter`; several names if only all of them together prove it."""
+    partition) or `value_filter`; several names if only all of them together prove it. `row_count` for a fragment
+    without rows, or beyond a limit."""
     value: str | None
     """The value of that statistic in the fragment, as SQL text; None if there is no single value."""
 
@@ -236,7 +238,8 @@ class EliminatedFragment:
 class Elimination:
     """The number of fragments that one conjunct eliminates by one statistic.
 
-    Fragments that an earlier conjunct eliminates do not count.
+    Fragments that an earlier conjunct eliminates do not count. Fragments that need not be read because of a limit are
+    counted like those of a conjunct: `conjunct` is then `limit` and its number.
     """
 
     conjunct: str
@@ -372,9 +375,10 @@ class Pruning:
 
     @lock_free_cached_property
     def explanation(self) -> list[Elimination]:
-        """The eliminations by each conjunct, in the order of the predicate, and those by the limit.
+        """How many fragments each conjunct eliminates by which statistic, in the order of the predicate.
 
-        Those of one conjunct are by decreasing number of fragments.
+        The statistics of one conjunct are by decreasing number of fragments. The last entry has the fragments that need
+        not be read because of the limit, if there are any.
         """
         explanation = []
         for conjunct, positions, statistics in self._eliminated():
@@ -423,9 +427,9 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield each conjunct with the fragments that it is the first to eliminate.
+        """Yield each conjunct with the fragments that it is the first to eliminate, if there are any.
 
-        Fragments are given by their positions and, for each, the names of the statistics that prove it.
+        They are two arrays: the positions of these fragments, and for each the names of the statistics that prove it.
         """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):

@@ -149,7 +149,7 @@ def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Sca
     Args:
         values: The values of a column.
         fraction: From 0 to 1, both inclusive.
-        method: `discrete` returns the least value that is not exceeded by at least this fraction of the values, as
+        method: `discrete` returns the least value v such that at least this fraction of the values is at most v, as
             SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
             `percentile_cont`: to a float64, rounded once, for numbers; to the nearest unit for temporal values, with
             dates as timestamps of milliseconds.

@@ -123,8 +123,8 @@ class Relation(ABC):
             column: The dotted path of a leaf column.
             q: A fraction from 0 to 1, both inclusive, or a sequence of them.
             partition: The key of a partition; None for all rows.
-            method: `discrete` returns the least value that is not exceeded by at least this fraction of the values,
-                as SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
+            method: `discrete` returns the least value v such that at least this fraction of the values is at most v, as
+                SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
                 `percentile_cont`; it returns a float64 for numbers and a timestamp for dates.
 
         Raises:

@@ -154,6 +154,7 @@ class Statistics(Sequence[ColumnStatistics]):
 
     @lock_free_cached_property
     def _table(self) -> pa.Table:
+        """The table that `to_arrow` returns."""
         from metastore_assets.statistics.tables import build_statistics_table, normalize_statistics_table
 
         table = (

@@ -74,17 +74,17 @@ class _RowEstimate:
     estimate: float
 
     def within(self, total: float) -> _RowEstimate:
-        """Return the estimate, limited to numbers from 0 to `total`."""
+        """Return this estimate limited to the range from 0 to `total`."""
         least, most = min(max(0, self.least), total), min(max(0, self.most), total)
         most = max(least, most)
         return _RowEstimate(least, most, min(max(self.estimate, least), most))
 
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
-        """Return an estimate of these rows without the rows of a subset."""
+        """Return an estimate of these rows without the rows of a subset. Its numbers may be below 0; see `within`."""
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
-        """Return an estimate of the other rows of `total` rows."""
+        """Return an estimate of how many of `total` rows are not among these."""
         return _RowEstimate(total - self.most, total - self.least, total - self.estimate).within(total)
 
 
@@ -148,7 +148,7 @@ def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn,
 
 
 def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows that match all of several comparisons of one column."""
+    """Estimate the rows that match all of some comparisons of one column, none of which is `!=`."""
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)
         for comparison in comparisons
@@ -188,7 +188,10 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
 
 
 def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
-    """Estimate the rows below a value by the minimum and maximum of the column. `numbers` are its rows without NaN."""
+    """Estimate the rows with a value below `value`, or also equal if `inclusive`, by minimum and maximum.
+
+    `numbers` is how many values of the column are neither null nor NaN.
+    """
     key = order_key(value)
     low, high = (None if bound is None else order_key(bound) for bound in (row.minimum, row.maximum))
     if high is not None and (high < key or (inclusive and high == key)):
@@ -211,7 +214,11 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 
 
 def _estimate_by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowEstimate:
-    """Estimate the rows below a value by a histogram. Rows in the same bin as the value may be below it or not."""
+    """Estimate the rows with a value below `value` by a histogram.
+
+    Rows in the same bin as the value may be below it or not. `numbers` is how many values of the column are neither
+    null nor NaN.
+    """
     key = physical_value(value)
     ends = np.concatenate([[0], np.cumsum(histogram.counts)])
     # Infinities are in no bin, and the number of negative ones is not stored.
@@ -245,6 +252,7 @@ def _estimate_is_null(leaf: IsNull, rows: int, distributions: _Distributions) ->
 
 
 def _estimate_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
+    """Estimate the rows with NaN; if negated, the rows with other values, without null."""
     row = distributions(leaf.column).row
     if row.nan_count is None:
         matching = _RowEstimate(0, row.value_count, 0)
@@ -263,6 +271,7 @@ def _estimate_comparison(leaf: Comparison, rows: int, distributions: _Distributi
 
 
 def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
+    """Estimate the rows with one of the values; if negated, the rows with other values, without null."""
     column = distributions(leaf.column)
     value_count = column.row.value_count
     parts = [_estimate_equal(value, column) for value in leaf.values]
@@ -279,7 +288,10 @@ def _estimate_like(leaf: Like, rows: int, distributions: _Distributions) -> _Row
 
 
 def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows that match a LIKE pattern, by the range of values with its constant prefix."""
+    """Estimate the rows that match a LIKE pattern, by the range of values that begin with its prefix.
+
+    Half of the values in that range are assumed to match the rest of the pattern. A negation is ignored here.
+    """
     values = distribution.row.value_count
     try:
         prefix, end = leaf.prefix.decode(), prefix_successor(leaf.prefix)

@@ -163,7 +163,8 @@ class ValueCounts:
     def table_spreads(self, statistics: Statistics) -> dict[str, Spread]:
         """Return distinct counts and entropy of every column of the table that has value counts, by column name.
 
-        Columns of the same type class are read together.
+        Args:
+            statistics: The statistics of the columns in the table, not in a partition.
         """
         rows = [
             row for row in statistics if row.frequencies in ("enumerated", "repeated") and row.type_class is not None

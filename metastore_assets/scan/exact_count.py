@@ -32,6 +32,7 @@ def count(
     """Return the exact number of rows that match a predicate.
 
     A fragment (a data file with its deletes) is read only if its statistics do not decide how many of its rows match.
+    If a commit removes a file while the current snapshot is counted, the newest snapshot is counted instead.
 
     Args:
         lookup: The version whose statistics decide.
@@ -72,9 +73,10 @@ def _exact_count(
 
 
 def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPlan) -> int | None:
-    """Return the number of matching rows by the version's value counts.
+    """Return the number of matching rows by the version's value counts, without reading data files.
 
-    None if value counts are not needed or do not suffice.
+    None if the plan already has the number, if the plan's snapshot is not the one that the version describes, or if
+    value counts do not suffice.
     """
     version, snapshot = lookup.version, plan.snapshot
     if not plan.uncounted_fragments:

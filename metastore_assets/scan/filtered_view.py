@@ -58,14 +58,19 @@ class FilteredProfileReader:
         self._partial: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows. Raises NotStoredError."""
+        """Return the profile of the matching rows. Raises NotStoredError.
+
+        Args:
+            match: The partitions and fragments that match, already restricted to `partition` if one is given.
+            partition: The key of the partition; None for all. Fragments that were read are cached under it.
+        """
         if len(match.full_partitions) == 1 and not match.partial_partitions:
             stored = self._lookup.profiles.profile(match.full_partitions[0].key)
             return FullPartitionProfile(stored, lambda: self._merged(match, partition))
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
-        """Merge the stored profiles of a match and the profiles of fragments that match partly."""
+        """Return the profile of the matching rows: stored profiles merged with fragments that match partly."""
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
         objects, leaves = self._lookup.objects, self._lookup.columns.leaves

@@ -44,6 +44,8 @@ enumerated."""
 
 @dataclass(frozen=True)
 class _MergedColumn:
+    """The merged statistics and values of one column over the matching rows."""
+
     row: ColumnStatistics
     histogram: Histogram | None
     frequencies: Frequencies | None
@@ -107,7 +109,10 @@ class MergedProfile:
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values with their frequencies; None if no values are known."""
+        """Return the n most frequent values with their frequencies; None if no values are known.
+
+        Of a fingerprinted column only the values that occur at least twice are known.
+        """
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies
         if frequencies is None:
@@ -131,13 +136,14 @@ class MergedProfile:
         return with_infinities(digest, row.moments)
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None if it has none."""
+        """Return the histogram of a column, given its dotted path; None if it has none."""
         return self._column(self._leaves[self.columns[column]].field_id).histogram
 
     def _column(self, field_id: str) -> _MergedColumn:
         return self._load([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
 
     def _load(self, leaves: Sequence[LeafColumn]) -> list[_MergedColumn]:
+        """Return the merged columns in the order of `leaves`. All that are not cached are read together."""
         with self._lock:
             missing_ids = {leaf.field_id for leaf in leaves} - self._cache.keys()
             if missing_ids:
@@ -146,7 +152,7 @@ class MergedProfile:
             return [self._cache[leaf.field_id] for leaf in leaves]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
-        """Read columns from stored profiles and from fragments that match partly, and merge them by field id."""
+        """Return columns merged from stored profiles and from fragments that match partly, by field id."""
         spec = ProfileSpec("", {}, tuple(columns), {})
         filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
         rows = self._merge_states(spec, filtered)

@@ -98,6 +98,10 @@ class _RequestedTable:
     """The table, columns and snapshot that options request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        """Open the version and the table that options select, and load the snapshot.
+
+        Raises ConfigError for invalid options, VersionNotFoundError, MetastoreError.
+        """
         self._options = options
         choice = options.get("snapshot", "now")
         if choice not in ("now", "version"):

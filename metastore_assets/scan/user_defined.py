@@ -56,6 +56,8 @@ class UserDefined:
     ) -> ColumnStatistics:
         """Return a column's statistics of some rows with the user-defined ones that the column has in the table.
 
+        Those that cannot be computed of these rows are absent, with a reason.
+
         Args:
             row: The statistics of some rows.
             policy: What the states of these rows contain.

@@ -85,7 +85,10 @@ class ValueBlock:
         return ValueBlock(self.cls, self.counts[:end], self.numbers[:end], self.values.slice(0, end), self.is_sorted)
 
     def min_max(self) -> tuple[pa.Scalar, pa.Scalar]:
-        """Return the least and the greatest value of a block that is not empty, as scalars of the canonical type."""
+        """Return the least and the greatest value as scalars of the canonical type.
+
+        The block must have values, and no NaN.
+        """
         if self.numbers is not None:
             return self._scalar(self.numbers[0]), self._scalar(self.numbers[-1])
         if self.cls.kind == "boolean":

@@ -59,8 +59,8 @@ class ValueCounter:
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._entries: list[tuple[pl.Series, Counts]] = []
-        """Dictionary entries that occur in added arrays, with their counts. The same entry may be in it several times.
-        """
+        """Values of dictionary entries that occur in added arrays, with their counts. The same value may be in several
+        of them."""
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[CountedRun] = []
@@ -100,6 +100,7 @@ class ValueCounter:
         return merge_in_blocks(runs) if runs else iter(())
 
     def _add_entries(self, values: pl.Series, counts: Counts, size: int) -> None:
+        """Buffer values of dictionary entries with their counts. If many are buffered, sum them up."""
         if self._class.kind == "float":
             self.nan_count += int(counts[np.isnan(values.to_numpy())].sum())
         self._entries.append((values, counts))
@@ -108,7 +109,10 @@ class ValueCounter:
             self._flush_entries()
 
     def _flush_entries(self) -> None:
-        """Count the buffered entries together, because successive dictionaries mostly have the same entries."""
+        """Sum the counts of the buffered dictionary entries by value, as one run.
+
+        Entries of several dictionary-encoded chunks are buffered, because most of them occur in each chunk.
+        """
         if not self._entries:
             return
         values, counts = (
@@ -123,7 +127,7 @@ class ValueCounter:
     def _offer(self, run: ValueRun) -> bool:
         """Offer a batch to `consume`, and return whether `consume` took it.
 
-        If so, `consume` also receives all counted runs.
+        If so, all runs that were counted before are passed to `consume` as well, and are removed from this counter.
         """
         if not self._consume(run):
             return False
@@ -133,6 +137,10 @@ class ValueCounter:
         return True
 
     def _flush(self) -> None:
+        """Offer the buffered values to `consume`, and store them if it does not take them.
+
+        Values are stored as counts if they occur twice on average, and otherwise as a sorted run.
+        """
         values = concatenate_series(self._take_pending())
         if self._offer(ValueRun(values, None)):
             return
@@ -150,6 +158,7 @@ class ValueCounter:
         return pending
 
     def _push(self, run: CountedRun) -> None:
+        """Store a run of counted values, and merge it with stored runs that are less than twice as long."""
         if len(run) == 0:
             return
         self._repeating.append(run)
@@ -160,7 +169,10 @@ class ValueCounter:
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
-    """Return the values of the dictionary entries that occur, possibly with repeats, and their counts."""
+    """Return the values in the dictionary that occur in the array, and how often each of them does.
+
+    A value that is several times in the dictionary may be several times in the result.
+    """
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
     # Null entries and unused entries are no values.

@@ -39,9 +39,9 @@ SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statist
 
 
 def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
-    """Return a table with the position, path, field id and type that its column has in the current schema.
+    """Return the rows with the position, path, field id and type that their column has in the current schema.
 
-    It does the same as `apply_schema`, but for many rows of one column.
+    Each row becomes what `apply_schema` returns for it.
 
     Args:
         table: Rows of `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.

@@ -78,9 +78,9 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
     """Return two distributions over groups of neighbouring bins that each hold about the same share of the baseline.
 
-    The population stability index is usually computed with 10 such groups. A bin up to which the baseline has the
-    cumulated share c belongs to group ⌈c * groups⌉. If the other distribution has values below or above the range of
-    the baseline, these form a group of their own.
+    The population stability index is usually computed with 10 such groups. A bin belongs to group ⌈c * groups⌉, where c
+    is the share of the baseline's values in this bin and in all bins before it. If the other distribution has values
+    below or above the range of the baseline, these form a group of their own.
 
     Args:
         baseline: The counts of the first distribution by bin.
@@ -154,6 +154,7 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
+    """Return counts as shares that add up to 1. Raises ValueError for invalid counts; `which` names them."""
     values = np.asarray(counts, np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the {which} counts have no bin")

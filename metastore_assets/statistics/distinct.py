@@ -93,6 +93,7 @@ def _decode_sparse(sketch: bytes) -> tuple[npt.NDArray[np.uint16], Registers]:
 
 
 def _sigma(x: float) -> float:
+    """Return σ(x) of Ertl's algorithm 6, x + Σ x^(2^k) · 2^(k−1), which corrects for empty registers."""
     if x == 1:
         return math.inf
     y, z, previous = 1.0, x, -1.0
@@ -105,6 +106,7 @@ def _sigma(x: float) -> float:
 
 
 def _tau(x: float) -> float:
+    """Return τ(x) of Ertl's algorithm 6, which corrects for registers at their maximum."""
     if x in (0, 1):
         return 0.0
     y, z, previous = 1.0, 1 - x, -1.0

@@ -135,10 +135,10 @@ class MergedBounds:
 
 
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
-    """Return the least minimum or the greatest maximum of the parts by column, and whether it is exact.
+    """Return the least minimum, or the greatest maximum, of the parts by column, and whether it is exact.
 
-    It is exact if it is exact in one of the parts that have it. It is null and not exact if the bound of a part is
-    unknown.
+    The bound is exact if at least one part with this bound has it as an exact one. If a part with values does not know
+    its bound, the merged bound is null and not exact.
     """
     classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise

@@ -26,10 +26,11 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 
 
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
-    """Return the row without what a policy does not store.
+    """Return the row without the sketches, states and exact numbers that a policy does not store.
 
     The policy must not store more than the policy under which the row was profiled. If it does not enumerate values,
-    the distinct count and the percentiles become estimates from sketches, except where other statistics determine them.
+    the distinct count and the percentiles become estimates from sketches, or absent without a sketch. They stay exact
+    where other statistics determine all values.
 
     Args:
         row: Statistics with their states.
@@ -62,7 +63,7 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
 
 
 def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
-    """Return the `frequencies` field of a row for a column whose values the policy does not enumerate."""
+    """Return the value of the field `frequencies` for a column whose values the policy does not enumerate."""
     if policy.is_fingerprinted:
         return "repeated"
     return "off" if policy.frequencies == "off" else "estimated"

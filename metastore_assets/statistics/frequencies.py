@@ -119,7 +119,7 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
     """Return the sum of frequencies, each times an integer factor, usually +1 or -1. Zero counts are dropped.
 
-    The sum is associative and commutative.
+    The sum is associative and commutative. If only one term has values and its factor is 1, it is returned unchecked.
 
     Raises:
         CorruptionError: A value would have a negative frequency, or the terms are of several type classes.

@@ -87,6 +87,7 @@ def _hash_pair(state: Words) -> tuple[Words, Words]:
 
 
 def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
+    """Return the two hashes of each byte string: long ones by BLAKE2b, all others word by word."""
     states = np.empty(len(values), np.uint64)
     lengths = np.diff(_offsets(values))
     long = np.flatnonzero(lengths > _LONG)
@@ -102,6 +103,7 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
+    """Return the hash states of byte strings of at most `_LONG` bytes, block by block."""
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)
     # An aligned copy of each block, padded so that a word can be read past the last value.

@@ -194,6 +194,7 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
+    """Return the least exponent, not below any histogram's, with which at most `capacity` bins span them all."""
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
     lasts = [(h.first + len(h) - 1) >> (exponent - h.exponent) for h in histograms]
@@ -204,6 +205,7 @@ def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
 
 
 def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
+    """Return the histogram with another capacity, and with bins of width 2**exponent, at least the current width."""
     shift = exponent - histogram.exponent
     if not shift:
         return replace(histogram, capacity=capacity)
@@ -221,6 +223,7 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 
 
 def _exponent(values: Numbers, capacity: int) -> int:
+    """Return the least exponent with which at most `capacity` bins span all of some ascending finite values."""
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.
@@ -234,6 +237,7 @@ def _exponent(values: Numbers, capacity: int) -> int:
 
 
 def _indices(values: Numbers, exponent: int) -> Numbers:
+    """Return floor(value / 2**exponent) for each value: the number of its bin, where bin 0 starts at 0."""
     if values.dtype == np.float64:
         indices = np.floor(scale_by_power_of_two(values, -exponent)).astype(np.int64)
         # A negative value much smaller than a bin underflows to zero when it is scaled.

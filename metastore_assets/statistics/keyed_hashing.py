@@ -67,6 +67,7 @@ def siphash(message: tuple[Words, Words], key: bytes) -> Words:
 
 
 def _round(v: list[Words]) -> None:
+    """Apply one round of SipHash to its four state words, in place."""
     v[0] += v[1]
     v[2] += v[3]
     v[1] = _rotate(v[1], 13) ^ v[0]

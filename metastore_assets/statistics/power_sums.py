@@ -105,6 +105,7 @@ def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.
 def _float_power_sums_slowly(
     mantissas: npt.NDArray[np.int64], exponents: npt.NDArray[np.int32], counts: Counts
 ) -> tuple[int, int, int]:
+    """Return the result of `float_power_sums` for the values mantissa * 2**(exponent - 53), computed one by one."""
     s1 = s2 = 0
     for mantissa, exponent, count in zip(mantissas.tolist(), exponents.tolist(), counts.tolist(), strict=True):
         shift = exponent - 53 - FLOAT_BASE

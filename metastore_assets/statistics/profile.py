@@ -63,12 +63,11 @@ def profile_field(
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks.
 
-    Values are enumerated (sorted, and stored with their counts) depending on the policy's `frequencies`:
-
-    - `auto`: unless they hardly repeat, or have too many distinct values.
-    - `enumerated`, a decision of an earlier profile under `auto`: unless they have too many distinct values.
-    - `repeated`: unless they hardly repeat. Then hashes of them, the fingerprints, are stored. `algorithm` may impose
-      either.
+    Whether values are enumerated (sorted, and stored with their counts) depends on the policy's `frequencies`:
+    - `auto`: they are, unless they hardly repeat, or there are too many distinct ones.
+    - `enumerated`, a decision of an earlier profile under `auto`: they are, unless there are too many distinct ones.
+    - `repeated`: they are, unless they hardly repeat. Otherwise fingerprints, which are hashes of the values, are
+      stored. The policy's `algorithm` may prescribe one of the two.
 
     The content of a column raises no error. A column has only counts, lengths and a reason if its type is not profiled,
     a value is out of range of its type class, or its values are hidden. Hidden values also have an estimated distinct
@@ -139,6 +138,10 @@ class _LeafProfiler:
         """Minimum, maximum and sum by chunk."""
 
     def add(self, array: pa.Array) -> None:
+        """Add the next chunk of values.
+
+        If a value is out of range of its type class, the column has no statistics of its values from then on.
+        """
         nulls = _count_nulls(array)
         self.null_count += nulls
         self.value_count += len(array) - nulls
@@ -158,6 +161,7 @@ class _LeafProfiler:
             self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
 
     def finish(self) -> ColumnProfile:
+        """Return the profile of all added values, with position 0."""
         leaf = self.leaf
         row = ColumnStatistics(
             position=0,
@@ -177,6 +181,7 @@ class _LeafProfiler:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
 
     def _with_distinct_count(self, row: ColumnStatistics) -> ColumnStatistics:
+        """Return the row with the estimated distinct count of hidden values; unchanged if they are not hashed."""
         if self._hidden is None:
             return row
         try:
@@ -187,7 +192,11 @@ class _LeafProfiler:
             return row
 
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
-        """Return the profile: from the sorted value counts, or from the profiler that received the values unsorted."""
+        """Return the profile of all added values.
+
+        Its statistics come from the profiler of unsorted values if that received the values, and otherwise from sorted
+        counts.
+        """
         runs = self._counter.blocks()
         profiler = self._unsorted
         blocks: list[Frequencies] | None = None
@@ -220,10 +229,10 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values, unless they are to be enumerated. Return True if passed.
+        """Pass values to the profiler of unsorted values, and return True, or return False if they are to be counted.
 
-        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides: by a sample, then by an
-        estimate of its distinct values.
+        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides, for this and all later
+        batches: by a sample, then by an estimate of its distinct values.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)
@@ -250,6 +259,10 @@ class _LeafProfiler:
         return True
 
     def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
+        """Return the row with the lengths of lists, maps, or hidden strings and binary values.
+
+        Rows of other columns are returned unchanged.
+        """
         if not self._has_lengths or not self._lengths:
             return replace(row, total_length=0) if self._has_lengths else row
         total = sum(each[2] for each in self._lengths)

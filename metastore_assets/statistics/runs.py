@@ -70,7 +70,7 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count integers of a narrow range without sorting them; None for a wide range or another type."""
+    """Count integers of a narrow range without sorting them; None for a wide range, another type, or no values."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
@@ -102,7 +102,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
         counts: A count of either sign for each value.
 
     Returns:
-        The distinct values with their sums; sums of 0 are included.
+        The distinct values in ascending order, with their sums; sums of 0 are included.
     """
     if len(values) == 0:
         return CountedRun(values, counts)
@@ -158,7 +158,8 @@ def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
 def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
     """Merge runs and yield ascending blocks, each value in one block only. No block is empty.
 
-    One range of values is merged at a time, so that only one block is in memory.
+    The values of each run must be ascending. One range of values is merged at a time, so that only one block is in
+    memory.
     """
     if len(runs) == 1 and runs[0].counts is not None:
         for start in range(0, len(runs[0]), BLOCK):

@@ -59,7 +59,10 @@ def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
 
 
 def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
-    """Return the rows of a table `statistics`, in which mergeable states are None. Unknown columns are ignored."""
+    """Return the rows of a table `statistics`, in which mergeable states are None.
+
+    Columns that are neither built-in nor user-defined statistics are ignored.
+    """
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in _STATES.items()}
     columns |= unpack_columns(table, list(STATISTICS))
     columns["user_defined"] = read_results(table, list(STATISTICS))
@@ -84,7 +87,10 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
 
 
 def _build_row(values: dict[str, Any]) -> ColumnStatistics:
-    """Return a row without calling `__init__`, which takes most of the time because it sets forty fields one by one."""
+    """Return a row from the values of all of its fields, without calling `__init__`.
+
+    `__init__` would take most of the time, because it sets forty fields one by one.
+    """
     row = object.__new__(ColumnStatistics)
     object.__setattr__(row, "__dict__", values)
     return row
@@ -239,6 +245,7 @@ def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
 
 
 def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:
+    """Return lists of struct(fraction, value), where values are of the typed union; null for None."""
     flat = [pair for percentiles in rows for pair in percentiles or ()]
     entries = pa.StructArray.from_arrays(
         [pa.array([fraction for fraction, _ in flat], pa.float64()), pack_scalars([v for _, v in flat], union)],
@@ -250,6 +257,7 @@ def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) 
 
 
 def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
+    """Return the percentiles of each list, or None for null. The inverse of `_pack_percentiles`."""
     # Not `flatten`: Arrow cannot flatten lists with nulls whose values contain UUIDs.
     first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
     entries = column.values.slice(first, last - first)

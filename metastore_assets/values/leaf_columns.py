@@ -158,6 +158,14 @@ def is_list(type: pa.DataType) -> bool:
 def _walk(
     field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
+    """Yield a field and all fields inside it, depth first: the names on the path to each, and its leaf column.
+
+    Args:
+        field: The field.
+        parents: The name and the identity of each field around it, outermost first.
+        repeated: Whether one of the fields around it is a list or a map.
+        name: The name in the path, if it is not the field's own.
+    """
     # Parquet writers choose the name of a list's element, so its path and default identity are fixed here.
     label = field.name if name is None else name
     identity = (field.metadata or {}).get(FIELD_ID)
@@ -184,6 +192,7 @@ def quoted_name(name: str) -> str:
 
 
 def _split(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the array itself and the arrays of all fields and elements inside it, depth first."""
     if not t.is_dictionary(array.type) or t.is_nested(plain_type(array.type)):
         array = plain_array(array)
     yield array
@@ -203,6 +212,10 @@ def _elements(array: pa.Array) -> pa.Array:
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
+    """Yield the arrays of a struct's fields, and of all fields and elements inside these.
+
+    The array of the struct itself is left out.
+    """
     fields = [array.field(i) for i in range(array.type.num_fields)]
     if any(_lacks_validity(child.type) for child in fields):
         # Arrow's flatten() skips null structs for run-end encodings, and aborts the process for unions.
@@ -224,6 +237,7 @@ def _with_validity(array: pa.Array) -> pa.Array:
 
 
 def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """Return the values at some indices, with null for a null index, also for types without an Arrow kernel."""
     if len(values) == 0:
         return pa.nulls(len(indices), values.type)
     if t.is_string_view(values.type) or t.is_binary_view(values.type):

@@ -206,6 +206,7 @@ def _drop_nulls(series: pl.Series) -> pl.Series:
 
 
 def _bytes_series(array: pa.Array) -> pl.Series:
+    """Return the non-null strings, binary values or UUIDs of an array as a series of bytes."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if t.is_fixed_size_binary(array.type):
@@ -221,6 +222,10 @@ def _bytes_series(array: pa.Array) -> pl.Series:
 
 
 def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
+    """Return the non-null unscaled values of decimals, as 64-bit integers if all of them fit.
+
+    Raises UnsupportedTypeError if a value has too many digits.
+    """
     if not t.is_decimal128(array.type):
         array = array.cast(cls.arrow)
     array = array.drop_null()
@@ -236,6 +241,7 @@ def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:
+    """Return unscaled values, which are 64-bit or 128-bit integers, as decimals of a type."""
     if series.dtype == pl.Int128:
         unscaled = _combine_chunks(series.cast(pl.Decimal(38, 0)).to_arrow())
         return pa.Array.from_buffers(type, len(series), [None, unscaled.buffers()[1]], offset=unscaled.offset)

@@ -67,6 +67,7 @@ def prefix_successor(prefix: bytes) -> bytes | None:
 
 
 def _next_text(value: bytes, max_bytes: int) -> bytes | None:
+    """Return the least text of at most `max_bytes` bytes that is greater than a longer text; None without one."""
     text = _truncate_characters(value, max_bytes).decode()
     size = len(text.encode())
     while text:

@@ -180,6 +180,7 @@ def _decimal_class(type: pa.DataType) -> TypeClass:
 
 
 def _reason(type: pa.DataType) -> str:
+    """Return why a type has no type class, as text for users."""
     if t.is_struct(type):
         return "a struct has no values itself; its fields have statistics"
     if t.is_map(type):
