@@ -39,14 +39,15 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
     references: ClassVar[frozenset[str]] = frozenset()
     """Names of the fields in which `${VAR}` stays until the configuration is resolved.
 
-    Their texts may be secrets, or only the processes that refresh tables have the variables. Fields whose models have
-    such fields are among them. In all other fields `${VAR}` is replaced when the model is constructed, before the
+    Their texts may be secrets, or only the processes that refresh tables have the variables. A field whose model has
+    such fields is also among them. In all other fields `${VAR}` is replaced when the model is constructed, before the
     values are validated.
     """
 
     @model_validator(mode="before")
     @classmethod
     def _substitute_variables(cls, value: Any) -> Any:
+        """Replace `EnvVar` by `${VAR}`, and `${VAR}` by its value in all fields but those of `references`."""
         value = env_vars_to_references(value)
         if not isinstance(value, Mapping):
             return value
@@ -92,10 +93,10 @@ def as_text(value: Any) -> Any:
 
 
 def validate_prefixes(value: Any) -> Any:
-    """Return location prefixes as a list; a single text becomes a list of one.
+    """Return location prefixes unchanged, or a single text as a list of one.
 
     Raises:
-        ValueError: A prefix is not a text, or is empty, which would mean the current folder.
+        ValueError: A prefix is not a text, or is blank, which would mean the current folder.
     """
     prefixes = [value] if isinstance(value, str) else value
     if isinstance(prefixes, list | tuple) and not all(isinstance(item, str) and item.strip() for item in prefixes):

@@ -128,7 +128,7 @@ def emr_obstacle(config: MetastoreConfig) -> str | None:
 
 
 def _locations(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
-    """Yield each location that a job reads or writes, after its key for messages."""
+    """Yield each location that a job reads or writes: its key, as messages name it, and the location."""
     yield "root", config.root
     for table in config.tables:
         if table.catalog is None:

@@ -136,7 +136,8 @@ class SharedTableConfig(ConfigModel):
         """Return the policy of a column after inheritance.
 
         Each key comes from the column's entry under `columns`, or else from the entry `default`, or else from the
-        built-in policy. Two rules follow:
+        built-in policy; `statistics` comes from the table or database before the built-in policy. `checks` are an
+        exception: those of the column's entry are not in the result. Two rules follow:
 
         - A column is hidden if its entry, or the entry of a struct, list or map around it, has `values: hidden`.
         - `ranks: on` and `by_partition: on` need all values: `frequencies: auto` becomes `all`, and an undecided
@@ -277,6 +278,7 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions")
     @classmethod
     def _validate_condition(cls, value: Any) -> Any:
+        """Return the value unchanged. Raises ValueError if it is a condition that does not parse."""
         if isinstance(value, str):
             from metastore_assets.expressions.sql_parser import parse_sql  # importing the parser takes 90 ms
 
@@ -340,7 +342,7 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return the columns that have a policy, but do not exist in the table, ascending: probably misspelt.
+        """Return, in ascending order, the columns that have a policy but do not exist in the table: probably misspelt.
 
         Args:
             columns: The dotted paths of all columns of the table, structs, lists and maps included.
@@ -422,7 +424,7 @@ class DatabaseConfig(SharedTableConfig):
         return is_selected and not matches_any_pattern(table, self.exclude, ignore_case=True)
 
     def table(self, table: str) -> TableConfig:
-        """Return the configuration of one table of the database.
+        """Return the configuration of one table of the database, whether or not `includes` is true of it.
 
         Args:
             table: Name of the table in the database.
@@ -508,6 +510,7 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_names(self) -> MetastoreConfig:
+        """Raise ValueError if two tables have the same name, apart from case and `-` or `_`."""
         # Names become Dagster op names, where `-` turns into `_`, and folders, which may ignore case.
         counts = Counter(table.name.lower().replace("-", "_") for table in self.tables)
         clashes = [table.name for table in self.tables if counts[table.name.lower().replace("-", "_")] > 1]
@@ -533,7 +536,10 @@ class MetastoreConfig(ConfigModel):
         return self
 
     def table(self, name: str) -> TableConfig:
-        """Return the table of that name. Raises ConfigError if there is none."""
+        """Return the entry of `tables` with that name. Raises ConfigError if there is none.
+
+        Tables that only a database entry includes are not found.
+        """
         for table in self.tables:
             if table.name == name:
                 return table

@@ -81,7 +81,10 @@ class ResolvedPolicy(ConfigModel):
         return self._hash_key
 
     def with_hash_key(self, key: bytes) -> Self:
-        """Return a copy of the policy with a key with which hidden values are hashed."""
+        """Return a copy of the policy with a key with which hidden values are hashed.
+
+        The key has no effect unless `values` is `hidden`.
+        """
         copy = self.model_copy()
         copy._hash_key = key
         return copy
@@ -113,7 +116,10 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_all_values(self) -> bool:
-        """Whether all values are stored with their frequencies, and profiling cannot decide otherwise."""
+        """Whether all values are stored with their frequencies, by a setting or an earlier decision of profiling.
+
+        With the decision `enumerated`, profiling gives them up nevertheless if there are too many distinct ones.
+        """
         return self.is_enumerated and not self.is_undecided
 
     @property

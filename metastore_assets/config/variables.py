@@ -23,7 +23,7 @@ Keys = tuple[str, ...]
 
 
 class VariableResolver:
-    """A replacement of references by the values of an environment.
+    """Replaces references to variables by the values of an environment.
 
     Values that may be secrets are registered with `remember_secret`, so that messages do not show them.
     """

@@ -45,6 +45,8 @@ Argument: TypeAlias = "ColumnName | UnboundLiteral | _Call"
 
 @dataclass(frozen=True)
 class _Call:
+    """A call of an Arrow function, with its options by name."""
+
     function: str
     arguments: Sequence[Argument]
     options: Mapping[str, Any]

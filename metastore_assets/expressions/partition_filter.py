@@ -1,6 +1,6 @@
 """Filters of a table's partitions: patterns for the values of each column, or a condition.
 
-A filter may exclude a partition of which only some values are known.
+A filter can exclude a partition even if only some of its values are known.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PartitionFilter:
         return tuple(dict.fromkeys(named))
 
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
-        """Return the columns of the filter that are not partition columns of a table, or are ambiguous, ascending.
+        """Return, in ascending order, the filter's columns that are no partition columns of a table, or are ambiguous.
 
         A column matches by its name, or else if only one column differs from it only in upper and lower case.
 

@@ -226,7 +226,7 @@ class UnboundPredicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
-        """Return the typed form of this predicate or of its negation, which is true of the same rows.
+        """Return a typed predicate that is true of the same rows as this one or, if `negated`, as its negation.
 
         Args:
             binder: Resolves names to the columns of a table.
@@ -329,7 +329,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
     @abstractmethod
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the typed predicate on a column whose values compare."""
+        """Return the typed predicate, or its negation, on a column whose values compare."""
 
     def column_names(self) -> Iterator[str]:
         yield self.name.path

@@ -302,6 +302,13 @@ class TableProfiles:
     """The profiles of a version: of the table, and of its partitions. Safe to share between threads."""
 
     def __init__(self, objects: ObjectStore, version: Version, columns: VersionColumns) -> None:
+        """Create the readers of a version; no file is opened yet.
+
+        Args:
+            objects: The table's folder.
+            version: The version.
+            columns: The leaf columns of the version.
+        """
         self._objects = objects
         self._version = version
         self._columns = columns

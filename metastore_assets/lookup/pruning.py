@@ -72,6 +72,15 @@ class Pruner:
         profiles: TableProfiles,
         value_counts: ValueCounts,
     ) -> None:
+        """Create the pruner of a version; nothing is read yet.
+
+        Args:
+            objects: The table's folder.
+            version: The version.
+            columns: The leaf columns of the version.
+            profiles: The stored profiles, from which `estimate` takes distributions.
+            value_counts: The value counts, which `prune` uses for `=` and `in`, and `estimate` for all conditions.
+        """
         self._objects = objects
         self.version = version
         self._columns = columns

@@ -48,6 +48,14 @@ class FilteredProfileReader:
     def __init__(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
     ) -> None:
+        """Create a reader for one predicate; nothing is read yet.
+
+        Args:
+            lookup: The table as of a version.
+            predicate: A predicate that is bound to the table's columns.
+            table: The table's location, where fragments that match partly are read; None if none may be read.
+            spark: Returns a session that reads where there is much to read; None for child processes only.
+        """
         self._lookup = lookup
         self._predicate = predicate
         self._table = table

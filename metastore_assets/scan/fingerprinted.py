@@ -47,6 +47,13 @@ class FingerprintedValues:
         value_counts: Callable[[], ValueCountReader],
         fragments: Callable[[], Sequence[FragmentEntry]],
     ) -> None:
+        """Create an object for the rows of some fragments; nothing is read yet.
+
+        Args:
+            store: The table's folder.
+            value_counts: Returns the table's value counts.
+            fragments: Returns all fragments that match entirely, whose fingerprints are stored.
+        """
         self._store = store
         self._value_counts = value_counts
         self._fragments = fragments

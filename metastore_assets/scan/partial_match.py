@@ -60,6 +60,15 @@ class PartialFragments:
     def __init__(
         self, lookup: Table, predicate: Predicate, match: FilterMatch, table: TableConfig, spark: StartSpark | None
     ) -> None:
+        """Create an object for the partial fragments of a match; nothing is read yet.
+
+        Args:
+            lookup: The table as of a version.
+            predicate: The predicate, bound to the table's columns.
+            match: What matches the predicate. Only its `partial_fragments` are read.
+            table: The location of the table.
+            spark: Returns a session that reads where there is much to read; None for child processes only.
+        """
         self._schema = lookup.version.schema
         self._predicate = predicate
         self._lookup = lookup

@@ -1,4 +1,4 @@
-"""User-defined statistics of the rows of a filtered view, of which no stored profile has the statistics.
+"""User-defined statistics of the rows of a filtered view, which no stored profile contains.
 
 A version names the classes that computed its statistics, and the digests of their source. The writer of a
 version controls these names, so a class is imported only if the caller also names it or it belongs to this package.

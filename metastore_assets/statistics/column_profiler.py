@@ -156,6 +156,8 @@ class HiddenColumnProfiler:
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
         """Return the column's row with the estimated distinct count and the multiset hash of the added values.
 
+        Call it once: the nulls of the row are added to the hash.
+
         Args:
             row: The row so far, which has the counts of the column's values and nulls.
         """

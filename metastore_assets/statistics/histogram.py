@@ -59,7 +59,7 @@ class Histogram:
         )
 
     def edges(self) -> pa.Array:
-        """Return the len + 1 bin edges, ascending, as values of the class. Bin i is [edges[i], edges[i + 1]).
+        """Return the len + 1 bin edges, ascending, as values of the type class. Bin i is [edges[i], edges[i + 1]).
 
         Edges outside the range of the class are clamped to it. A last bin with a clamped upper edge includes that edge.
         """

@@ -12,8 +12,8 @@ from metastore_assets.values.physical import Numbers
 Counts = npt.NDArray[np.int64]
 
 FLOAT_BASE = -1126
-"""The exponent by which all doubles become integers: the least one, 2**-1074, has the mantissa 2**52, times 2**-1126.
-"""
+"""Every finite double is an integer times 2**FLOAT_BASE: a mantissa of 53 bits times a power of two. The least positive
+double, 2**-1074, is 2**52 * 2**-1126."""
 _LOW_32 = np.uint64(2**32 - 1)
 _HALF = np.uint64(27)
 _LOW_27 = np.uint64(2**27 - 1)

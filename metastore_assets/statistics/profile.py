@@ -108,6 +108,11 @@ class _LeafProfiler:
     """The computation of the profile of one leaf column from chunks of its values."""
 
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
+        """Start with no values.
+
+        A column whose type is not profiled, or whose values the policy hides, has a reason from the start. Hidden
+        values are hashed only if the policy has a key.
+        """
         self.leaf = leaf
         self._policy = policy
         self._unsorted: ColumnProfiler | None = None
@@ -135,7 +140,7 @@ class _LeafProfiler:
         kind = plain_type(leaf.type)
         self._has_lengths = t.is_map(kind) or is_list(kind) or (self._is_hidden and _is_byte_string(kind))
         self._lengths: list[tuple[int, int, int]] = []
-        """Minimum, maximum and sum by chunk."""
+        """Minimum, maximum and sum of the lengths in each chunk."""
 
     def add(self, array: pa.Array) -> None:
         """Add the next chunk of values.

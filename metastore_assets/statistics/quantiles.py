@@ -290,7 +290,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return QuantileState(context)
 
     def update(self, state: QuantileState, block: ValueBlock) -> QuantileState:
-        """Add a block to the digest, and pick its percentiles if it is sorted."""
+        """Pick the block's percentiles if it is sorted, and add the block to the digest if the policy stores one."""
         if not block.is_sorted:
             state.is_exact = False
         values = block.without_nan

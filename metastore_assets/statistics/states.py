@@ -49,7 +49,7 @@ def build_states_schema(union: pa.StructType) -> pa.Schema:
 
 
 def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
-    """Return a table of states as rows. Their fields that `finalize_statistics` derives are still None.
+    """Return the rows of a table of states. Fields that `finalize_statistics` derives are still None.
 
     Args:
         table: A table that `build_states_table` built.

@@ -160,6 +160,8 @@ def _walk(
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
     """Yield a field and all fields inside it, depth first: the names on the path to each, and its leaf column.
 
+    Paths and field ids of these leaf columns may be equal, and they have no aliases yet.
+
     Args:
         field: The field.
         parents: The name and the identity of each field around it, outermost first.
