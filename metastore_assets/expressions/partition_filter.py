@@ -101,6 +101,9 @@ class BoundPartitionFilter:
         Args:
             items: Pairs of a column and its value, which is the text in partition keys or None for null. A column
                 without a pair may have any value.
+
+        Raises:
+            LiteralError: A text is not a value of its column, and there is a condition.
         """
         values = dict(items)
         if self.condition is not None and not self.condition.may_match(values):

@@ -90,7 +90,10 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
 
 
 def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
-    """Return the keys that a text selects as a readable key or, if it is none, as patterns."""
+    """Return the keys that a text selects as a readable key or, if it is none, as patterns.
+
+    Raises PartitionNotFoundError if it selects none.
+    """
     items = {key: decode_partition_key(key) for key in keys}
     for readable_key in (text, unquote(text)):
         if matching := [key for key in keys if _readable(items[key]) == readable_key]:

@@ -389,7 +389,8 @@ class Table(Relation):
             storage_options: Options of the table's object store, which versions do not record.
 
         Raises:
-            ConfigError: The version does not record the location, or the caller does not confirm it.
+            ConfigError: The version does not record the location, the table is in a catalog, or the caller does not
+                confirm the location.
             CorruptionError: What the version records is no valid configuration.
         """
         from metastore_assets.config import TableConfig  # lookups that read no table do not need it

@@ -88,7 +88,7 @@ def matching_rows(
 
 @contextmanager
 def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
-    """Open a fragment for reading. Every error of its reader becomes a FragmentError."""
+    """Open a fragment for reading. Errors of its reader, also within the `with` block, become FragmentErrors."""
     try:
         with fragment.source.open() as reader:
             yield reader

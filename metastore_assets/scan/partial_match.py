@@ -90,7 +90,7 @@ class PartialFragments:
         """Read the fragments, and return the profile of each fragment's matching rows.
 
         Args:
-            columns: The columns to profile.
+            columns: The columns to profile, in table order, in which the profiles have them.
             union: The type of values in tables of states: a struct with one field per type class.
 
         Raises:

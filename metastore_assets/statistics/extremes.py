@@ -138,7 +138,7 @@ def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
     """Return the least minimum, or the greatest maximum, of the parts by column, and whether it is exact.
 
     The bound is exact if at least one part with this bound has it as an exact one. If a part with values does not know
-    its bound, the merged bound is null and not exact.
+    its bound, the merged bound is null and not exact. If no part has values, it is null and exact.
     """
     classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise

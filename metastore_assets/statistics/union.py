@@ -96,11 +96,14 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Return a union array cast to a larger union, which has all of its children and more.
+    """Return a union array cast to another typed union.
+
+    Children that the other union has in addition are null. Children that it lacks are dropped, and should have no
+    values.
 
     Args:
         values: Union values, or lists of (fraction, union value).
-        union: The larger union.
+        union: The other union.
     """
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
