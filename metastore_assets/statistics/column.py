@@ -21,7 +21,7 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 - `repeated`: for the table, every value that occurs at least twice and the number of others; for partitions, estimates.
 - `estimated`: `auto` decided against enumeration; the distinct count and the percentiles are estimates.
 - `off`: the policy stores no values; the distinct count and the percentiles are estimates.
-- `absent`: the values of the column's type are not profiled.
+- `absent`: the values of the column's type are not profiled, or the policy hides the values.
 """
 
 

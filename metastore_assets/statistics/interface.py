@@ -73,7 +73,7 @@ class BuiltinStatistic(ABC, Generic[State]):
 
     @abstractmethod
     def to_fields(self, state: State, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the fields of `ColumnStatistics` that store the state.
+        """Return the fields of `ColumnStatistics` that store the state. It may change the state, so call it once.
 
         Args:
             state: The state of all values of the column.

@@ -78,7 +78,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         }
 
     def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the mean length."""
+        """Return the mean length; None without values or lengths."""
         if row.total_length is None or not row.value_count:
             return {"mean_length": None}
         return {"mean_length": row.total_length / row.value_count}

@@ -63,7 +63,7 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
         return state
 
     def to_fields(self, state: Fold[bytes], row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the hash of values and nulls as a field."""
+        """Add the row's nulls to the hash, and return the hash of values and nulls as a field."""
         state.add(multiset_hash_of_nulls(row.null_count))
         return {"multiset_hash": state.total()}
 

@@ -82,7 +82,7 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
 
 
 def magnitude(ascending: npt.NDArray[np.float64]) -> int:
-    """Return the least exponent e such that ascending values lie between -2**e and 2**e; 0 if all are 0."""
+    """Return the least exponent e such that all of some ascending values are below 2**e in magnitude; 0 if all are 0."""
     return math.frexp(max(abs(ascending[0]), abs(ascending[-1])))[1]
 
 
