@@ -90,7 +90,10 @@ class BoundColumn:
 
 
 class CompleteClass(ABC):  # noqa: B024 (its families have the abstract methods)
-    """A base class whose concrete subclasses must define all abstract methods, which is checked at their definition."""
+    """A base class whose concrete subclasses must define all abstract methods, which is checked at their definition.
+
+    A subclass that is declared with `abstract=True` is not checked.
+    """
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
         super().__init_subclass__()

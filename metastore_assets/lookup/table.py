@@ -96,7 +96,7 @@ class Scanner(Protocol):
 
 
 class Table(Relation):
-    """One table as of one version. Only those of the version's files are read that an answer needs.
+    """One table as of one version. Of the version's files, only the ones that an answer needs are read.
 
     It is made of parts that can be used alone: `profiles`, `value_counts`, `histograms`, `pruner` and `past`.
     """

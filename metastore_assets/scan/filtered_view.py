@@ -99,7 +99,7 @@ class FilteredProfileReader:
         return len(ids), sum(fragments.bytes_read for fragments in partial)
 
     def _full_fragments(self, match: FilterMatch) -> list[FragmentEntry]:
-        """Return all fragments that match entirely, those of full partitions included."""
+        """Return all fragments that match entirely, also the fragments of full partitions."""
         keys = {entry.key for entry in match.full_partitions}
         entries = self._lookup.version.fragments if keys else ()
         live = (entry for entry in entries if entry.retired is None and entry.partition_key in keys)

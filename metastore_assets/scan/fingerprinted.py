@@ -1,4 +1,4 @@
-"""The values that occur at least twice in some rows of a column of which the table stores mainly fingerprints.
+"""The values of a fingerprinted column that occur at least twice in some rows.
 
 A fingerprint is a short hash of a value. The table also stores all values that occur at least twice, with their
 frequencies. If a fingerprint occurs several times in the selected rows, the stored values with this fingerprint are

@@ -110,7 +110,7 @@ class ColumnProfiler:
         return self._states[DISTINCT_COUNT].estimate()  # type: ignore[no-any-return]
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the column's row with all statistics of the added values.
+        """Return the column's row with all statistics of the added values. Call it once.
 
         Args:
             row: The row so far, which has the counts of the column's values and nulls.

@@ -115,7 +115,7 @@ def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return the capacity of a histogram that has at least `bins` bins even after a merge halves their number.
+    """Return a capacity with which a histogram has at least `bins` bins, even after a merge halves their number.
 
     It is at most `MAX_BINS`.
     """

@@ -82,7 +82,11 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
 
 
 def magnitude(ascending: npt.NDArray[np.float64]) -> int:
-    """Return the least exponent e such that all of some ascending values are below 2**e in magnitude; 0 if all are 0."""
+    """Return the least exponent e such that all of some ascending values are below 2**e in magnitude; 0 if all are 0.
+
+    Args:
+        ascending: At least one value.
+    """
     return math.frexp(max(abs(ascending[0]), abs(ascending[-1])))[1]
 
 

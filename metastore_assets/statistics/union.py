@@ -83,7 +83,7 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def unpack_values(values: pa.StructArray) -> pa.Array:
-    """Return the values of a union array, all of one type class, as an array of that class's canonical type."""
+    """Return the values of a union array as an array of their canonical type. All must be of one type class."""
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count < len(child):
             return child.cast(class_named(field.name).arrow)
