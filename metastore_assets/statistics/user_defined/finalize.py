@@ -29,6 +29,8 @@ def add_user_results(
 ) -> ColumnStatistics:
     """Return the row with the results of the user-defined statistics that the policy requests.
 
+    All results that the row had are replaced.
+
     Args:
         row: The statistics, with the states of mergeable user-defined statistics.
         policy: The policy of the column.
@@ -90,6 +92,7 @@ def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
 
 
 def _finalize_state(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
+    """Return the result of a merged state. It is absent, with a reason, without a state or if the user's code fails."""
     if state.reason is not None:
         return _absent_result(statistic, state.reason)
     try:

@@ -67,6 +67,8 @@ def list_tested_classes(statistic: UserStatistic) -> list[TypeClass]:
 def find_counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int = 0) -> Counterexample | None:
     """Return the first violation of a law, or None if no data set violates one.
 
+    An error of the statistic's own code is a violation, too.
+
     Args:
         statistic: The statistic to test.
         tries: Number of data sets per type class, of increasing size.
@@ -100,6 +102,10 @@ _Law = tuple[str, Any, Any, Sequence[pa.Array]]
 
 
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
+    """Yield each law of the statistic's kind, with what it gives for three sets of rows.
+
+    An error of the statistic's code ends the laws, as the violation of one more law.
+    """
     try:
         if isinstance(statistic, MergeableStatistic):
             yield from _merge_laws(statistic, draw, sets)
@@ -110,6 +116,7 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
 
 
 def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
+    """Yield the laws of `update`, `merge` and `retract`, with what they give for three sets of rows."""
     rows, others, third = sets
 
     def call_for_state(what: str, call: Callable[[], Any]) -> Any:
@@ -160,6 +167,7 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 
 
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
+    """Yield the laws of `compute`, with what it gives for the frequencies of some rows."""
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)

@@ -114,7 +114,7 @@ class StringPatterns(_CaseCounts):
         return self._add_cases(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)
 
     def finalize(self, state: list[int]) -> list[dict[str, Any]] | None:
-        """Return the shares of the patterns that occur, by decreasing share."""
+        """Return the shares of the patterns that occur, by decreasing share; None without strings."""
         total = sum(state)
         shares = sorted(zip(state, [*self.patterns, "other"], strict=True), key=lambda pair: -pair[0])
         return [{"pattern": name, "share": count / total} for count, name in shares if count] if total else None

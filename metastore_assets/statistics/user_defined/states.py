@@ -79,6 +79,15 @@ class UserStateAccumulator:
     """The states of the mergeable user-defined statistics of one column, updated block by block."""
 
     def __init__(self, references: tuple[str, ...], cls: TypeClass) -> None:
+        """Start with the initial states of the mergeable statistics among the referenced ones that apply to a class.
+
+        Args:
+            references: Classes of user-defined statistics, as `module:Class`. Those of other kinds are ignored.
+            cls: The type class of the column.
+
+        Raises:
+            ConfigError: A statistic cannot be loaded.
+        """
         self._statistics = {
             loaded.key: loaded.statistic
             for loaded in load_for_class(references, cls)
@@ -192,6 +201,7 @@ def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequen
 
 
 def _merge_states(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
+    """Return the merged state of one statistic. If a part has a reason instead of a state, so has the result."""
     reasons = [state.reason for state in states if state.reason is not None]
     if reasons:
         return StoredUserState(None, min(reasons))
@@ -204,6 +214,7 @@ def _merge_states(key: str, states: Sequence[StoredUserState]) -> StoredUserStat
 
 
 def _call_for_state(what: str, statistic: MergeableStatistic, call: Callable[[], Any]) -> StoredUserState:
+    """Return the state that a user's method returns, or the reason why it failed."""
     try:
         # Converted to its Arrow type and back, so that merging sees what is stored.
         return StoredUserState(call_user_code(what, statistic.state, call)[0].as_py())
