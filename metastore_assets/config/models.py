@@ -269,7 +269,7 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions", mode="before")
     @classmethod
     def _wrap_patterns(cls, value: Any) -> Any:
-        """Return patterns as tuples of texts, also single ones, and numbers and dates that YAML read from bare text."""
+        """Return the patterns of each column as a tuple of texts, also if YAML has a single one, a number or a date."""
         if not isinstance(value, Mapping):
             return value
         lists = {column: item if isinstance(item, list | tuple) else [item] for column, item in value.items()}

@@ -480,7 +480,7 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """The condition that a text has a prefix and, if there is a pattern, matches it; or the negation."""
+    """The condition that a text begins with `prefix` and, if there is one, matches `pattern`; if negated, the opposite."""
 
     column: BoundColumn
     prefix: bytes

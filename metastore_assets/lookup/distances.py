@@ -156,7 +156,13 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
-    """Return the counts of the values that are most frequent before, one by one, and of all others as one group."""
+    """Return the counts of the most frequent values before, one by one, and of all other values as one group.
+
+    Args:
+        before: The frequencies of some values, before.
+        after: The frequencies of the same values, after.
+        max_groups: The number of groups; one less than that many values are kept apart.
+    """
     order = np.argsort(-before, kind="stable")
     head, others = order[: max_groups - 1], order[max_groups - 1 :]
     sides = [np.append(counts[head], counts[others].sum()) for counts in (before, after)]

@@ -136,7 +136,7 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None, because only filtered views have profiles with nothing but repeated values."""
+        """Return None: a stored profile has either all values or none. Only filtered views know repeated values alone."""
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:

@@ -449,7 +449,7 @@ class Pruning:
                 yield conjunct, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
-        """Return an upper bound of the matching rows of each fragment, derived from its partition.
+        """Return an upper bound of the matching rows of each fragment, from value counts or buckets of its partition.
 
         Returns None if the partitions limit nothing, or if minimum and maximum leave fewer than two fragments: then the
         lookup would cost more than it saves.
@@ -469,7 +469,8 @@ class Pruning:
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
         """Return a mask of the fragments whose value filter may contain a matching value.
 
-        Returns None if there are no value filters, or if other statistics leave fewer than two fragments.
+        Returns None if there are no value filters, or if other statistics leave fewer than two fragments. Then no
+        filter is read.
         """
         most = leaf.bound_column_rows(self._columns[leaf.column.field_id]).most
         if leaf in self._caps:

@@ -133,7 +133,7 @@ def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
 def resolve_fragments(
     lookup: Table, table: TableConfig, ids: Collection[str], runner: TaskRunner | None = None
 ) -> tuple[list[Fragment], pa.Schema]:
-    """Return fragments of a version as the table has them: in the current snapshot, or else in that of the version.
+    """Find fragments of a version in the table's current snapshot, or else in the version's snapshot.
 
     Args:
         lookup: The version.

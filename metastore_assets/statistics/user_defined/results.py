@@ -84,7 +84,7 @@ def _is_result(type_: pa.DataType) -> bool:
 
 
 def _column(results: Sequence[UserResult | None]) -> pa.StructArray:
-    """Return one statistic's results in several rows as an array of structs, null for None. At least one is not None."""
+    """Return one statistic's results in several rows, not all of them None, as structs; None becomes null."""
     type_ = next(result.array.type for result in results if result is not None)
     arrays = [
         pa.concat_arrays([pa.nulls(1, type_) if result is None else result.array for result in results]),
