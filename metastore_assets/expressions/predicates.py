@@ -480,7 +480,7 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """The condition that a text begins with `prefix` and, if there is one, matches `pattern`; if negated, the opposite."""
+    """The condition that a text begins with `prefix` and matches `pattern`, if there is one; or its negation."""
 
     column: BoundColumn
     prefix: bytes

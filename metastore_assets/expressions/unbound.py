@@ -381,6 +381,7 @@ class UnboundComparison(_UnboundLeaf):
     """Whether NaN compares as in Arrow: it is not equal to, less than, or greater than any value, NaN included."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
+        """Return the typed comparison or its negation; with `ieee`, NaN compares as in Arrow."""
         target = binder.target(column)
         operator = NEGATED[self.operator] if negated else self.operator
         predicate = compare(column, operator, self.literal, target)
@@ -405,6 +406,10 @@ class UnboundIn(_UnboundLeaf):
     `<` compare doubles."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
+        """Return `in` or `not in` of the literals that the column can have.
+
+        With a null among the literals, `not in` is true of no row.
+        """
         target = binder.target(column)
         literals = self.literals
         if self.rounded and binder.is_float32(column):
@@ -438,6 +443,10 @@ class UnboundLike(_UnboundLeaf):
     escape: str | None = "\\"
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
+        """Return the simplest equivalent condition: an equality, a prefix, a pattern, or `is not null`.
+
+        Raises PredicateError if the column has no text.
+        """
         if column.type_class.name != "string":
             raise PredicateError(
                 f"like applies to text, and the type of {binder.subject(column)} is {binder.type_name(column)}"

@@ -136,7 +136,7 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None: a stored profile has either all values or none. Only filtered views know repeated values alone."""
+        """Return None, because a stored profile never has repeated values alone; only filtered views do."""
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:

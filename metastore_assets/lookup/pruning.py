@@ -485,7 +485,7 @@ class Pruning:
         return caps
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
-        """Return the partition columns that are a hash of the leaf's column, with the bucket numbers that can match."""
+        """Return the partition columns with bucket numbers of the leaf's column, and the numbers that can match."""
         values = leaf.equal_values()
         if not values or leaf.column.cls is None:
             return []
