@@ -127,7 +127,7 @@ class ValueCounter:
     def _offer(self, run: ValueRun) -> bool:
         """Offer a batch to `consume`, and return whether `consume` took it.
 
-        If so, all runs that were counted before are passed to `consume` as well, and are removed from this counter.
+        If so, all runs that were stored before are passed to `consume` as well, and are removed from this counter.
         """
         if not self._consume(run):
             return False
