@@ -443,7 +443,8 @@ class UnboundLike(_UnboundLeaf):
     escape: str | None = "\\"
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the simplest equivalent condition: an equality, a prefix, a pattern, or `is not null`.
+        """Return the simplest equivalent condition: an equality, a prefix, a pattern, `is not null`, or a negation of
+        these.
 
         Raises PredicateError if the column has no text.
         """
