@@ -443,8 +443,7 @@ class UnboundLike(_UnboundLeaf):
     escape: str | None = "\\"
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the simplest equivalent condition: an equality, a prefix, a pattern, `is not null`, or a negation of
-        these.
+        """Return the simplest equivalent condition: equality, prefix, pattern, `is not null`, or a negation.
 
         Raises PredicateError if the column has no text.
         """

@@ -68,8 +68,9 @@ class ValueCounter:
         self.nan_count = 0
 
     def add(self, array: pa.Array) -> None:
-        """Add the values of one chunk, without nulls. Raises UnsupportedTypeError if a value is out of range of its
-        class.
+        """Add the values of one chunk, without nulls.
+
+        Raises UnsupportedTypeError if a value is out of range of its class.
         """
         if t.is_dictionary(array.type) and 2 * len(array.dictionary) < len(array):
             self._add_entries(*_used_entries(array, self._class), array.dictionary.nbytes)
