@@ -103,6 +103,10 @@ def _open(registration: FormatRegistration, table: TableConfig, context: OpenCon
 
 
 def _detected_format(table: TableConfig) -> str:
+    """Return the name of the format at the table's location.
+
+    Raises TableNotFoundError or TableFormatError.
+    """
     location = table_location(table)
     try:
         return detect_format(location)

@@ -37,7 +37,7 @@ class FragmentReader(Protocol):
 
     @property
     def row_count(self) -> int:
-        """Number of live rows."""
+        """Number of live rows, which are the rows that are not deleted."""
 
     @property
     def stored_columns(self) -> frozenset[str]:
@@ -153,7 +153,10 @@ def history_change_by_time(previous: SnapshotReference, current: SnapshotReferen
 
 @dataclass(frozen=True)
 class TypeReason:
-    """Why a column of plain files does not have a certain type: a value or file that contradicts it."""
+    """Why a column of plain files does not have a certain type.
+
+    A value contradicts the type, or the column has a wider type in another file.
+    """
 
     column: str
     type: pa.DataType
@@ -195,7 +198,7 @@ class Snapshot:
     fragments: tuple[Fragment, ...]
     """Sorted by (partition_key, id). Ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
-    """Why the detected types of columns in plain files are not narrower.
+    """For columns of plain files, each type that a value or a file ruled out.
 
     There is at most one reason for a column and a type.
     """

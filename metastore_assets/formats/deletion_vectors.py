@@ -176,6 +176,7 @@ def decode_bitmap_array(data: bytes) -> BitMap64:
 
 
 def _decode_z85(text: str) -> bytes:
+    """Decode a text in Z85, a form of Base85. Raises ValueError if it is invalid."""
     if len(text) % _GROUP:
         raise ValueError(f"it is not Base85: its {len(text)} characters are not in groups of {_GROUP}")
     wrong = set(text) - _CHARACTERS

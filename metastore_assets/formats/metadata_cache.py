@@ -48,7 +48,7 @@ class MetadataCache:
         Args:
             load: returns the values that the table's last version stores. It is called at most once, for the first key
                 that is not cached in this process.
-            ignore_process: whether to ignore the values that the tables of this process share.
+            ignore_process: whether the values that the tables of this process share are neither used nor added to.
         """
         self._load = load
         self._loaded: Mapping[bytes, bytes] | None = None
@@ -56,7 +56,10 @@ class MetadataCache:
         self._entries: dict[bytes, bytes] = {}
 
     def get(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
-        """Return the decoded value of a key; None if no value is cached, or the value cannot be decoded."""
+        """Return the decoded value of a key; None if no value is cached, or the value cannot be decoded.
+
+        A returned value is one of `entries` from then on.
+        """
         value = self._entries.get(key)
         if value is None:
             value = self._process.get(key)
@@ -103,6 +106,7 @@ _process_bytes = 0
 
 
 def _share(key: bytes, value: bytes) -> None:
+    """Add a value to the shared ones. If they would exceed _MAX_PROCESS_BYTES, remove them all first."""
     global _process_bytes
     if _process_bytes + len(value) > _MAX_PROCESS_BYTES:
         clear_process_cache()

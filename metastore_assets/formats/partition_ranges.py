@@ -47,6 +47,7 @@ class PartitionRanges:
     """The partition keys of a snapshot, sorted by the values of the first partition column, then the next."""
 
     def __init__(self, table: str, snapshot: Snapshot) -> None:
+        """Sort the partition keys of a snapshot's fragments. `table` is the table's name, for messages."""
         self._table = table
         keys = dict.fromkeys(fragment.partition_key for fragment in snapshot.fragments)
         self._items = {key: dict(decode_partition_key(key)) for key in keys}
@@ -127,6 +128,10 @@ class PartitionRanges:
         return {name: self._parse(name, value, option) for name, value in named or [(self._columns[0], text)]}
 
     def _parse(self, name: str, text: str, option: str) -> Any:
+        """Parse the text of a bound as a value of a column, as it is or percent-encoded.
+
+        Raises LiteralError.
+        """
         order = self._orders[name]
         if text == NULL_VALUE:
             raise LiteralError(
@@ -146,7 +151,10 @@ class PartitionRanges:
 
 
 def value_order(type_: pa.DataType) -> _Order:
-    """Return how values of a type are parsed from the texts of `values.value_text` and compared."""
+    """Return the parser of partition values of a type. Parsed values compare like the values.
+
+    It parses the texts of `values.value_text`.
+    """
     if t.is_integer(type_):
         return _Order("a whole number", _integer)
     if t.is_date(type_):

@@ -96,7 +96,10 @@ def field_default(field: pa.Field) -> Constant:
 
 
 class FieldMatcher:
-    """Rules that match the fields of data files with the fields of the table, and cast leaf values."""
+    """Rules to match the fields of data files with those of the table, and to cast leaf values.
+
+    `cast_to_schema` applies them.
+    """
 
     def __init__(
         self,
@@ -109,10 +112,11 @@ class FieldMatcher:
         """Create the rules.
 
         Args:
-            by_id: match fields by Parquet field id instead of name.
+            by_id: match fields by Parquet field id instead of name. Fields of the table without FIELD_ID still match by
+                name.
             ignore_case: if no name is equal, match the only name that differs in case alone.
-            longs_are_times: 64-bit integers in files are times of day if the table's type is a time. They are
-                microseconds since midnight.
+            longs_are_times: `cast_to_schema` takes 64-bit integers in files as microseconds since midnight if the
+                table's type is a time.
             convert: casts arrays of leaf types; by default `cast_leaf`.
         """
         self.convert = convert or cast_leaf
@@ -167,7 +171,7 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
     Args:
         array: values of a column, of any type.
         target: the type in the table's schema. Nested fields that the array lacks get their defaults; fields that
-            `target` lacks are dropped.
+            `target` lacks are dropped. If `target` is the null type, all values become null.
         matcher: the rules that match nested fields.
 
     Raises:
@@ -197,6 +201,10 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
 
 
 def _cast_struct(array: pa.Array, target: pa.StructType, matcher: FieldMatcher) -> pa.Array:
+    """Cast structs, field by field.
+
+    Fields that the array lacks get their defaults. Raises ArrowInvalid for other arrays.
+    """
     if not pa.types.is_struct(array.type):
         raise _type_error(array.type, target)
     find_index = matcher.index_finder(list(array.type))
@@ -222,6 +230,7 @@ def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
 
 
 def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.Array:
+    """Cast the keys and values of maps. Raises ArrowInvalid for other arrays."""
     if not pa.types.is_map(array.type):
         raise _type_error(array.type, target)
     offsets = array.offsets.to_numpy()
@@ -233,6 +242,10 @@ def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.
 
 
 def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> pa.Array:
+    """Cast the elements of lists of any kind, also of fixed-size lists.
+
+    Raises ArrowInvalid for other arrays.
+    """
     if not _is_list_like(array.type):
         raise _type_error(array.type, target)
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
@@ -289,6 +302,7 @@ def is_text(type_: pa.DataType) -> bool:
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
+    """Return True if the type is one of Arrow's text or binary types."""
     return any(
         matches(type_)
         for matches in (
@@ -319,7 +333,7 @@ numbers in texts."""
 
 
 def type_kind(type_: pa.DataType) -> str:
-    """Return the kind of a type.
+    """Return the kind of a type in the table's schema.
 
     It is `number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`.
     """
@@ -336,6 +350,7 @@ def type_kind(type_: pa.DataType) -> str:
 
 
 def _is_list_like(type_: pa.DataType) -> bool:
+    """Return True if the type is one of Arrow's list types. Maps are not."""
     return (
         pa.types.is_list(type_)
         or pa.types.is_large_list(type_)

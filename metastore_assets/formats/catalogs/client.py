@@ -151,6 +151,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:
+    """Return what the user can do about an error of a catalog's client library."""
     name = f"{type(error).__name__} {error}"
     keys = f"under catalogs.{config.name} in metastore.yaml"
     if any(sign in name for sign in _MISSING_CREDENTIALS):

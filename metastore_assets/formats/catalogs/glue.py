@@ -46,6 +46,10 @@ class GlueCatalogClient:
         return [self._listed_table(table) for table in tables]
 
     def load_entry(self, database: str, name: str) -> CatalogEntry:
+        """Return the entry of a table.
+
+        Raises TableNotFoundError, or TableFormatError if the table cannot be read.
+        """
         try:
             table = self._glue.get_table(DatabaseName=database, Name=name)["Table"]
         except self._glue.exceptions.EntityNotFoundException as error:
@@ -60,6 +64,7 @@ class GlueCatalogClient:
         return ListedTable(table["Name"], None, reason) if reason else resolve_listed_table(_declared_table(table))
 
     def _request_partitions(self, database: str, name: str) -> Iterator[DeclaredPartition]:
+        """Request all partitions of a table, page by page."""
         pages = self._glue.get_paginator("get_partitions").paginate(
             DatabaseName=database, TableName=name, ExcludeColumnSchema=True
         )
@@ -90,6 +95,7 @@ def _link_reason(table: Mapping[str, Any]) -> str:
 
 
 def _declared_table(table: Mapping[str, Any]) -> DeclaredTable:
+    """Convert a table in a response of Glue. What it lacks is empty."""
     descriptor = table.get("StorageDescriptor") or {}
     serde = descriptor.get("SerdeInfo") or {}
     return DeclaredTable(

@@ -40,6 +40,10 @@ class HiveCatalogClient:
         self._properties = dict(properties)
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
+        """Return all tables and views of a database.
+
+        Raises TableNotFoundError if the database does not exist.
+        """
         with self._client() as client:
             databases = client.get_all_databases()
             # Hive stores names in lower case and accepts any case in requests.
@@ -56,6 +60,10 @@ class HiveCatalogClient:
         return [resolve_listed_table(_declared_table(table)) for table in tables]
 
     def load_entry(self, database: str, name: str) -> CatalogEntry:
+        """Return the entry of a table.
+
+        Raises TableNotFoundError, or TableFormatError if the table cannot be read.
+        """
         with self._client() as client:
             try:
                 table = client.get_table(dbname=database, tbl_name=name)
@@ -75,6 +83,7 @@ class HiveCatalogClient:
 
 
 def _request_partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:
+    """Request all partitions of a table, in batches."""
     names = client.get_partition_names(db_name=database, tbl_name=name, max_parts=-1)
     for batch in _batches(names):
         for partition in client.get_partitions_by_names(db_name=database, tbl_name=name, names=batch):
@@ -92,6 +101,7 @@ def _batches(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _declared_table(table: Any) -> DeclaredTable:
+    """Convert a table of the Thrift client. What it lacks is empty."""
     descriptor = table.sd
     serde = descriptor.serdeInfo if descriptor else None
     return DeclaredTable(

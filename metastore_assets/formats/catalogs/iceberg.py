@@ -63,6 +63,7 @@ class IcebergCatalogClient:
         self._properties = dict(properties)
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
+        """Return the tables of a namespace. Raises TableNotFoundError if it does not exist."""
         with self._catalog() as catalog:
             try:
                 identifiers = catalog.list_tables(tuple(database.split(".")))
@@ -74,6 +75,10 @@ class IcebergCatalogClient:
         return [ListedTable(identifier[-1], "iceberg") for identifier in identifiers]
 
     def load_entry(self, database: str, name: str) -> CatalogEntry:
+        """Return the entry of a table, whose location is its newest metadata file.
+
+        Raises TableNotFoundError, or TableFormatError if the catalog records no metadata file.
+        """
         identifier = f"{database}.{name}"
         try:
             with self._catalog() as catalog:

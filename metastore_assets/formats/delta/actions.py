@@ -1,6 +1,7 @@
 """Replay of a Delta log.
 
-The log's actions give the protocol, the metadata and the live files of a version.
+The log's actions give the protocol, the metadata and the live files of a version. A file is live if it was added and
+not removed since.
 """
 
 from __future__ import annotations
@@ -297,6 +298,12 @@ def _statistics_text(stats: Any) -> str | None:
 
 
 def _row_count(stats_text: str | None, stats_parsed: Mapping[str, Any] | None) -> int | None:
+    """Return the row count in the statistics of a file; None if they lack it.
+
+    `stats_text` takes precedence.
+
+    Raises ValueError if it is invalid.
+    """
     if not stats_text:
         count = as_object(stats_parsed, "stats_parsed").get("numRecords") if stats_parsed else None
     elif match := _LEADING_ROW_COUNT.match(stats_text):

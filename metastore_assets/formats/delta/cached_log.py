@@ -215,6 +215,7 @@ def _encode_changes(changes: LogChanges) -> bytes:
 
 
 def _decode_changes(data: bytes) -> LogChanges:
+    """Decode a piece of the cache. The files in it have no statistics."""
     adds, removed = json.loads(zlib.decompress(data))
     return LogChanges(
         [

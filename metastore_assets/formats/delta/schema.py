@@ -110,6 +110,10 @@ def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, A
 
 
 def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
+    """Raise ValueError if fields are invalid, or two have the same name or column mapping.
+
+    Each type counts in `field_count`, which is a list of one number.
+    """
     named_fields = as_objects(fields, "the fields of the schema")
     # Delta requires names that are unique without regard to case.
     check_distinct(
@@ -123,6 +127,7 @@ def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
 
 
 def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
+    """Raise ValueError if a type, or a type in it, is invalid. Each type counts in `field_count`."""
     field_count[0] += 1
     check_limit(FIELDS, field_count[0], "fields in a schema")
     check_limit(NESTING, depth, "types inside of each other in a schema")
@@ -136,6 +141,7 @@ def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
 
 
 def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:
+    """Return a field in Arrow, with the FIELD_ID that the column mapping mode needs; see `arrow_schema`."""
     result = pa.field(field["name"], _type(table, field["name"], field["type"], mode))
     if mode == "none":
         return result
@@ -147,6 +153,7 @@ def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:
 
 
 def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType:
+    """Return a type of Delta's JSON in Arrow. Raises TableFormatError if it is not supported."""
     if isinstance(type_, str):
         return _primitive(table, column, type_)
     if type_["type"] == "struct":
@@ -160,6 +167,7 @@ def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType
 
 
 def _primitive(table: str, column: str, name: str) -> pa.DataType:
+    """Return a primitive type in Arrow by its name. Raises TableFormatError if it is not supported."""
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     decimal = _DECIMAL.fullmatch(name)
@@ -185,6 +193,10 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 
 
 def _parse_text(text: str, type_: pa.DataType) -> Any:
+    """Return a text as a Python value for `constant`; a timestamp as an integer in the type's unit.
+
+    An invalid text raises ValueError or ArithmeticError, or is returned as it is, which `constant` refuses.
+    """
     if pa.types.is_string(type_):
         return text
     if pa.types.is_binary(type_):

@@ -106,6 +106,10 @@ def _nested_value(values: Any, path: tuple[str, ...]) -> Any:
 
 
 def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
+    """Return the null count of the live rows of a file, with its guarantee.
+
+    It is absent if deleted rows may have contributed to it.
+    """
     if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
         return _UNKNOWN
     if is_tight or count == 0:
@@ -176,6 +180,11 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
 
 
 def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:
+    """Return a recorded bound of a timestamp column, in the type's unit.
+
+    A maximum is increased by one millisecond, because writers truncate to milliseconds. None if the value has the wrong
+    form or zone, or is after the year 9999.
+    """
     if not isinstance(value, str) or not _FOUR_DIGITS.match(value):
         return None
     ticks, offset = parse_timestamp(value, type_.unit)

@@ -263,6 +263,10 @@ class _Table:
         return by_identity, encode_partition_key(items) if self._filter.may_match(items) else None
 
     def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
+        """Return the fragment of a live file with its deletion vector.
+
+        `values` has the partition values by column identity.
+        """
         if add.path.startswith("/") or _ABSOLUTE.match(add.path):
             location, path = self._location_policy.resolve(unquote(add.path))
         else:
@@ -320,6 +324,10 @@ class DeltaFragmentSource:
 
 
 def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
+    """Return a digest of everything that determines the rows of a file.
+
+    These are its path, size, modification time and deletion vector, and its partition values.
+    """
     # A recreated table may have files with the names and sizes of the dropped one. Their modification times differ.
     parts = [
         add.path,

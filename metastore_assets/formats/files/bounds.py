@@ -65,7 +65,7 @@ class _FileBounds:
 def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
     """Return the bounds of a column in each fragment of a snapshot, in the order of the fragments.
 
-    Bounds that a footer lacks, or whose meaning is uncertain, are absent.
+    Bounds are absent if the file cannot be read, if its footer lacks them, or if their meaning is uncertain.
     """
     path = column_path(snapshot.schema, column)
     bounds: dict[int, FragmentBounds] = {}
@@ -157,6 +157,7 @@ def _read_bounds(path: Sequence[pa.Field], location: Location, file: DataFile) -
 
 
 def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
+    """Return the bounds of the column at `path` from the row group statistics of a Parquet file."""
     file = open_parquet(source)
     metadata = file.metadata
     leaf = _leaf_position(file.schema_arrow, path, leaf_count)
@@ -197,6 +198,7 @@ def _parquet_extremes(statistics: pq.Statistics, stored: pa.DataType) -> tuple[A
 
 
 def _read_orc_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
+    """Return the bounds of the column at `path` from the file statistics of an ORC file."""
     import pyarrow.orc as pyarrow_orc
 
     file = pyarrow_orc.ORCFile(source)
@@ -241,6 +243,17 @@ def _merge_bounds(
     stored: pa.DataType,
     table_type: pa.DataType,
 ) -> _FileBounds:
+    """Return the least minimum and the greatest maximum, cast to the table's type.
+
+    They are unknown if any pair is unknown, if only one of the two types is text, or if they do not fit the table's
+    type.
+
+    Args:
+        nulls: The null count of the file with its guarantee, which is returned unchanged.
+        extremes: Minimum and maximum of each part of the file, as stored; None if unknown.
+        stored: The type in the file.
+        table_type: The type in the table.
+    """
     # These are bounds, not extremes: pyarrow does not show whether a value was truncated.
     if any(value is None for pair in extremes for value in pair):
         return _FileBounds(nulls)
@@ -257,6 +270,10 @@ def _merge_bounds(
 
 
 def _to_array(values: list[Any], stored: pa.DataType) -> pa.Array:
+    """Return stored values of statistics as an array of the stored type.
+
+    The values are bytes of texts, unscaled decimals, or plain numbers.
+    """
     if pa.types.is_string(stored):
         return pa.array([value.decode() for value in values], stored)
     if pa.types.is_decimal(stored):
@@ -310,6 +327,7 @@ def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: in
 
 
 def _orc_nodes(type_: pa.DataType) -> int:
+    """Return how many column numbers a type takes in an ORC file."""
     if pa.types.is_map(type_):
         return 1 + _orc_nodes(type_.key_type) + _orc_nodes(type_.item_type)
     if not pa.types.is_nested(type_):

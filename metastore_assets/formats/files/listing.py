@@ -274,6 +274,7 @@ def _check_suffix(location: Location, path: str, stem: str) -> None:
 
 
 def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
+    """Raise TableFormatError if files of this kind, or in this compression, cannot be read."""
     full_path = location.full_path(path)
     if kind == _UNKNOWN and (what := kind_of_file(full_path)):
         raise TableFormatError(

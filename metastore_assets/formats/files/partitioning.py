@@ -52,9 +52,9 @@ class Partitioning(Protocol):
         """Return the types of the partition columns that are known before files are listed. Other columns are text."""
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the partition values of a path, which may lack the deepest folders.
+        """Return the partition values of a path.
 
-        Raises ValueError if a folder does not fit.
+        A path that ends above the files has only some of them, or none. Raises ValueError if a folder does not fit.
         """
 
     def check(self, folders: Sequence[str]) -> None:
@@ -76,6 +76,10 @@ class HivePartitioning:
         return {}
 
     def items(self, folders: Sequence[str]) -> Items:
+        """Return the values of the folders `column=value`; other folders have none.
+
+        Raises ValueError if a column occurs twice, or if a folder is not percent-encoded UTF-8.
+        """
         items: dict[str, Value] = {}
         for folder in folders:
             name, equals, value = folder.partition("=")
@@ -138,6 +142,10 @@ class TemplatePartitioning:
         return {name: _TYPES[type_ or "text"][1] for name, type_ in _PLACEHOLDER.findall(self.text)}
 
     def items(self, folders: Sequence[str]) -> Items:
+        """Return the values of the placeholders in the template, fewer for a path shorter than the template.
+
+        Raises ValueError if a folder does not match, or if the path is longer than the template.
+        """
         segments = self.text.split("/")
         if len(folders) > len(segments):
             raise ValueError(f"folders that are deeper than the template {self.text!r}")
@@ -162,6 +170,7 @@ class TemplatePartitioning:
         return True
 
     def _value(self, text: str, type_: pa.DataType) -> Value:
+        """Parse the text of a folder as a value of a type. Raises ValueError."""
         try:
             if pa.types.is_integer(type_):
                 return int(pa.scalar(int(text), type_).as_py())
@@ -244,6 +253,10 @@ class CatalogPartitioning:
 
 
 def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: str | None) -> Value:
+    """Parse a partition value that a catalog records.
+
+    Raises TableFormatError if it is not of the column's type.
+    """
     if value is None:
         return None
     try:

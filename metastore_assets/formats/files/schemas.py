@@ -77,7 +77,7 @@ class TableSchema:
     descriptions: list[FileDescription]
     """The description of each file, in the order of the files."""
     type_reasons: list[TypeReason]
-    """Why columns do not have narrower types."""
+    """A reason for each type of a column that a value or a file ruled out."""
     bytes_read: int
     """Bytes of the CSV and JSON files that were read because no summary of them was cached."""
 
@@ -130,7 +130,7 @@ class SchemaReader:
         """Merge the schemas of Parquet, ORC or Avro files.
 
         Returns:
-            A description of each file, the columns of all files, and why columns do not have narrower types.
+            A description of each file, the columns of all files, and the reasons of `union_fields`.
         """
         # Equal schemas are mostly one object. Comparing identities first is faster than comparing schemas.
         first_uses: dict[int, int] = {}
@@ -164,7 +164,8 @@ class SchemaReader:
         """Infer the columns of CSV or JSON files from their summaries, and decide how each file is read.
 
         Returns:
-            A description of each file, the columns of all files, and why columns do not have other types.
+            A description of each file, the columns of all files, and a reason for each type that a value of a column
+                ruled out.
         """
         first_reader = tasks[0][1]
         assert first_reader is not None
@@ -213,6 +214,7 @@ class SchemaReader:
         return contents, int(sum(sizes)) if is_text else 0
 
     def _runner(self, is_text: bool) -> TaskRunner:
+        """Return the runner for the tasks that read CSV and JSON files, or for those that read footers."""
         if is_text:
             return self.runner or IsolatedRunner(threads=TEXT_THREADS)
         return (
@@ -328,6 +330,10 @@ _DELETE_POSITION = b"2147483545"
 
 
 def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
+    """Return the row count and the serialized schema of a Parquet file.
+
+    Raises UnsupportedError for Iceberg's delete files.
+    """
     metadata = _read_parquet_metadata(source)
     # The key is the schema as text, because Arrow's comparison ignores the names of struct columns.
     text = repr(metadata.schema).partition("\n")[2]
@@ -344,6 +350,7 @@ def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
 
 
 def _read_parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
+    """Return the footer of a Parquet file. If Arrow refuses the footer, `open_parquet` reads it."""
     # `pq.read_metadata` does the same, and also prepares to read rows, which takes time.
     reader = pq.ParquetReader()
     try:

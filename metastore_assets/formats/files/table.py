@@ -153,6 +153,10 @@ class FilesFormat(TableFormat):
         return bounds_table(snapshot, column, read_file_bounds(snapshot, column))
 
     def _list(self) -> tuple[list[StoredFile], OverlappingTables]:
+        """List the files of the table, and signs of overlapping tables.
+
+        Raises SnapshotNotFoundError if `at` is configured.
+        """
         location = self._location
         if self._table.at is not None:
             raise SnapshotNotFoundError(
@@ -191,6 +195,10 @@ class FilesFormat(TableFormat):
         return self._bind_filter({name: self._partitioning.types.get(name, pa.string()) for name in columns})
 
     def _bind_filter(self, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
+        """Return the partition filter for columns of these types.
+
+        Raises LiteralError if a value in the filter is not of its column's type.
+        """
         try:
             return self._filter.bind(self._table.name, types)
         except LiteralError as error:
@@ -230,6 +238,7 @@ class FilesFormat(TableFormat):
 
     @contextmanager
     def _listing_errors(self) -> Iterator[None]:
+        """Convert errors of listing to TableNotFoundError or TableFormatError."""
         uri = self._location.uri
         try:
             yield
@@ -247,6 +256,7 @@ class FilesFormat(TableFormat):
         return any(self._table.effective_policy(path).values == "hidden" for path in (column, quoted))
 
     def _text_reader(self, file: DataFile) -> TextReader | None:
+        """Return the reader of a CSV or JSON file; None for other kinds."""
         if file.kind == "csv":
             from metastore_assets.formats.files.csv.reader import CsvReader
 
@@ -279,6 +289,7 @@ class FilesFormat(TableFormat):
 
 
 def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
+    """Return the partitioning: by a catalog, by the configured template, or by `column=value` folders."""
     template = table.options.get(_TEMPLATE)
     if context.partitions is None:
         return HivePartitioning() if template is None else TemplatePartitioning.of(table.name, template)

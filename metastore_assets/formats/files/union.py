@@ -24,8 +24,8 @@ def union_fields(
         schemas: Path and fields of each file.
 
     Returns:
-        The columns of all files, nullable, in the order of first occurrence; and for each type of a column that does
-            not hold the values of all files, a type that it does not hold.
+        The columns of all files, nullable, in the order of first occurrence; and a reason for each type in some file
+            that does not hold the values of the same column in all files.
 
     Raises:
         TableFormatError: No type holds the values of two files without loss. The message has both files and types.
@@ -116,6 +116,10 @@ def wider_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
 
 
 def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the narrowest number type that holds all values of two number types.
+
+    None if there is no such type, or if a type is not a number type.
+    """
     if pa.types.is_integer(first) and pa.types.is_integer(second):
         return _wider_integer(first, second)
     if pa.types.is_floating(first) and pa.types.is_floating(second):
@@ -131,6 +135,10 @@ def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 
 
 def _wider_integer(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the narrowest type that holds all values of two integer types.
+
+    It is a decimal for uint64 and signed integers.
+    """
     if pa.types.is_signed_integer(first) == pa.types.is_signed_integer(second):
         return max(first, second, key=lambda type_: type_.bit_width)
     signed, unsigned = (first, second) if pa.types.is_signed_integer(first) else (second, first)
@@ -141,6 +149,10 @@ def _wider_integer(first: pa.DataType, second: pa.DataType) -> pa.DataType | Non
 
 
 def _wider_decimal(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the decimal type that holds all values of two types, of which at least one is decimal.
+
+    None for types other than decimals and integers, or if no decimal has enough digits.
+    """
     shapes = [_decimal_shape(first), _decimal_shape(second)]
     if not (pa.types.is_decimal(first) or pa.types.is_decimal(second)) or None in shapes:
         return None
@@ -180,6 +192,10 @@ def _wider_binary(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 
 
 def _wider_nested(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the union of two structs, lists or maps; None for other types, or if no type holds both.
+
+    The struct has the fields of both, by name.
+    """
     if pa.types.is_struct(first) and pa.types.is_struct(second):
         types = {field.name: field.type for field in first}
         for field in second:

@@ -59,6 +59,17 @@ class PartitionConstants:
     """The values of partition columns that data files do not store, taken from the paths of partitions."""
 
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
+        """Create the values.
+
+        Raises TableFormatError if files lack partition columns and one of several partition columns is formatted as a
+        date.
+
+        Args:
+            location: the table's folder.
+            paths: the layout of the partition paths.
+            schema: the columns of the table, which include the dropped ones.
+            dropped: names of the partition columns that data files do not store.
+        """
         self._location = location
         self.paths = paths
         self._types = {name: schema.field(name).type for name in dropped}

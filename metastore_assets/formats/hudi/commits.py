@@ -80,6 +80,12 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
 
 
 def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
+    """Return the metadata of a commit.
+
+    Raises TableFormatError, which names `path`, if they are invalid.
+
+    `load` returns the parsed JSON or Avro, or raises the error of parsing.
+    """
     try:
         metadata = as_object(load(), "it")
         written = as_object(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()

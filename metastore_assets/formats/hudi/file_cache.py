@@ -65,6 +65,10 @@ class HudiFileCache:
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
     def _decode_commit(self, instant: Instant, data: bytes) -> Commit:
+        """Decode a cached commit.
+
+        Raises LookupError if its schema, which is cached separately, is missing.
+        """
         writes, replaced, digest, is_rewrite, evolved_by_id = json.loads(zlib.decompress(data))
         schema = None
         if digest is not None:

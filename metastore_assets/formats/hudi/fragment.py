@@ -36,7 +36,7 @@ class HudiFragmentSource:
     meta_columns: bool
     """Whether the columns that Hudi adds are requested."""
     merge_plan: MergePlan | None
-    """How hudi-rs merges the slice; None if the base file alone has the rows."""
+    """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
 
     def open(self) -> FileFragmentReader:
         """Open the base file, or merge the files of the slice into a temporary file. Raises FragmentError."""

@@ -64,6 +64,7 @@ class _Cursor:
         self.position = 0
 
     def read(self, length: int) -> bytes:
+        """Return the next bytes, and move behind them. Raises ArrowInvalid if the file has fewer."""
         end = self.position + length
         if end > self.size:
             raise pa.ArrowInvalid("the log file is cut off")
@@ -100,6 +101,7 @@ def check_mergeable(blocks: Iterable[LogBlock]) -> None:
 
 
 def _check_content_version(block: LogBlock) -> None:
+    """Raise UnsupportedError for Avro rows or deletes in a content version that cannot be merged."""
     if block.kind == AVRO_BLOCK and not 1 <= block.version <= CONTENT_VERSION:
         raise UnsupportedError(f"Avro log blocks of version {block.version} are not supported")
     if block.kind == _DELETE and block.version != CONTENT_VERSION:

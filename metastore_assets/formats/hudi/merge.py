@@ -115,7 +115,7 @@ class MergePlan:
 
 
 def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:
-    """Read the blocks of log files, and return them in order.
+    """Read the headers of the blocks of log files, in order, and check that the blocks can be merged.
 
     Raises OSError, ArrowInvalid for a corrupt file, or UnsupportedError for a block that cannot be merged.
     """
@@ -232,6 +232,10 @@ def _provide_file(location: Location, stored: StoredFile, folder: str) -> str:
 
 
 def _read_batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the merged rows of a slice.
+
+    `base` and `logs` are file names in the folder; `base` is empty without a base file.
+    """
     with extra("hudi", "a Hudi file slice with log files"):
         from hudi import HudiReadOptions, HudiTable
 

@@ -30,9 +30,10 @@ class MergePlanner:
         error."""
 
     def plan_merge(self, file_slice: FileSlice) -> MergePlan | None:
-        """Return how hudi-rs merges a slice; None if it has no rows other than those of its base file.
+        """Return how hudi-rs merges a slice; None if no log file applies, unless the base file is in Lance.
 
-        Raises TableFormatError for a slice that cannot be read, or the errors of `log_blocks`.
+        Only hudi-rs reads Lance. Raises TableFormatError for a slice that cannot be read, or the errors of
+        `log_blocks`.
         """
         uri = self._timeline.location.uri
         if file_slice.kind == "hfile":
@@ -71,6 +72,7 @@ class MergePlanner:
         return MergePlan(rules, self.schema.avro, instants)
 
     def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
+        """Return the block headers of a log file, from the cache where possible, else from the file."""
         blocks = self._cache.get_blocks(stored)
         if blocks is None:
             blocks = log_blocks(self._timeline.location, (stored,))

@@ -77,7 +77,9 @@ class FileSlice:
     logs: tuple[StoredFile, ...]
     """Log files in the order in which they apply."""
     rows: int | None
-    """Number of rows of the base file, as a commit records it. None if it is not recorded, or if there are log files.
+    """Number of rows of the base file, as a commit records it.
+
+    None if it is not recorded, or if any log file may apply.
     """
     in_order: bool
     """Whether the log files apply in the order in which their writes began. False after concurrent writes."""
@@ -286,6 +288,10 @@ class _SlicePlanner:
         )
 
     def _incomplete_error(self, reason: str) -> TableFormatError | SnapshotNotFoundError:
+        """Return the error for a missing file.
+
+        It is SnapshotNotFoundError if a newer state exists, else TableFormatError.
+        """
         uri, completed = self._timeline.location.uri, self._timeline.completed
         if self._state.until < (completed[-1].requested if completed else ""):
             return SnapshotNotFoundError(

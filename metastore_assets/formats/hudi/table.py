@@ -1,6 +1,6 @@
 """Hudi tables.
 
-The timeline shows which files are live, base files are read by column, and hudi-rs merges log files.
+The timeline shows which files belong to a state. Base files are read by column; hudi-rs merges log files into them.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class HudiFormat(TableFormat):
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
     def _snapshot(self) -> Snapshot:
+        """Return the snapshot. Raises TableFormatError, or the errors that `_hudi_errors` converts."""
         timeline = load_timeline(self._location)
         _check_features(timeline)
         state = timeline.state(self._at)
@@ -206,7 +207,10 @@ class HudiFormat(TableFormat):
     def _fragments(
         self, slices: Sequence[FileSlice], planner: MergePlanner, constants: PartitionConstants
     ) -> list[Fragment]:
-        """Return the fragments of the file slices, in their order. A slice without rows has no fragment."""
+        """Return the fragments of the file slices, in their order.
+
+        A slice without a base file has no fragment if its log files apply to no rows of the state.
+        """
         with IoCountingThreadPool(_THREADS) as pool:
             merge_plans = list(pool.map(planner.plan_merge, slices))
         fragments = []

@@ -76,6 +76,10 @@ def transcode_log(path: str) -> None:
 
 
 def _needs_transcoding(type_: object, *, nested: bool) -> bool:
+    """Return True if an Avro type, or a type in it, cannot be merged by hudi-rs.
+
+    `nested` says whether the type is inside of another one. There, UTC timestamps cannot be merged either.
+    """
     if isinstance(type_, list):
         return any(_needs_transcoding(branch, nested=nested) for branch in type_)
     if not isinstance(type_, Mapping):
@@ -99,6 +103,7 @@ def _encode_parquet(table: pa.Table) -> bytes:
 
 
 def _table_in_utc(table: pa.Table) -> pa.Table:
+    """Return the table with all timestamps in UTC. Stored numbers stay the same."""
     schema = _schema_in_utc(table.schema)
     columns = [
         pa.chunked_array([cast_to_schema(chunk, field.type, FieldMatcher()) for chunk in column.chunks], field.type)
@@ -112,6 +117,7 @@ def _schema_in_utc(schema: pa.Schema) -> pa.Schema:
 
 
 def _type_in_utc(type_: pa.DataType) -> pa.DataType:
+    """Return the type with timestamps in UTC, also in nested types."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp(type_.unit, "UTC")
     if pa.types.is_struct(type_):

@@ -74,6 +74,10 @@ def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
 
 
 def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
+    """Return the value of a bound as a constant; None for NaN, or for a wrong number of bytes.
+
+    Raises the errors of the conversion for other invalid bytes.
+    """
     if pa.types.is_boolean(type_) and len(data) == 1:
         return constant(data != b"\x00", type_)
     if pa.types.is_decimal(type_) and data:

@@ -55,6 +55,10 @@ def _check_fields(fields: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
+    """Check a type, and the types in it.
+
+    Their field ids, and `field_id`, are appended to `ids`. Raises ValueError.
+    """
     ids.append(as_integer(field_id, "the id of a field"))
     check_limit(FIELDS, len(ids), "fields in a schema")
     if isinstance(type_, str):
@@ -68,6 +72,7 @@ def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_spec(fields: Any) -> None:
+    """Raise ValueError if the fields of a partition spec are invalid, or two have the same name."""
     objects = as_objects(fields, "the fields of a partition spec")
     for field in objects:
         as_text(field.get("name"), "the name of a partition field")
@@ -87,6 +92,7 @@ def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> 
 
 
 def _check_snapshots(raw: Mapping[str, Any]) -> None:
+    """Raise ValueError if the snapshots, the branches and tags, or the snapshot log are invalid."""
     snapshots = as_objects(raw.get("snapshots") or [], "snapshots")
     for snapshot in snapshots:
         _snapshot_id(snapshot, "snapshot-id")

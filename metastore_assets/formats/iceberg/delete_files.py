@@ -71,6 +71,7 @@ class PositionDeletes:
         return np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
 
     def _vector(self, row_count: int) -> Positions:
+        """Read the deletion vector. Raises ValueError if it contradicts the manifest, or OSError."""
         if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
             raise ValueError(
                 f"the manifest does not say where it is: content_offset is {self.offset}, "

@@ -49,8 +49,7 @@ _NO_DELETES = Deletes()
 class DeleteIndex:
     """An index of a snapshot's delete files, by data file and by partition.
 
-    Equality deletes of an unpartitioned spec apply to all partitions. `is_unpartitioned` returns whether a spec is
-    unpartitioned.
+    Equality deletes of an unpartitioned spec apply to all partitions.
     """
 
     def __init__(
@@ -59,6 +58,13 @@ class DeleteIndex:
         data_paths: Iterable[str],
         is_unpartitioned: Callable[[int], bool],
     ) -> None:
+        """Create the index.
+
+        Args:
+            deletes: the entries of all delete files.
+            data_paths: the recorded paths of all data files.
+            is_unpartitioned: returns whether the spec with an id is unpartitioned.
+        """
         counts = Counter(map(plain_path, data_paths)) if deletes else Counter()
         self._ambiguous = {path for path, count in counts.items() if count > 1}
         self._by_path: dict[str, list[FileEntry]] = {}
@@ -116,9 +122,10 @@ class DeleteIndex:
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
-    """Return True if a delete file applies to rows of its partition that have a sequence number.
+    """Return True if a delete file applies to the data files of its partition with a sequence number.
 
-    Equality deletes do not apply to rows of their own commit.
+    Equality deletes do not apply to data files of their own commit. Raises ValueError if the delete file has no
+    sequence number.
     """
     if entry.sequence_number is None:
         raise ValueError(f"the delete file {entry.path} has no sequence number in its manifest")

@@ -203,11 +203,19 @@ class _Rows:
             codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
+        """Number the distinct codes in ascending order, and store them for `_look_up_codes`.
+
+        Return the number of each code.
+        """
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)
 
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
+        """Return the number that `_number_codes` gave to each code.
+
+        Codes without one become false in `present`.
+        """
         distinct_codes = self._distinct_codes[index]
         if not len(distinct_codes):
             present[:] = False

@@ -1,7 +1,7 @@
-"""Manifest lists and manifests of an Iceberg table, which list the live files of a snapshot.
+"""Manifest lists and manifests of an Iceberg table.
 
-Avro fields are matched by their field ids. No other part of the Avro header is required, because some writers omit
-parts.
+Manifests list the live files of a snapshot: entries with the status DELETED are left out. Avro fields are matched by
+their field ids. No other part of the Avro header is required, because some writers omit parts.
 """
 
 from __future__ import annotations

@@ -101,6 +101,10 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
 
 
 def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
+    """Return the metadata in a checked metadata file.
+
+    Keys of older format versions and missing keys get their defaults.
+    """
     schemas = {schema.get("schema-id", 0): schema for schema in raw.get("schemas") or [raw["schema"]]}
     current_schema_id = raw.get("current-schema-id")
     if current_schema_id is None:
@@ -130,6 +134,10 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
 
 
 def _parse_spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
+    """Return the fields of a partition spec.
+
+    Fields without an id are numbered from 1000, as in format version 1.
+    """
     return tuple(
         PartitionField(
             name=field_json["name"],
@@ -166,6 +174,7 @@ def _bucket_count(name: str) -> int | None:
 
 
 def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
+    """Return one snapshot. Raises ValueError if it names neither a manifest list nor manifests."""
     if raw.get("manifest-list") is None and raw.get("manifests") is None:
         raise ValueError(f"the snapshot {raw['snapshot-id']} names neither a manifest list nor manifests")
     return IcebergSnapshot(

@@ -120,6 +120,10 @@ def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
 
 
 def _is_metadata(location: Location, path: str) -> bool:
+    """Return True if the content of a file is that of a metadata file.
+
+    For a corrupt file, return True if its name has a version. A missing file is none.
+    """
     try:
         raw = _read_json(location, path)
     except TableFormatError:
@@ -131,6 +135,10 @@ def _is_metadata(location: Location, path: str) -> bool:
 
 
 def _read_json(location: Location, path: str) -> Any:
+    """Return a file as parsed JSON.
+
+    Raises TableNotFoundError if it is missing, or TableFormatError if it is corrupt.
+    """
     full_path = location.full_path(path)
     try:
         return parse_json_file(location.read(path))

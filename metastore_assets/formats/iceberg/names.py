@@ -100,7 +100,8 @@ class FallbackIds:
 class _NamedMatcher(FieldMatcher):
     """A matcher for one file without field ids.
 
-    `names` has the name in the file of each id, `top_level` the id of each column.
+    `names` maps each field id to the field's name in the file. `top_level` maps the name of each column to its field
+    id.
     """
 
     def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
@@ -112,6 +113,11 @@ class _NamedMatcher(FieldMatcher):
         return self._top_level.get(stored.name)
 
     def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+        """Return a function that finds the field of a file for a field of the table.
+
+        It looks for the name that `names` has for the field's id. Fields of the table without an id match by their own
+        name.
+        """
         find = FieldMatcher().index_finder(stored)
 
         def find_named(wanted: pa.Field) -> int | None:

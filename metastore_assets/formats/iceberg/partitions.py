@@ -54,6 +54,13 @@ class Partitions:
     """The partition fields of a table, from all its partition specs. It converts stored partition values."""
 
     def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
+        """Prepare the conversion.
+
+        Args:
+            table: name of the table, for messages.
+            metadata: the table's metadata.
+            schema: the schema of the planned state, which takes precedence over the other schemas.
+        """
         self.specs = metadata.specs
         self._default_spec_id = metadata.default_spec_id
         self._table = table
@@ -109,7 +116,7 @@ class Partitions:
         )
 
     def derived(self, specs: Collection[int]) -> tuple[DerivedColumn, ...]:
-        """Return the partition fields of some specs as derived columns, with their source columns."""
+        """Return the partition fields of the specs with these ids, and their source columns."""
         fields = {field: None for spec_id in sorted(specs) for field in self.specs[spec_id]}
         return tuple(
             DerivedColumn(
@@ -169,6 +176,10 @@ class Partitions:
         return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
 
     def _create_partition(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
+        """Return the partition with stored values, one for each field of the spec.
+
+        Void fields are left out.
+        """
         pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
         items = tuple((field.name, self.text(field, value)) for field, value in pairs)
         constants = tuple(

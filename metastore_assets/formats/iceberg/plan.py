@@ -72,6 +72,10 @@ class FragmentPlanner:
         partition_filter: PartitionFilter,
         cache: MetadataCache,
     ) -> None:
+        """Prepare the plan.
+
+        Raises TableFormatError if the filter names no partition field. Nothing is read.
+        """
         self._files = files
         self._metadata = metadata
         self._state = state
@@ -194,6 +198,7 @@ class FragmentPlanner:
             )
 
     def _fragment(self, entry: FileEntry, deletes: Deletes, fragment_ids: set[str]) -> Fragment:
+        """Return the fragment of a data file with its deletes. Its id is not in `fragment_ids`."""
         partition = self.partitions.partition(entry.spec_id, entry.partition)
         location, path = self._files.locate(entry.path)
         position_deletes, equality_deletes = self._references(deletes)
@@ -237,6 +242,10 @@ class FragmentPlanner:
         return self._shared[deletes.digest]
 
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
+        """Return a position delete file, or a deletion vector, in the form that fragment sources need.
+
+        Equal ones are one object.
+        """
         key = entry.path, entry.content_offset
         if key not in self._position_files:
             location, path = self._files.locate(entry.path)
@@ -246,6 +255,12 @@ class FragmentPlanner:
         return self._position_files[key]
 
     def _equality_deletes(self, entry: FileEntry) -> EqualityDeletes:
+        """Return an equality delete file in the form that fragment sources need.
+
+        Equal ones are one object.
+
+        Raises TableFormatError if its key columns are not recorded.
+        """
         if entry.path not in self._equality_files:
             location, path = self._files.locate(entry.path)
             keys = tuple(self._key(entry, field_id) for field_id in sorted(entry.equality_ids))

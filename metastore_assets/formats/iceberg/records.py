@@ -75,6 +75,12 @@ class _Naming:
 
 
 class _PartitionNaming(_Naming):
+    """The new names of the fields inside `partition`, which are those of `partition_name`.
+
+    A field is matched with the partition spec by its id. Without an id, it is matched by name, or by position if no
+    field has an id.
+    """
+
     def _by_id(self, field_id: int) -> str | None:
         return next(
             (partition_name(index) for index, field in enumerate(self.spec) if field.field_id == field_id), None

@@ -68,7 +68,7 @@ def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterat
 
 
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
-    """Return the top-level field of a path of `field_paths` in Arrow, pruned to this path."""
+    """Convert a path of `field_paths` to the top-level Arrow field with only the fields on the path."""
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
         field = _with_id_and_default(table, above, pa.field(above["name"], pa.struct([field])))
@@ -99,6 +99,10 @@ def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field)
 
 
 def _type(table: str, path: str, type_: Any) -> pa.DataType:
+    """Return a type of a metadata file in Arrow.
+
+    Raises TableFormatError for an unsupported type at the dotted path `path`.
+    """
     if isinstance(type_, str):
         return primitive_type(table, path, type_)
     if type_["type"] == "struct":

@@ -1,6 +1,6 @@
 """Iceberg tables.
 
-Metadata files and manifests show which files are live, and fragments apply the deletes.
+Metadata files and manifests show which files belong to a snapshot. Fragments apply the deletes.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ class IcebergFormat(TableFormat):
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
-        """Read a metadata file: `file`, which is at or below `location`.
+        """Read the given metadata file, by default the table's current one, and resolve the requested state.
 
-        By default, the table's current one is read.
+        `file` is at or below `location`.
         """
         if location is None or file is None:
             location, file = self._file()
@@ -174,6 +174,10 @@ class IcebergFormat(TableFormat):
 
     @contextmanager
     def _iceberg_errors(self) -> Iterator[None]:
+        """Convert errors of missing or corrupt files to TableFormatError.
+
+        Other errors of this package stay as they are.
+        """
         uri = self._table.uri
         try:
             yield

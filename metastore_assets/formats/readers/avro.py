@@ -138,6 +138,10 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
 
 
 def _decode_batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in batches of bounded rows and bytes.
+
+    The stream is at the first block.
+    """
     blocks = _Blocks(stream, header, header.type.written)
     rows: list[Any] = []
     size = 0.0
@@ -226,6 +230,10 @@ class _Blocks:
         """Decompressed size in bytes of the block that was read last."""
 
     def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, from one piece only; empty at the end.
+
+        Raises ArrowInvalid for a corrupt block.
+        """
         data = self._buffer.read(size)
         if not data and size:
             # The decoder takes the end of a file inside of a block for a regular end, so an error is raised here.
@@ -270,6 +278,10 @@ def _stream(data: bytes) -> io.BufferedReader:
 
 
 def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
+    """Return the next `size` bytes.
+
+    Raises EOFError if there are fewer, ArrowInvalid or LimitError for an invalid size.
+    """
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
     check_limit(METADATA_BYTES, size, "bytes in one part of the Avro file")
@@ -284,6 +296,7 @@ def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
 
 
 def _read_varint(stream: io.BufferedReader) -> int:
+    """Read a signed integer in zigzag encoding. Raises ArrowInvalid if it has more than 64 bits."""
     value = 0
     for position in range(_LONGEST_VARINT):
         byte = _read_exactly(stream, 1)[0]

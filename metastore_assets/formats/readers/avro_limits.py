@@ -86,11 +86,20 @@ class AvroLimits:
 
 
 class _SchemaCompiler:
+    """Converts an Avro schema to encoded types.
+
+    The namespace of a type completes the short names in it.
+    """
+
     def __init__(self) -> None:
         self._named: dict[str, _EncodedType] = {}
         self._open: set[str] = set()
 
     def compile(self, schema: Any, namespace: str, depth: int) -> _EncodedType:
+        """Return the encoded type of a schema.
+
+        Raises LimitError, or UnsupportedError for a type that contains itself.
+        """
         check_limit(NESTING, depth, "types inside of each other in an Avro schema")
         if isinstance(schema, list):
             return _encoded_type("union", [self.compile(branch, namespace, depth + 1) for branch in schema], None, 1)
@@ -108,6 +117,7 @@ class _SchemaCompiler:
         return self._define(schema, namespace, depth)
 
     def _define(self, schema: Mapping[str, Any], namespace: str, depth: int) -> _EncodedType:
+        """Return the type that a record, enum or fixed defines, and remember it by its full name."""
         name = full_name(schema["name"], schema.get("namespace") or namespace)
         inner_namespace, kind = name.rpartition(".")[0], schema["type"]
         self._open.add(name)
@@ -128,6 +138,10 @@ class _SchemaCompiler:
         return encoded
 
     def _reference(self, name: str, namespace: str) -> _EncodedType:
+        """Return the type of a name: a primitive type, or one that the schema has defined before.
+
+        Raises ArrowInvalid for an unknown name, or UnsupportedError inside of the definition of the same type.
+        """
         if name in _FIXED_BYTES:
             return _encoded_type(name, [], _FIXED_BYTES[name], _FIXED_BYTES[name])
         if name in _VARINTS or name in _LENGTHS:
@@ -141,6 +155,10 @@ class _SchemaCompiler:
 
 
 def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | None, min_bytes: int) -> _EncodedType:
+    """Return a type with the properties that follow from its children.
+
+    Raises LimitError if it has too many types in it, or too many levels.
+    """
     type_count = 1 + sum(child.type_count for child in children)
     check_limit(FIELDS, type_count, "fields in an Avro schema")
     depth = 1 + max((child.depth for child in children), default=0)
@@ -167,6 +185,10 @@ class _ValueSkipper:
         self.items = 0
 
     def skip(self, encoded: _EncodedType) -> None:
+        """Skip one value of a type.
+
+        Raises EOFError or IndexError beyond the end of the data, or LimitError for too many items.
+        """
         kind = encoded.kind
         if encoded.fixed_bytes is not None:
             self._position += encoded.fixed_bytes
@@ -185,6 +207,7 @@ class _ValueSkipper:
             raise EOFError
 
     def _skip_items(self, item: _EncodedType, *, is_map: bool) -> None:
+        """Skip the blocks of an array or a map, and count their items. Raises LimitError for too many."""
         while count := self._read_varint():
             if count < 0:
                 count = -count
@@ -206,6 +229,7 @@ class _ValueSkipper:
         self._position += length
 
     def _read_varint(self) -> int:
+        """Read a signed integer in zigzag encoding."""
         value = shift = 0
         while True:
             byte = self._data[self._position]

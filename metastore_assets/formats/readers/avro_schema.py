@@ -82,12 +82,15 @@ def resolve_record_type(schema: Any) -> AvroType:
 
 
 class _Resolver:
+    """Converts the parts of one Avro schema. The namespace of a part completes the short names in it."""
+
     def __init__(self) -> None:
         self._definitions: dict[str, tuple[dict[str, Any], str]] = {}
         self._open: list[str] = []
         self._count = 0
 
     def resolve(self, schema: Any, namespace: str) -> AvroType:
+        """Return the type of a schema. Raises LimitError, UnsupportedError or ArrowInvalid."""
         self._count += 1
         check_limit(FIELDS, self._count, "types in its Avro schema")
         if isinstance(schema, list):
@@ -109,6 +112,7 @@ class _Resolver:
         return self._reference(kind, namespace)
 
     def _reference(self, name: str, namespace: str) -> AvroType:
+        """Return the type of a name: a primitive type, or one that the schema has defined before."""
         if name in _PRIMITIVES:
             return AvroType(name, _PRIMITIVES[name], _PRIMITIVES[name])
         type_name = full_name(name, namespace)
@@ -124,6 +128,7 @@ class _Resolver:
         return self._named(type_name, schema, inner_namespace)
 
     def _named(self, type_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
+        """Return the type of a record, enum or fixed. Raises UnsupportedError if it contains itself."""
         if type_name in self._open:
             raise UnsupportedError(f"its Avro type {type_name!r} contains itself, which has no reader")
         # Each use becomes a separate definition with a generated name, so that names cannot collide.
@@ -146,6 +151,7 @@ class _Resolver:
         return _struct(written, arrow, types, _prepare_record(types))
 
     def _array(self, schema: dict[str, Any], namespace: str) -> AvroType:
+        """Return the list type of an array, or the map type of an array of key-value records."""
         item = self.resolve(schema["items"], namespace)
         written = {"type": "array", "items": item.written}
         raw = pa.list_(pa.field("element", item.raw))
@@ -165,6 +171,9 @@ class _Resolver:
         return AvroType(written, pa.map_(pa.string(), item.raw), arrow, (item,), _prepare_map(item.prepare))
 
     def _union(self, branches: list[Any], namespace: str) -> AvroType:
+        """Return the type of a union: that of its only branch besides null, the wider number type, or a struct of all
+        branches.
+        """
         types = [self.resolve(branch, namespace) for branch in branches]
         written = [type_.written for type_ in types]
         non_null_types = [type_ for type_ in types if type_.written != "null"]
@@ -189,6 +198,7 @@ def _leaf(written: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType
 
 
 def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
+    """Return the Arrow type of a valid logical type; None without one, or if it does not fit the stored type."""
     name = schema.get("logicalType")
     if name == "decimal" and (pa.types.is_binary(raw) or pa.types.is_fixed_size_binary(raw)):
         return _decimal(schema)
@@ -247,6 +257,7 @@ def _prepare_named(prepare: Prepare | None) -> Prepare:
 
 
 def _prepare_record(types: tuple[AvroType, ...]) -> Prepare | None:
+    """Return a function that prepares the fields of a decoded record in place; None if no field needs it."""
     steps = {f"f{number}": type_.prepare for number, type_ in enumerate(types) if type_.prepare}
     if not steps:
         return None

@@ -101,6 +101,7 @@ class OrcColumns:
 
 @contextmanager
 def _range_errors() -> Iterator[None]:
+    """Convert the errors of Arrow for timestamps that are out of range to UnsupportedError."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -117,6 +118,7 @@ def _to_local(clock: Clock, leaf: pa.Array) -> pa.Array:
 
 
 def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
+    """Return a field of an ORC file in the type in which the reader returns it, with its field id."""
     metadata = None
     attributes = stored.metadata or {}
     if _FIELD_ID in attributes:
@@ -143,6 +145,7 @@ def _type(stored: pa.DataType) -> pa.DataType:
 
 
 def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert an array to the type in which the reader returns it. Unions become structs."""
     if not pa.types.is_nested(target):
         return array if array.type == target else array.cast(target)
     mask = array.is_null() if array.null_count else None
@@ -158,6 +161,7 @@ def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _union_struct(array: pa.UnionArray, target: pa.StructType) -> pa.Array:
+    """Convert a union to a struct with the number of the alternative and one field per alternative."""
     codes = array.type_codes
     tags = pc.index_in(codes, pa.array(array.type.type_codes, pa.int8()))
     children = []

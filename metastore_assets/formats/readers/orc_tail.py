@@ -238,6 +238,10 @@ def _check_decimal(precision: int, scale: int) -> None:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """Yield the number and the value of each field of a protobuf message, in stored order.
+
+    Raises ValueError or IndexError.
+    """
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -259,6 +263,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the unsigned integer that begins at a position, and the position after it."""
     value = 0
     for shift in range(0, _VARINT_BITS, 7):
         byte = data[position]

@@ -120,6 +120,10 @@ class ParquetColumns:
         self._source.close()
 
     def _read_empty(self, field: pa.Field) -> Iterator[pa.Array]:
+        """Yield the values of a column without leaf columns: structs without fields that cannot be null.
+
+        Raises UnsupportedError for other such columns, unless the file has no rows.
+        """
         if pa.types.is_struct(field.type) and not field.type.num_fields and not field.nullable:
             for start in range(0, self.row_count, CHUNK_ROWS):
                 yield pa.Array.from_buffers(field.type, min(CHUNK_ROWS, self.row_count - start), [None])
@@ -216,6 +220,7 @@ def validate_row_count(metadata: pq.FileMetaData) -> int:
 
 
 def _leaf_ranges(fields: list[pa.Field]) -> list[range]:
+    """Return the numbers of the Parquet leaf columns that store each field."""
     # Leaves are numbered by position, because dotted paths are ambiguous: `a.b` is a column, or a field of the column
     # `a`.
     ranges = []

@@ -144,6 +144,7 @@ class _ThriftCursor:
         return value
 
     def _varint(self) -> int:
+        """Read an unsigned integer. Raises IndexError if it has no end."""
         value = 0
         for shift in range(0, _VARINT_BITS, 7):
             byte = self._byte()

@@ -46,14 +46,15 @@ class ColumnMapping:
 
 
 class FileFragmentReader:
-    """A FragmentReader of the live rows of one data file.
+    """A FragmentReader of the live rows of one data file, which are the rows that are not deleted.
 
     Args:
-        columns: The opened data file.
+        columns: The opened data file. Leaving the context of the reader closes it.
         path: Path of the data file, for messages.
         mapping: How the fields of the table are found in the file.
         deleted: Ascending positions of deleted rows; None without any.
-        verify: Raises an error if the file was changed after it was opened.
+        verify: Raises an error if the file was changed after it was opened. Called after each column read from the
+            file.
     """
 
     def __init__(
@@ -79,10 +80,15 @@ class FileFragmentReader:
 
     @property
     def stored_columns(self) -> frozenset[str]:
+        """Identities of the columns in the file, and of the constants."""
         stored = {self._matcher.identity(field) for field in self._columns.fields}
         return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
+        """Yield the live rows of a column of the table: a constant, a column of the file, or the field's default.
+
+        With `encoded`, chunks may be dictionary arrays. Raises FragmentError.
+        """
         key = identity(field)
         if key in self._constants:
             yield from _repeat_constant(self._constants[key].cast(field.type), self.row_count)
@@ -105,6 +111,10 @@ class FileFragmentReader:
         self._columns.close()
 
     def _read_live(self, field: pa.Field, index: int, *, encoded: bool) -> Iterator[pa.Array]:
+        """Yield the live rows of the file's column at `index`, cast to the type of `field`.
+
+        Raises ArrowInvalid if the column does not have as many rows as the file.
+        """
         start = 0
         for chunk in self._columns.read(index):
             cast_chunk = cast_dictionary(chunk, field.type, self._matcher) if encoded else None
@@ -121,6 +131,10 @@ class FileFragmentReader:
             raise pa.ArrowInvalid(f"it has {start} rows, the file {self._columns.row_count}")
 
     def _filter_live(self, chunk: pa.Array, start: int) -> pa.Array:
+        """Return the rows of a chunk that are not deleted.
+
+        `start` is the position of its first row in the file.
+        """
         first, last = np.searchsorted(self._deleted, np.array([start, start + len(chunk)], np.uint64))
         if first == last:
             return chunk

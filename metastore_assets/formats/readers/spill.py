@@ -39,6 +39,10 @@ class SpilledColumns:
         self._parquet.close()
 
     def _with_fillers(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches in the stored schema, and count their rows.
+
+        In the stored schema, structs without fields have a placeholder field.
+        """
         for batch in batches:
             # A Parquet file without columns has no row count.
             self.row_count += batch.num_rows

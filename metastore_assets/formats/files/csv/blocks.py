@@ -239,6 +239,7 @@ class _Utf8Reader:
         return data[:size]
 
     def _next(self, size: int) -> bytes:
+        """Read the next piece of the stream, of at most `size` or `_MIN_READ` bytes, and return it in UTF-8."""
         data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data
         if self._is_start:
@@ -251,6 +252,7 @@ class _Utf8Reader:
         return data
 
     def _decode(self, data: bytes) -> bytes:
+        """Convert bytes in the file's encoding to UTF-8. Raises ArrowInvalid, whose message has the line."""
         try:
             text = self._decoder.decode(data, not data)
         except UnicodeDecodeError as error:

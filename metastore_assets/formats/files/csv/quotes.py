@@ -73,7 +73,7 @@ class Backslashes:
     """Evidence of whether the backslashes of a text are escapes or part of values, if no option decides."""
 
     line: int
-    """Line number of the first backslash."""
+    """Line number of the first backslash; if quotes are doubled, of the beginning of the text."""
     are_paired: bool | None
     """Whether all backslashes in quotes are in pairs, as Spark writes one backslash. None if there are none in quotes.
     """
@@ -166,6 +166,7 @@ class _QuoteScanner:
         self._quoting = Quoting(np.empty(0, np.int64))
 
     def result(self) -> Quoting:
+        """Scan the text, and return its quotes and escapes. It may be called once."""
         block = np.frombuffer(self._data, np.uint8)
         events = np.flatnonzero((block == self._quote) | (block == self._escape)).tolist()
         # A quote or escape may be consumed together with the one before it.
@@ -267,6 +268,7 @@ class _QuoteScanner:
         return offset
 
     def _refuse_text_after_quote(self, offset: int) -> None:
+        """Raise MalformedError for a value that continues after the closing quote at an offset."""
         quote = self._options.quote
         value = self._data[self._offsets[-1] : offset + 1]
         hint = f"set options.quote to '' if {quote} is part of the values"

@@ -83,7 +83,9 @@ class CsvReader:
         return self._with_first_row(summary, block, batch)
 
     def _with_first_row(self, summary: CsvSummary, block: RowBlock, batch: pa.RecordBatch) -> CsvSummary:
-        """Return a summary with the first row of the file added, and whether it is detected as a header.
+        """Add the first row of the file to a summary.
+
+        The result records whether the row is detected as a header.
 
         Args:
             summary: The summary without the values of the first row and without blank lines as values.
@@ -191,6 +193,13 @@ class CsvReader:
     def _parse_batches(
         self, blocks: Iterable[tuple[RowBlock, pa.RecordBatch | None]], names: Sequence[str], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file, without its header, in the types of the schema.
+
+        Args:
+            blocks: The blocks of the file, each with its columns of texts, or with None for a file of blank lines.
+            names: Names of the columns in the file.
+            schema: The columns to return.
+        """
         start = int(bool(self.options.header))
         for block, batch in blocks:
             if not start and blank_lines_are_rows(len(names), self.options):

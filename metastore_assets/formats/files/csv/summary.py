@@ -32,7 +32,7 @@ class ColumnSummary:
     types: Types = ALL
     """The types that all values fit. Without values, these are all candidates."""
     ruled_out: tuple[RuledOut, ...] = ()
-    """For each other type, the first value that does not fit."""
+    """For each other type except the null type, the first value that does not fit."""
 
     def with_values(self, texts: pa.StringArray, block: RowBlock, first: int, options: CsvOptions) -> ColumnSummary:
         """Return a summary that includes more values of the column.

@@ -93,6 +93,10 @@ def replace_null_texts(texts: pa.StringArray, options: CsvOptions) -> pa.StringA
 
 
 def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_blank_rows: bool) -> pa.RecordBatch:
+    """Parse a block into columns of texts, with `names` as column names, else `f0`, `f1`, ….
+
+    Blank lines are rows if `has_blank_rows`. Raises ArrowInvalid, whose message has the line in the file.
+    """
     if not names and block.width > FIELDS:
         _check_width(block, options)
     try:

@@ -126,6 +126,7 @@ def _parse_literal(literal: Literal) -> int | float:
 
 
 def _json_text(value: Any) -> str:
+    """Return a decoded value as JSON text without blanks, in which each Literal keeps its digits."""
     if isinstance(value, Literal):
         return str(value)
     if isinstance(value, dict):

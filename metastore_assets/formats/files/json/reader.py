@@ -114,6 +114,7 @@ class JsonReader:
         return ((number, length, replace_literals(row, "", self._paths)) for number, length, row in rows)
 
     def _batches(self, open_stream: OpenStream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file in batches of the schema. Raises ArrowInvalid."""
         target = pa.struct(list(schema))
         type_ = text_types(target, "", self._paths)
         rows: list[dict[str, Any]] = []
@@ -135,6 +136,10 @@ class JsonReader:
 
 
 def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArray:
+    """Convert rows to structs of a type.
+
+    Python values that Arrow does not accept for the type are converted first.
+    """
     try:
         return pa.array(rows, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

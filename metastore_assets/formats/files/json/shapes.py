@@ -163,7 +163,10 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 
 
 def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
-    """Yield the types that a column cannot have, each with where the first value occurs that does not fit."""
+    """Yield a reason for each type that a value of a column rules out.
+
+    It names the kind and the location of the first such value.
+    """
     for type_, kinds in _KINDS.items():
         other_kind = next((kind for kind in shape.locations if kind not in kinds), None)
         if other_kind is not None:
@@ -172,6 +175,10 @@ def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
 
 
 def _number_type(table: str, column: str, shape: Shape) -> pa.DataType:
+    """Return the type of a column of numbers: float, an integer type, or a decimal for large integers.
+
+    Raises TableFormatError if no type holds all numbers without loss.
+    """
     if float in shape.locations:
         if max(-shape.minimum, shape.maximum) > _EXACT:
             raise TableFormatError(
@@ -203,6 +210,7 @@ def decode_summary(data: bytes) -> JsonSummary:
 
 
 def _encode_shape(shape: Shape) -> list[Any]:
+    """Return a shape as JSON values, which `_decode_shape` converts back."""
     return [
         [[kind.__name__, location] for kind, location in shape.locations.items()],
         shape.minimum,
@@ -214,6 +222,10 @@ def _encode_shape(shape: Shape) -> list[Any]:
 
 
 def _decode_shape(shape: list[Any]) -> Shape:
+    """Return the shape that `_encode_shape` encoded.
+
+    Raises ValueError, LookupError or TypeError for invalid values.
+    """
     locations, minimum, maximum, first_beyond, fields, items = shape
     return Shape(
         {_TYPES_BY_NAME[kind]: location for kind, location in locations},
