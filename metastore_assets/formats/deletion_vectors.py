@@ -93,6 +93,10 @@ class DeletionVector:
         return data[: self.size]
 
     def _stored(self, location: Location, path: str) -> bytes:
+        """Read the bytes of the vector from its file.
+
+        Raises ValueError if their length or checksum is wrong.
+        """
         stored = read_part(location, path, self.offset, max(0, self.size) + 8)
         (size,) = struct.unpack_from(">i", stored)
         if size != self.size:

@@ -109,6 +109,7 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
 
 def _check_hudi(table: DeclaredTable) -> None:
+    """Raise TableFormatError for a read-optimized table (`_ro`), which shows a Hudi table without its log files."""
     realtime = "realtime" in table.input_format.lower()
     if table.is_true("hoodie.query.as.ro.table") or (table.name.endswith("_ro") and not realtime):
         raise TableFormatError(

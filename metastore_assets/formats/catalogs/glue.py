@@ -38,6 +38,10 @@ class GlueCatalogClient:
         self._glue = GlueCatalog(name, **options).glue
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
+        """Return all tables and views of a database.
+
+        Raises TableNotFoundError if the database does not exist.
+        """
         pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=database)
         try:
             tables = [table for page in pages for table in page["TableList"]]

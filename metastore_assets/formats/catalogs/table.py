@@ -21,7 +21,7 @@ OpenLocated = Callable[[TableConfig, RegisteredFolders | None], TableFormat]
 class CatalogTable(TableFormat):
     """A table of any format whose location a catalog records.
 
-    It is reopened whenever its catalog entry changes.
+    Every method first requests the table's catalog entry. If the entry has changed, the table is reopened.
     """
 
     def __init__(self, table: TableConfig, open_located: OpenLocated) -> None:

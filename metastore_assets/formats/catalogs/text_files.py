@@ -61,7 +61,8 @@ def spark_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 def spark_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
     """Return the settings to read files of Spark's data source `json`.
 
-    Raises ValueError for an unsupported setting. The types of columns are detected from their values.
+    The types of columns are detected from their values, so `columns` is not used. Raises ValueError for an unsupported
+    setting.
     """
     values = _check_options(settings, "json", {"multiline", "encoding", "charset", "mode"})
     if values.get("multiline", "").lower() == "true" or values.get("mode", "").upper() == "DROPMALFORMED":
@@ -72,7 +73,8 @@ def spark_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
     """Return the settings to read files of Hive's JSON serdes.
 
-    Raises ValueError for an unsupported setting. The types of columns are detected from their values.
+    The types of columns are detected from their values, so `columns` is not used. Raises ValueError for an unsupported
+    setting.
     """
     for key in settings:
         if key.startswith("mapping.") or (key == "ignore.malformed.json" and settings[key].lower() == "true"):
@@ -140,6 +142,10 @@ def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, An
 
 
 def _column_options(columns: Columns) -> dict[str, Any]:
+    """Return the option that names the columns.
+
+    Raises ValueError without columns, or for a nested type.
+    """
     if not columns:
         raise ValueError("no columns are declared, and the files have no column names")
     for name, type_ in columns:
@@ -153,6 +159,10 @@ def _column_types(columns: Columns) -> dict[str, str]:
 
 
 def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
+    """Return Spark's options by name in lower case.
+
+    Raises ValueError for an option that is neither allowed nor ignored.
+    """
     values = {key.lower(): value for key, value in settings.items()}
     for key, value in values.items():
         if key not in allowed | _IGNORED_OPTIONS:

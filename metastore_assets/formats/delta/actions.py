@@ -145,7 +145,10 @@ class Replay:
         return LogChanges(list(self._live.values()), sorted(self._file_keys - live, key=repr))
 
     def state(self, version: int) -> TableState:
-        """Return the state at the version. Raises TableFormatError if the log has no protocol or no metadata."""
+        """Return the state after all added actions. `version` is for messages.
+
+        Raises TableFormatError if there is no protocol or no metadata.
+        """
         state = self._state
         for kind, action in (("protocol", state.protocol), ("metaData", state.metadata)):
             if not action:

@@ -129,6 +129,7 @@ class CachedLog:
         return state
 
     def _replay_fully(self, log: Log, version: int, identity: Sequence[str] | None) -> TableState:
+        """Replay a version without the cache, and cache the result. Without `identity`, cache nothing."""
         replay = Replay(self._location)
         replay.read(log, version)
         state = replay.state(version)

@@ -85,7 +85,7 @@ class DeltaFormat(TableFormat):
 
         Version numbers only increase, and start again at 0 in a recreated table. Commit times only decide between the
         two results: after a rollback the commit time is not later. Without both times, a lower version counts as a
-        rollback.
+        rollback, and an equal one as no change.
         """
         if not previous.id.isdecimal() or int(current.id) > int(previous.id):
             return None
@@ -159,6 +159,7 @@ class DeltaFormat(TableFormat):
         return log, int(self._at)
 
     def _oldest(self, log: Log) -> list[str]:
+        """Return the oldest version whose commit file records a time, as text for messages; empty without one."""
         for version in log.versions:
             time = self._times.recorded_time(version)
             if time is not None:

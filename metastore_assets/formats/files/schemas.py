@@ -56,7 +56,7 @@ class FileDescription:
     reader: TextReader | None = None
     """The reader of a CSV or JSON file."""
     types: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types of the columns of a CSV or JSON file, by name. They fit the values in all files of the table."""
+    """Types of the columns of a CSV or JSON file, by name: declared, or such that all values of the table fit."""
     fatal: str | None = None
     """The error message if reading the file crashed a process, else None. Such a file is not opened again."""
     schema: pa.Schema | None = None

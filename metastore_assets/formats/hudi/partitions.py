@@ -60,8 +60,8 @@ class PartitionPaths:
         """Return the layout with the columns that the partition folders name, if the table records no columns.
 
         `year=2020/month=01` names two columns, `ts=2020/01/31` one: a folder without a column name belongs to the
-        column before it. Values are then percent-encoded unless the table records otherwise. If the folders do not all
-        name the same columns, the layout stays as it is.
+        column before it. Values are then percent-encoded unless the table records otherwise. The layout stays as it is
+        if the folders do not all name the same columns, or if the table records that they name none.
         """
         if self.columns or self.hive_style is False:
             return self

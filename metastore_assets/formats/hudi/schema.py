@@ -53,7 +53,10 @@ class HudiSchema:
     """Name and type of number columns that some files store as texts."""
 
     def missing_names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names that are neither a column nor a field below a column, without regard to case."""
+        """Return the names that no column has, without regard to case.
+
+        A dotted name counts as a field of the column before its first dot, and is missing only if this column is.
+        """
         column_names = {field.name.lower() for field in self.columns}
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
 
@@ -71,8 +74,8 @@ def table_schema(
 ) -> HudiSchema | None:
     """Return the schema that the commits or the table's properties record; None if neither records one.
 
-    The newest commit takes precedence that has a schema and did not only rewrite rows, then the newest rewrite, then
-    the properties.
+    The order of precedence is: the newest commit with a schema that added or changed rows; the newest commit with a
+    schema that only rewrote rows; the properties.
 
     Args:
         location: the table's folder.
@@ -97,10 +100,10 @@ def table_schema(
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema with integer types for columns that were created as integers, but are now text.
+    """Return the schema with integer types for the columns that were created as integers, but are text now.
 
     These are partition columns in `dated`: if folder names show such a column as dates, Spark reads it as text, and
-    updates by Spark store it as text.
+    updates by Spark store it as text. They become the `numbers` of the result.
     """
     numbers = tuple(
         (field.name, created.field(field.name).type)

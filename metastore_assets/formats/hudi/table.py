@@ -253,6 +253,7 @@ def _check_features(timeline: Timeline) -> None:
 
 @contextmanager
 def _hudi_errors(location: Location) -> Iterator[None]:
+    """Convert a missing file to TableNotFoundError, and corrupt content to TableFormatError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -59,8 +59,9 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
 def history_change_since(metadata: TableMetadata, state: State, previous: SnapshotReference) -> HistoryChange:
     """Return how the table got from an earlier state to the current one, by the recorded snapshots.
 
-    None means by ordinary commits, or that it is unknown. A snapshot without a parent need not be the first one: some
-    writers remove the parent when they expire it.
+    The same snapshot gives "metadata changed". A previous snapshot that is no ancestor of the current one gives "rolled
+    back" if it is still recorded, or if the current one is not newer. None means by ordinary commits, or that it is
+    unknown. A snapshot without a parent need not be the first one: some writers remove the parent when they expire it.
     """
     if state.id == previous.id:
         return "metadata changed"

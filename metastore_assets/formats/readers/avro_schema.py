@@ -171,8 +171,10 @@ class _Resolver:
         return AvroType(written, pa.map_(pa.string(), item.raw), arrow, (item,), _prepare_map(item.prepare))
 
     def _union(self, branches: list[Any], namespace: str) -> AvroType:
-        """Return the type of a union: that of its only branch besides null, the wider number type, or a struct of all
-        branches.
+        """Return the type of a union.
+
+        Null aside, this is the type of the only branch, the wider type of two number types, or a struct with a field
+        per branch.
         """
         types = [self.resolve(branch, namespace) for branch in branches]
         written = [type_.written for type_ in types]

@@ -203,7 +203,10 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte after a closing quote and after ignored blanks, which it records as skipped."""
+        """Return the byte after a closing quote, or after the blanks that follow it if they are ignored.
+
+        Ignored blanks are recorded as skipped.
+        """
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
             end += 1
