@@ -64,8 +64,9 @@ class OverlappingTables:
                 self._partitions.append((above, kind))
 
     def add_data_file(self, path: str) -> None:
-        """Record a data file below the location, in addition to `add_file`. With an empty path, the location is the
-        file.
+        """Record a data file below the location, in addition to `add_file`.
+
+        An empty path means that the location is the file.
         """
         self.add_link(path)
         if self._table_file is None:
@@ -157,6 +158,10 @@ class OverlappingTables:
         )
 
     def _is_table(self, folder: str, kind: str) -> bool:
+        """Return whether a folder below the location is a table of a format.
+
+        A folder without access counts as one.
+        """
         try:
             return self._formats[kind].is_table(self._location.below(folder))
         except PermissionError:

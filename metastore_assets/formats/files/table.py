@@ -102,7 +102,8 @@ class FilesFormat(TableFormat):
         return None
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the current files.
+        """Return the snapshot of the files in the last listing by `snapshot_id()`, which is used once, or in a new
+        listing.
 
         It reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read becomes a
         fragment too. If no file can be read, TableFormatError is raised.
@@ -217,6 +218,10 @@ class FilesFormat(TableFormat):
         Args:
             listed: The result of `_list`.
             refresh_cache: Whether to search folders above the table again; see `OverlappingTables.check`.
+
+        Raises:
+            TableNotFoundError: There are no data files in the selected partitions.
+            TableFormatError: The table overlaps another one, or has files of several or of unsupported kinds.
         """
         location = self._location
         stored_files, overlapping = listed
@@ -268,6 +273,7 @@ class FilesFormat(TableFormat):
         return None
 
     def _fragment_id(self, file: DataFile) -> str:
+        """Return a digest of what determines the rows of a file: its path, size, version and kind, and how it is read."""
         stored = file.stored
         # The path has the partition values of Hive folders. Values by a template change when the template does.
         template_values = [key_items(file.partition)] if self._partitioning.types else []

@@ -90,8 +90,10 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return three flags for the folders of a path: one of them is a Paimon bucket; one certainly belongs to a
-    transactional Hive table; one may belong to such a table.
+    """Return three flags for the folders of a path.
+
+    The flags say that a folder is a Paimon bucket, that one certainly belongs to a transactional Hive table, and that
+    one may belong to such a table.
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)

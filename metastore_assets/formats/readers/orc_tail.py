@@ -35,8 +35,9 @@ Value = int | bytes
 
 @dataclass(frozen=True)
 class OrcTail:
-    """Footer and postscript of an ORC file, as protobuf fields by number. Columns are numbered in pre-order; the root
-    is 0.
+    """Footer and postscript of an ORC file, as protobuf fields by number.
+
+    Columns are numbered in pre-order; the root is 0.
     """
 
     footer: dict[int, list[Value]]

@@ -112,7 +112,10 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary after the decision whether the first row is a header."""
+        """Return the summary with the first row as the header, or as values if `has_header` is False or None.
+
+        A summary without a first row to decide on is returned unchanged.
+        """
         if self.first_row is None or not has_header:
             return self
         return CsvSummary(self.row_count - 1 - self.blank_lines, self.headed)

@@ -114,8 +114,9 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return the result of `misfits` faster if all texts are short integers without blanks and leading zeros; else
-    None.
+    """Return the result of `misfits`, faster, if all texts are short integers; else None.
+
+    Integers with leading zeros, and blanks around integers, count as other texts.
     """
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):
@@ -128,7 +129,10 @@ def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataTyp
 
 
 def preferred(candidates: frozenset[pa.DataType]) -> pa.DataType:
-    """Return the preferred type among those that a column fits; the null type for a column without values."""
+    """Return the preferred type among those that a column fits.
+
+    A column of only empty texts has the type string, and a column without values the null type.
+    """
     if candidates == _EMPTY_TEXTS:
         return pa.string()
     return next(type_ for type_ in CANDIDATES if type_ in candidates)
