@@ -157,6 +157,7 @@ def _decode_bound(value: Any, column: StatisticsColumn, is_maximum: bool) -> tup
 
 
 def _float(value: Any, column: StatisticsColumn) -> float | None:
+    """Return a recorded bound of a floating-point column; None for NaN, or if the column's type was widened."""
     # The shortest decimal text of a single-precision number is another number in double precision.
     if column.is_widened or isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
@@ -165,7 +166,11 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 
 
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
-    """Return a recorded bound of a decimal column, widened where writers round, and whether it is exact."""
+    """Return a recorded bound of a decimal column, and whether it is exact.
+
+    Where writers round, the bound is widened. It is None if it is no number, or the end of a range that replaces the
+    value.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False
     number = Decimal(value)

@@ -273,7 +273,7 @@ class FilesFormat(TableFormat):
         return None
 
     def _fragment_id(self, file: DataFile) -> str:
-        """Return a digest of what determines the rows of a file: its path, size, version and kind, and how it is read."""
+        """Return a digest of what determines the rows of a file: path, size, version and kind, and how it is read."""
         stored = file.stored
         # The path has the partition values of Hive folders. Values by a template change when the template does.
         template_values = [key_items(file.partition)] if self._partitioning.types else []

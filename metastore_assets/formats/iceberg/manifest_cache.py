@@ -40,7 +40,7 @@ class ManifestCache:
         return None if manifest.length is None else self._cache.get(self._key(manifest), _decode_entries)
 
     def put(self, manifest: Manifest, entries: Sequence[FileEntry]) -> None:
-        """Cache the entries of a manifest."""
+        """Cache the entries of a manifest, unless the manifest list lacks its length."""
         if manifest.length is not None:
             self._cache.put(self._key(manifest), _encode_entries(entries))
 

@@ -107,6 +107,7 @@ def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
 
 
 def _is_near(micros: pa.Array) -> npt.NDArray[Any]:
+    """Return for each timestamp in microseconds whether it fits into nanoseconds. Nulls fit."""
     values = pc.fill_null(micros.cast(pa.int64()), 0).to_numpy()
     return (values > -_MAX_MICROS) & (values < _MAX_MICROS)
 

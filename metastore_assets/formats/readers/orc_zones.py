@@ -166,6 +166,7 @@ class Clock:
         return offsets
 
     def _offsets_after_2037(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the offsets like `_offsets`, for instants after the start of 2037."""
         # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
         quarters, positions = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)
