@@ -58,7 +58,7 @@ __all__ = [
 def open_table_format(
     table: TableConfig, cache: MetadataCache | None = None, runner: TaskRunner | None = None
 ) -> TableFormat:
-    """Open a table in its format, at its configured location or at the one that its catalog records.
+    """Open a table at its configured location, or at the location that its catalog records.
 
     Opening reads files only to detect the format.
 

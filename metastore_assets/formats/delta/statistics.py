@@ -168,8 +168,7 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
     """Return a recorded bound of a decimal column, and whether it is exact.
 
-    Where writers round, the bound is widened. It is None if it is no number, or the end of a range that replaces the
-    value.
+    Where writers round, the bound is widened. It is None if it is no number, or one of `_ENDS_OF_INT64`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False

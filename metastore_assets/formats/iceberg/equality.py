@@ -73,7 +73,8 @@ _WHAT = "bytes of rows by which rows are deleted"
 class EqualityDeletes:
     """An equality delete file.
 
-    It deletes each row whose values in the columns `keys` equal the values of one of its rows. Null equals null.
+    A row of a data file is deleted if its values in the columns `keys` equal those of any row of the delete file. Null
+    equals null.
     """
 
     location: Location

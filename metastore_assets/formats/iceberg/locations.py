@@ -54,9 +54,9 @@ def table_files(
 ) -> TableFiles:
     """Detect whether a table was moved, and return how the recorded paths of its files are resolved.
 
-    If the current folder has the snapshot's manifest list at the recorded relative path, the whole table was moved or
-    copied, and all its files are read in the current folder. The original is not read even if it still exists, because
-    it may change.
+    The whole table counts as moved or copied if the current folder has the snapshot's manifest list at the recorded
+    relative path. All its files are then read in the current folder. The original is not read, even if it still exists,
+    because it may change.
 
     Args:
         location_policy: decides which files the table may refer to.

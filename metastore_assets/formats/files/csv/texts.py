@@ -33,7 +33,7 @@ _BOTH_ENDINGS = frozenset(b"\r\n")
 def read_text_batches(
     open_stream: OpenStream, options: CsvOptions, size: int
 ) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
-    """Yield the rows of a file, its header included, as batches of text columns, each with its block.
+    """Yield each block of a file with its rows, the header included, as a batch of text columns.
 
     An empty value without quotes is null unless the options set `null_values` or `empty_text`. Blank lines before the
     first row are in no batch. A file of blank lines yields one block and None. An empty file yields nothing.
