@@ -256,6 +256,10 @@ def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> p
 
 
 def _time_of_day(microseconds: pa.Array) -> pa.Array:
+    """Return microseconds since midnight as times.
+
+    Raises ArrowInvalid for a number that is no time of a day.
+    """
     min_max = pc.min_max(microseconds)
     minimum, maximum = min_max["min"].as_py() or 0, min_max["max"].as_py() or 0
     if minimum < 0 or maximum >= _DAY:
@@ -284,6 +288,7 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_timestamp(array: pa.Array, target: pa.TimestampType) -> pa.Array:
+    """Cast timestamps to the unit of the target, and to its time zone without a conversion of the values."""
     # The table's type says whether timestamps are in UTC; the flag in files is often missing (INT96).
     naive = array.view(pa.timestamp(array.type.unit))
     if array.type.unit == "ns" and target.unit == "us":

@@ -245,6 +245,10 @@ class _Table:
         return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
 
     def _partition_texts(self, add: AddedFile) -> tuple[str | None, ...]:
+        """Return the recorded partition values of a file, in the order of the partition columns.
+
+        Raises TableFormatError if one is missing.
+        """
         try:
             return tuple(add.partition_values[name] for _, name in self._partition_fields)
         except KeyError as error:

@@ -64,6 +64,10 @@ class FilesFragmentSource:
         return reader
 
     def _columns(self) -> FileColumns:
+        """Open the columns of the file.
+
+        All rows of a CSV or JSON file are first written to a temporary file.
+        """
         if self.reader is None:
             return open_columns(self.file.kind, self.location.open_stored(self.file.stored))
         schema, batches = self.reader.batches(lambda: open_text(self.location, self.file), dict(self.types))

@@ -308,6 +308,10 @@ def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
 
 
 def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:
+    """Return the partition key of each distinct partition.
+
+    Columns that a partition's folders lack are left out.
+    """
     keys = {}
     for partition in {file.partition for file in files}:
         values = dict(key_items(partition))

@@ -59,6 +59,7 @@ class HudiFormat(TableFormat):
     """A Hudi table at a location. Each of its snapshots is the state after a completed write."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
+        """Open the table without reading it. Raises ConfigError for an unknown or invalid option."""
         self._location = table_location(table)
         self._cache = HudiFileCache(cache, self._location.uri)
         self._at = table.at
@@ -243,6 +244,7 @@ class HudiFormat(TableFormat):
 
 
 def _check_features(timeline: Timeline) -> None:
+    """Raise TableFormatError if the table is bootstrapped, or keeps its commits in the format of other tables."""
     properties, uri = timeline.properties, timeline.location.uri
     if properties.get("hoodie.bootstrap.base.path"):
         raise TableFormatError(f"{uri} is bootstrapped from the files of another table, which has no reader")

@@ -253,6 +253,10 @@ def _version(location: Location, properties: Mapping[str, str]) -> int:
 
 
 def _layout(location: Location, properties: Mapping[str, str]) -> int:
+    """Return the layout of the timeline, which follows from the table's version.
+
+    Raises TableFormatError if the properties record another one.
+    """
     expected = 2 if _version(location, properties) >= 8 else 1
     # Layout 0 differs only in how pending instants are written.
     layout = properties.get("hoodie.timeline.layout.version", str(expected)).replace("0", "1")

@@ -96,6 +96,7 @@ def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
 
 
 def _number(data: bytes, formats: tuple[str, ...]) -> int | float | None:
+    """Return the number in the bytes, in the first of the formats that has their length; None without one."""
     for one in formats:
         if struct.calcsize(one) == len(data):
             number: int | float = struct.unpack(one, data)[0]

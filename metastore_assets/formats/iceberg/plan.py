@@ -190,6 +190,7 @@ class FragmentPlanner:
         return self._filter.may_match(self.partitions.partition(entry.spec_id, entry.partition).items)
 
     def _check(self, entry: FileEntry) -> None:
+        """Raise TableFormatError for an encrypted file, or a file format without a reader."""
         if entry.is_encrypted:
             raise TableFormatError(f"{self._files.name}: {entry.path} is encrypted, which has no reader")
         if entry.format not in (KINDS if entry.content != 1 else (*KINDS, "puffin")):

@@ -35,6 +35,10 @@ class AvroColumns:
     """The top-level columns of an Avro file. All rows are decoded into a temporary Parquet file when it is opened."""
 
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
+        """Decode all rows, and close the source.
+
+        With `rebases`, Spark's days in the Julian calendar become Gregorian.
+        """
         with _decoder_errors():
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)

@@ -34,6 +34,10 @@ class OrcColumns:
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
+        """Open the file without reading rows.
+
+        Raises UnsupportedError for a file of a transactional Hive table.
+        """
         self._source = source
         self._file = pyarrow_orc.ORCFile(source)
         self.tail = OrcTail.of(self._file.reader.serialized_file_tail())

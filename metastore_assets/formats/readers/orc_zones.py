@@ -182,6 +182,7 @@ class WriterZones:
     """The time zones of an ORC file's stripes, and copies of the file with another zone."""
 
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
+        """Read the footers of all stripes. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
         self._source = source
         self._tail = tail
         self._footers = [_decompress(tail.compression, self._read_footer(stripe)) for stripe in tail.stripes]

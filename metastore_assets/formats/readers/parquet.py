@@ -74,6 +74,12 @@ class ParquetColumns:
     """The top-level columns of an opened Parquet file."""
 
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
+        """Open the file without reading rows.
+
+        With `rebases`, Spark's days in the Julian calendar become Gregorian.
+
+        Raises ArrowInvalid, UnsupportedError or LimitError.
+        """
         self._source = source
         self._file = file = open_parquet(source)
         self._calendar = FileCalendar.of(file.metadata.metadata) if rebases else FileCalendar()
