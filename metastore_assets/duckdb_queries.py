@@ -38,14 +38,20 @@ _ADVICE = (
 
 
 class QueryConnection:
-    """A connection to an empty database in memory, for one query. Create it with `query_connection`."""
+    """A connection to an empty database in memory, for one query. `query_connection` creates it."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, restricted: bool) -> None:
+        """Wrap an open connection.
+
+        Args:
+            connection: The connection. Its settings stay as they are; `query_connection` sets the restrictions.
+            restricted: Whether `parse` rejects statements that write, and `run` locks the settings before the query.
+        """
         self.connection = connection
         self._restricted = restricted
         self.names_files = False
-        """Whether the parsed query names a file as a table. A restricted DuckDB reports the file as a missing table, so
-        its error needs advice."""
+        """Whether the query that `parse` has read names a file as a table; always False for an unrestricted connection.
+        A restricted DuckDB reports the file as a missing table, so the error needs advice."""
 
     def parse(self, text: str) -> Any:
         """Parse a query, and return its syntax tree as DuckDB serializes it.
@@ -82,7 +88,7 @@ class QueryConnection:
 
 @contextmanager
 def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
-    """Connect to an empty in-memory database. Errors of DuckDB inside the block are raised as QueryError.
+    """Connect to an empty database in memory. An error of DuckDB inside the block becomes a QueryError.
 
     Args:
         unrestricted: Whether queries may read and write files and load extensions, as DuckDB does by default.
@@ -108,7 +114,7 @@ def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
 
 
 def walk(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a serialized query."""
+    """Yield every JSON object in a syntax tree from `QueryConnection.parse`, at any depth."""
     remaining = [tree]
     while remaining:
         node = remaining.pop()

@@ -111,6 +111,7 @@ def parse_time(text: str, unit: str) -> int:
 
 
 def _days(match: re.Match[str]) -> int:
+    """Return the days from 1970-01-01 to the date in a match of `_TEXT`. Raises ValueError for no valid day."""
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     era, year_of_era = divmod(year - (month <= 2), 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1

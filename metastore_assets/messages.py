@@ -26,7 +26,8 @@ _QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*?)(?:\?|%3[Ff])[
 _MIN_SECRET_LENGTH = 6
 """The minimum length of a secret that is redacted. Shorter ones occur by chance in other texts."""
 _secrets: dict[str, str] = {}
-"""The text that replaces each secret in messages. Global, because any library may quote a secret in an error."""
+"""The text that replaces a secret in messages, by the secret. Global, because any library may quote a secret in an
+error."""
 
 
 def clean_message(message: str) -> str:
@@ -81,8 +82,8 @@ def join_names(names: Sequence[str]) -> str:
 def nearest_names(name: str, names: Sequence[str]) -> str:
     """Return a suggestion such as `; of 2,000 the nearest are 'a', 'b' and 'c'` for an unknown name.
 
-    It names the most similar name and neighbours in sorted order. This suits many names that are alike, such as
-    partition keys, where `close_names` would call most of them close.
+    The suggestion has the most similar name, and the names before and after the unknown one in sorted order. This suits
+    many names that are alike, such as partition keys, where `close_names` would call most of them close.
 
     Args:
         name: The unknown name.

@@ -47,7 +47,7 @@ class PluginGroup:
 
         Raises:
             KeyError: The name is unknown.
-            ConfigError: The extension cannot be imported, or several packages register it.
+            ConfigError: The extension of another package cannot be imported, or several packages register the name.
         """
         if name in self.built_in:
             module, _, attribute = self.built_in[name].partition(":")

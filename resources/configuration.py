@@ -75,7 +75,7 @@ class Configuration:
         return configuration
 
     def with_databases(self) -> "Configuration":
-        """Return the configuration with the tables that its databases have now.
+        """Return the configuration with the tables that its databases have now; unchanged if it already has listings.
 
         A code location must load even if a catalog does not answer. Databases of that catalog then have the tables of
         the last listing, and the log has a warning. Raises ConfigError if the configuration is invalid.

@@ -78,6 +78,10 @@ def s3_options(s3: "S3Resource") -> dict[str, str]:
 
 
 def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
+    """Return credentials and region of an AWS profile as storage options. A given region has priority.
+
+    Raises ConfigError if the profile does not exist or has no credentials.
+    """
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -98,6 +102,10 @@ def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
 
 
 def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> SharedTableConfigT:
+    """Return a table or database with the options added to the settings of its catalog, or of its S3 URI.
+
+    Others are returned unchanged, for example with a catalog that is only named.
+    """
     catalog = getattr(table, "catalog", None)
     if isinstance(catalog, CatalogConfig):
         return table.model_copy(update={"catalog": catalog.model_copy(update=_catalog_properties(catalog, options))})

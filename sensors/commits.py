@@ -252,6 +252,7 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
+    """Return whether a run has logged nothing for `_DEAD_AFTER` seconds; False for a queued run."""
     if run.status == DagsterRunStatus.QUEUED:
         return False
     events: Iterable[float] = (

@@ -67,10 +67,9 @@ def database_sensor(
     name: str,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
-    """Return the sensor of one database, which launches no runs.
+    """Return the sensor of one database. It launches no runs; it reloads the code location if tables changed.
 
-    A tick lists the tables with a few requests. Added tables have their own sensors after the code location is
-    reloaded.
+    A tick lists the tables with a few requests. An added table has a sensor of its commits only after the reload.
 
     Args:
         configuration: The configuration that has the database.

@@ -72,6 +72,7 @@ class TimeoutRunner(Generic[Result]):
         return results[0]
 
     def _wait(self, thread: threading.Thread, end: float) -> None:
+        """Wait for the thread until the monotonic time `end`. Raises StoreError if it is then still running."""
         thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
             raise StoreError(

@@ -41,9 +41,9 @@ def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -
 
 
 def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
-    """Return whether the run is the oldest active run of the backfill.
+    """Return whether the run is the oldest active run of the backfill, or none of its runs is active.
 
-    That run reads the partitions of all runs.
+    The oldest run reads the partitions of all runs.
     """
     active_runs = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_ACTIVE)
     oldest = instance.get_runs(active_runs, limit=1, ascending=True)

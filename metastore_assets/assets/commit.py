@@ -28,12 +28,12 @@ def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, co
 
     Args:
         objects: The table's folder in the root.
-        before: The version reported before.
+        before: The version reported before; None if there is none.
         now: The table at the version to report.
-        columns: The columns whose nulls and distinct values are compared.
+        columns: The names, in `now`, of the columns whose nulls and distinct values are compared.
 
     Returns:
-        The metadata; empty without an earlier version, or if its files have expired.
+        The metadata, with at most 24 changes; empty if `before` is None, not older than `now`, or expired.
     """
     if before is None or before.number >= now.version.number:
         return {}
@@ -53,6 +53,10 @@ _Row = tuple[str, str, str, str]
 
 
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
+    """Yield a row for the version, rows, files and bytes, and for changed partitions, columns and value counts.
+
+    Partitions are compared by key and content, columns by name. Value counts have a row only for consecutive versions.
+    """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)
     yield _count_change("files", before.fragment_count, now.fragment_count)
@@ -97,6 +101,11 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
 
 
 def _column_changes(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
+    """Yield a row for each changed null count and each changed exact distinct count of some columns.
+
+    `columns` has names in `now`. The columns are compared by field id, so a renamed column keeps its row and a new
+    column has none.
+    """
     rows_before = {row.field_id: row for row in before.statistics()}
     for row in now.statistics(columns):
         row_before = rows_before.get(row.field_id)

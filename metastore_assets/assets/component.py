@@ -159,6 +159,10 @@ class MetastoreComponent(Component, Resolvable):
 
 
 def _translator_class(reference: str) -> Callable[..., Any]:
+    """Import the class that a text such as `module:Class` names.
+
+    Raises ConfigError if the import fails, or if the class does not derive from MetastoreTranslator.
+    """
     module, _, name = reference.replace(":", ".").rpartition(".")
     try:
         translator_class = getattr(import_module(module), name)

@@ -90,10 +90,9 @@ def profile_specs(
 ) -> list[AssetSpec]:
     """Return the specs of the assets that a refresh materializes.
 
-    A partitioned table has an asset of its partitions, and an asset for each kind of table-level file, such as
-    statistics or histograms. The latter depend on the former. With `outputs: table` one asset replaces them all. An
-    unpartitioned table has no asset of partitions. If it is unknown whether a table is partitioned, the table has one
-    until the code location is loaded again.
+    There is an asset for each kind of table-level file, such as statistics or histograms. A partitioned table also has
+    an asset of its partitions, on which the others depend. With `outputs: table`, one asset replaces all of these. If
+    it is unknown whether a table is partitioned, it counts as partitioned until the code location is loaded again.
     """
     mapping = translator.get_partition_mapping(table)
     if mapping is None and names.has_writer and names.mapping is None:

@@ -71,6 +71,11 @@ def fetch_column_statistics(
 
 
 def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
+    """Return the columns with their statistics and the row count as metadata.
+
+    Return only a note with the reason if the newest version does not describe the table's current snapshot. If
+    `partition` matches no partition, a note replaces the row count.
+    """
     lookup = Metastore(config.root, config.storage_options).table(table.name)
     version = lookup.version
     current = open_table_format(table, MetadataCache(lambda: version.metadata_cache)).current()
@@ -104,6 +109,7 @@ def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str |
 
 
 def _with_metadata(result: Event, metadata: Mapping[str, Any]) -> Event:
+    """Return a copy of the result in which this metadata replaces the previous one."""
     if isinstance(result, MaterializeResult | ObserveResult):
         fields = ("asset_key", "check_results", "data_version", "tags")
         values = {name: getattr(result, name) for name in fields}

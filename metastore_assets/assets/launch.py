@@ -124,6 +124,10 @@ def run_executor(
     """
 
     def execute(chunk: Chunk, part: str) -> ChunkResult:
+        """Execute a chunk, and return the version that the run published; the version is None if nothing changed.
+
+        Raises ConfigError if the run succeeded, but published nothing in this root although it had to.
+        """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)
         is_new = run_id is None
@@ -167,7 +171,10 @@ def _run_config(job: RefreshJob, chunk: Chunk) -> dict[str, Any]:
 
 
 def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
-    """Launch a run of the job for a chunk, and return the run's id."""
+    """Launch a run of the job for a chunk, and return the run's id. Raises MetastoreError if Dagster refuses.
+
+    `part` says which chunk it is, such as `2 of 5`; it becomes a tag of the run unless it is empty.
+    """
     tags = {BACKFILL_TAG: backfill, **({f"{BACKFILL_TAG}_chunk": part} if part else {})}
     values = {
         "location": graphql_string(job.location),
@@ -259,9 +266,7 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _resolve_job(table: str) -> RefreshJob:
-    """Return the job that refreshes a table.
-
-    If several jobs refresh a table of this name, the one whose names have no prefix is meant.
+    """Return the job that refreshes a table. Of several tables of this name, the one without a prefix is meant.
 
     Raises:
         ConfigError: No daemon runs, the code locations do not load, or there is no job or more than one.

@@ -89,9 +89,9 @@ def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return the metadata with the path of a partition's statistics.
+    """Return the metadata with the URI of a partition's statistics file.
 
-    Its other files are in the same folder.
+    The partition's other files are in the same folder.
     """
     return {"files": MetadataValue.path(uri)}
 
@@ -172,6 +172,7 @@ def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
 
 
 def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignore[type-arg]
+    """Return share of nulls, distinct count, mean and mean length as metadata, without missing and infinite ones."""
     count = row.null_count + row.value_count
     measures: dict[str, int | float | None] = {
         "null_share": row.null_count / count if count else None,

@@ -92,7 +92,10 @@ class TablePartitions:
         return PartitionKeyMap(dagster_keys, table_keys, tuple(unmapped))
 
     def tags(self, partition: str) -> Mapping[str, str]:
-        """Return the tags for an event of a partition, with its key in each dimension; empty for one dimension."""
+        """Return tags with a partition's key in each dimension, for an event; empty for a definition of one dimension.
+
+        `partition` is Dagster's key.
+        """
         if not isinstance(self.partitions_def, MultiPartitionsDefinition):
             return {}
         key = self.partitions_def.get_partition_key_from_str(partition)
@@ -128,6 +131,11 @@ class TablePartitions:
         return dict.fromkeys(values, ("", "")) if len(values) == 1 else None
 
     def _parse_key_pattern(self, template: str) -> Mapping[str, tuple[str, str]]:
+        """Return the dimension and the time format of each field in a key pattern, by partition column.
+
+        The dimension is empty if the definition has only one, and the format is empty if the field has none. Raises
+        ConfigError if the pattern is invalid or does not fit the definition.
+        """
         definitions = _dimensions(self.partitions_def)
         columns: dict[str, tuple[str, str]] = {}
         for segment in template.split("/"):
@@ -216,6 +224,10 @@ outside the dimension's windows, and None if no such key can exist."""
 
 
 def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
+    """Return the function that maps a table's values to keys of one dimension.
+
+    Without time windows, the value itself must be a key.
+    """
     if isinstance(definition, TimeWindowPartitionsDefinition):
         return partial(_map_time, definition)
     keys = frozenset(definition.get_partition_keys())
@@ -228,6 +240,11 @@ def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
 
 
 def _map_time(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, str]]) -> str | None:
+    """Return the key of the time window that starts at the time in `parts`.
+
+    The result is empty for a time outside the windows, and None for a text that is not the start of a window. Without
+    time formats in `parts`, the format of the definition and `_FORMATS` are tried.
+    """
     text = " ".join(value for value, _ in parts)
     explicit_format = " ".join(time_format for _, time_format in parts)
     for time_format in (explicit_format,) if explicit_format else (definition.fmt, *_FORMATS):

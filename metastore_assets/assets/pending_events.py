@@ -66,7 +66,7 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return the events, with additional ones for everything that the run was launched for, even if it did not change.
+    """Return the events together with events for everything that the run was launched for, changed or not.
 
     Args:
         events: The events of the version.
@@ -91,8 +91,8 @@ def remove_events_of_other_runs(
 ) -> PendingEvents:
     """Return the events of one run of a backfill: without the partitions that the other runs report.
 
-    If such partitions exist, the table-level events are removed too. The last run reports them, because Dagster marks
-    table-level assets as outdated by any later event of a partition.
+    If any partition is removed, the table-level events are removed too. The last run reports them, because Dagster
+    marks table-level assets as outdated by any later event of a partition.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.
@@ -109,8 +109,12 @@ def remove_events_of_other_runs(
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
     """Return the profile files of the whole table, or of one partition, including the files with value counts.
 
-    The table's value counts are stored outside its profile. If a table has only one partition, that partition uses the
-    same files. Return None without a version.
+    The table's value counts are stored outside its profile. They are also used for a table's only partition if the
+    partition's profile has none. Return None without a version.
+
+    Args:
+        version: The version; None without one.
+        entry: The partition; None for the whole table.
     """
     if version is None:
         return None
@@ -138,6 +142,14 @@ def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
 
 
 def _is_reported(state: ReportedState, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
+    """Return whether Dagster already shows the content and the files of a partition.
+
+    Args:
+        state: The state that Dagster shows.
+        before: The partition in the last reported version; None if that version does not have it.
+        version: The version to report.
+        entry: The partition in that version.
+    """
     if state.contents.get(entry.key) != entry.content_id or entry.key in state.written:
         return False
     if state.since.get(entry.key, 0) >= entry.version:

@@ -41,7 +41,8 @@ class ReportedState:
     """The version number in the last event of each partition, by the table's partition key. Only events after the last
     complete report count. Runs that were killed, or that reported only some partitions, leave such events."""
     dropped: tuple[str, ...] = ()
-    """Dagster's keys of the partitions that were reported with rows and that the table no longer has."""
+    """Dagster's keys of the partitions that were reported with rows and that the table no longer has. Always empty for
+    dynamic partitions, which runs unregister instead."""
     written: frozenset[str] = frozenset()
     """The table's keys of the partitions that the project's asset has written since the last complete report. Dagster
     shows assets that depend on these partitions as outdated, even if their content is the same."""
@@ -116,6 +117,7 @@ def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord
 
 
 def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
+    """Return number and content id of the version that an event reports; None if the event lacks one of them."""
     materialization = record.asset_materialization
     if materialization is None:
         return None
@@ -147,9 +149,9 @@ def _latest_contents(instance: DagsterInstance, names: TableNames) -> Mapping[st
 
 
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
-    """Return the version number in each partition's last event.
+    """Return the version number in each partition's last event, by Dagster's key.
 
-    Only events after the one with id `last` count.
+    Only events after the one with id `last` count; all events if `last` is None.
     """
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):

@@ -142,9 +142,7 @@ class _TableRun:
         )
 
     def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> float:
-        """Refresh the table, unless another run of the backfill has done it.
-
-        Return the duration in seconds, or 0.
+        """Refresh the table, unless another run of the backfill has already done so. Return the seconds; 0 if skipped.
 
         Args:
             partitions: Partitions to read again besides those of the run: keys or patterns.
@@ -207,7 +205,11 @@ class _TableRun:
         yield from check_results(context.selected_asset_check_keys, self.table, lookup, check_context)
 
     def _refresh(self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool) -> float:
-        """Refresh the table, in this process or as an EMR Serverless job. Return the duration in seconds."""
+        """Refresh the table, in this process or as an EMR Serverless job. Return the duration in seconds.
+
+        No job is launched if the newest version is current and nothing was requested to be read again; the result is
+        then 0.
+        """
         context, config, table = self.context, self.config, self.table
         if config.engine != EMR_SERVERLESS:
             progress = log_progress(context.log.info)
@@ -224,9 +226,10 @@ class _TableRun:
         return refresh_on_emr(context, self.configuration, table, full=full, partitions=partitions).seconds
 
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
-        """Return the partitions to read again, by the table's keys: the run's, or those of all runs of its backfill.
+        """Return the table's keys of the partitions to read again.
 
-        Return none for a run that was launched for no partitions, or that also writes the table.
+        They are the partitions of the run. The oldest active run of a backfill reads those of the whole backfill. The
+        result is empty for a run without partitions, and for a run that also writes the table.
         """
         context, names, selection = self.context, self.names, self.selection
         if not selection.partitions or names.source in (context.run.asset_selection or ()):

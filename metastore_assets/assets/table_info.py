@@ -36,9 +36,10 @@ class TableInfo:
 def read_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = _TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Read the facts about tables. Omit the tables that cannot be read in time.
+    """Read the facts about tables, by table name. Omit the tables that cannot be read in time.
 
     A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
+    If the configuration cannot be resolved, the result is empty.
 
     A table without a version is opened to read its partition columns, which decide the dependencies of its assets. If
     the dependencies changed after the first result, Dagster would mark that result as outdated.

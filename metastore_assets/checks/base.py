@@ -40,7 +40,8 @@ class Finding:
     observed: str
     """What was observed, as one line of text."""
     guarantee: Guarantee = "exact"
-    """The guarantee of the number that decided the check, or that did not suffice to decide it."""
+    """How exact the number is that decided the check, or that did not suffice to decide it; `absent` without a number.
+    """
     advice: str | None = None
     """What would answer an `unknown` check, such as a policy to configure or a command to run."""
     measures: Mapping[str, int | float] = field(default_factory=dict)
@@ -55,8 +56,8 @@ def status_of(is_satisfied: bool) -> Status:
 class Check(BaseModel):
     """One check of a table or column: its settings, how it is evaluated, and how it is described.
 
-    A subclass with a `kind` is a check that the configuration can name. It defines its settings as fields, and
-    `evaluate` and `describe`; without these its module cannot be imported.
+    A subclass with a `kind` is a check that the configuration can name. It defines its settings as fields, and the
+    methods `evaluate` and `describe`. Defining such a subclass without these methods raises TypeError.
     """
 
     # `defer_build`: most configurations use few checks.

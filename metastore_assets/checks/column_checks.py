@@ -351,7 +351,10 @@ class AcceptedValues(Check):
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
-    """Return the most frequent values whose keys are not in `keys`; none if the version has no value counts."""
+    """Return up to three of the most frequent values whose `_value_key` is not in `keys`.
+
+    Return none if the version has no value counts.
+    """
     try:
         top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, subject.partition).values
     except NotStoredError:
@@ -420,7 +423,10 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """The result of testing the values in a column's value counts. A value counts as often as it occurs."""
+    """The result of testing the values in a column's value counts. A value counts as often as it occurs.
+
+    `enumerated` is the number of tested values, and `matching` the number of those that satisfy the condition.
+    """
 
     matching: int
     enumerated: int

@@ -103,7 +103,10 @@ def evaluate(check: NamedCheck, subject: Subject) -> Finding:
 
 
 def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
-    """Return the checks of a table with these names, or all. Raises ConfigError for an unknown name."""
+    """Return the checks of a table with these names; all checks without names.
+
+    Raises ConfigError for an unknown name.
+    """
     checks = read_named_checks(table)
     existing = [check.name for check in checks]
     for name in names:
@@ -160,11 +163,13 @@ class _PartitionSelection:
 def combine_findings(
     findings: Sequence[PartitionFinding], missing: str | None = None, check: Check | None = None
 ) -> Finding:
-    """Return the finding of all partitions together: failed if one failed, else unknown if one is unknown.
+    """Return the finding of all partitions together.
+
+    It is failed if a partition failed, else unknown if one is unknown, else passed. Without partitions it is passed.
 
     Args:
         findings: The findings of the partitions.
-        missing: A message about partitions that do not exist. It makes the finding unknown.
+        missing: A message about partitions that do not exist. It makes the finding unknown, unless a partition failed.
         check: The check. The finding then names the partitions that violate it most, else the first ones.
     """
     if missing is not None and not any(each.finding.status == "failed" for each in findings):
@@ -187,10 +192,14 @@ def combine_findings(
 
 
 def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
-    """Add the failing partitions, the worst first, to the failed result of a check of the whole table.
+    """Return a failed result of a check of the whole table with the failing partitions added, the worst first.
 
-    The result is returned unchanged if it did not fail, if it is of a check of partitions, if a partition cannot be
-    evaluated, or if the value counts of too many partitions would have to be read.
+    If each partition passes by itself, the result says so. The result is returned unchanged if
+
+    - it did not fail, or the check is evaluated by partition anyway,
+    - the table has fewer than two partitions,
+    - the check has no `drill_down`, or too many partitions' value counts would have to be read,
+    - a partition cannot be evaluated, or none failed and some are unknown.
     """
     keys = [entry.key for entry in table.partitions()] if table.version.partition_columns else []
     reads = check.check.drill_down

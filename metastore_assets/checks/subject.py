@@ -48,7 +48,7 @@ class CheckContext:
     def earlier(self, table: Table, baseline: Baseline) -> Table:
         """Return the version of a table that a baseline selects, from the cache if possible.
 
-        Raises NotStoredError if none.
+        Raises NotStoredError if there is no such version.
         """
         key = (table.version.number, baseline)
         if key not in self._earlier:
@@ -117,7 +117,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The column and the table as messages name them."""
+        """The column and the table as messages name them. Only for checks of columns."""
         return f"column {self.column_name!r} of table {self.table.version.table!r}"
 
     def literal(self, value: ColumnValue) -> pa.Scalar:
@@ -130,9 +130,10 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Return a configured value as text if YAML chose its type.
+        """Return a configured value as text, which is then parsed by the rules of the column's type.
 
-        The column's type then decides how the text is parsed.
+        Booleans stay booleans. Numbers stay numbers if the column holds texts, binary values or UUIDs, which no number
+        fits.
         """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):

@@ -59,7 +59,7 @@ _SHIFTED_INDEX = 0.25
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Suggested entries for the configuration."""
+    """Suggested entries for the configuration: those of the table, and those of its columns by column name."""
 
     table: Sequence[Entry] = ()
     columns: Mapping[str, Sequence[Entry]] = field(default_factory=dict)

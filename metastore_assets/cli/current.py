@@ -48,6 +48,7 @@ class CurrentCheck:
         return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
 
     def _request(self) -> None:
+        """Request the current snapshot, and store it, or the reason why it is unknown."""
         from metastore_assets.formats import MetadataCache, open_table_format
         from metastore_assets.store.versions import versions_of
 

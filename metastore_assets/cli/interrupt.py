@@ -18,12 +18,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit.
+    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if that does not help.
 
-    End the process if a signal or Ctrl-C does not end it in a few seconds. Python raises the exception of a signal when
-    the main thread returns from its wait. That may never happen, because clients of object stores let the system
-    restart interrupted waits. Ending the process without cleaning up is safe, because readers see a file only once a
-    version references it.
+    A thread ends the process if it still runs a few seconds after one of these signals or Ctrl-C. Python raises the
+    exception of a signal when the main thread returns from its wait. That may never happen, because clients of object
+    stores let the system restart interrupted waits. Ending the process without cleaning up is safe, because readers see
+    a file only once a version references it.
     """
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)

@@ -64,10 +64,10 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
-    """Return the name if a table has it, configured or published. Raises ConfigError if none has.
+    """Return the name of a table that is configured or published. Raises ConfigError for any other name.
 
-    Catalogs are queried only if no version is published under the name. So published versions stay readable when the
-    catalog does not answer or no longer has the table.
+    Catalogs are queried only for a name that is neither configured nor published. So published versions stay readable
+    when the catalog does not answer or no longer has the table.
     """
     if config.databases and all(table.name != name for table in config.tables):
         try:

@@ -59,7 +59,8 @@ class HiddenProgress:
 class ProgressLine:
     """A line that rich redraws several times a second: a spinner, the stage, its counts, and the elapsed time.
 
-    Two events may be minutes apart. Between them, the line also counts the tasks of Spark's running jobs.
+    The line appears with the first event. Two events may be minutes apart. Between them, the line also counts the tasks
+    of Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -142,6 +143,7 @@ class ProgressLine:
         return grid
 
     def _show(self, stage: str, event: Event | None) -> None:
+        """Show a stage with the counts of an event, or without counts. Spark's jobs so far are no longer counted."""
         is_new_stage = stage != self._stage_text
         if is_new_stage:
             self._counts_width = 0

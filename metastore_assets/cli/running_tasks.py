@@ -15,7 +15,8 @@ _POLL_SECONDS = 0.25
 class RunningTasks:
     """The numbers of finished and of all tasks of a session's running jobs.
 
-    A thread polls Spark several times a second until the object is closed. Spark Connect calls a handler instead.
+    A thread polls Spark several times a second until the object is closed. With Spark Connect there is no thread: the
+    session calls a handler.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -41,10 +42,11 @@ class RunningTasks:
         self._counts = (0, 0)
 
     def close(self) -> None:
-        """Stop polling."""
+        """Stop the polling thread. A handler of Spark Connect stays registered."""
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:
+        """Count the tasks of running jobs until the object is closed or Spark raises an error."""
         while not self._closed.wait(_POLL_SECONDS):
             try:
                 jobs = [job for job in tracker.getActiveJobsIds() if job > self._newest_ignored_job]

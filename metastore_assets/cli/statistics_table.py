@@ -82,6 +82,10 @@ def _percentile(fraction: float) -> Callable[[Row, _CellLimits], str]:
 
 
 def _value(row: Row, value: Any, limits: _CellLimits, marked: Callable[[str], str]) -> str:
+    """Format a minimum, maximum or percentile, shortened to the limits. A long timestamp is cut to its day.
+
+    `marked` puts the sign of a bound or an estimate before the text.
+    """
     if value is None:
         return text.ABSENT
     if isinstance(value, float) and limits.compact:

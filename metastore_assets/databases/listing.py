@@ -123,6 +123,10 @@ def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
 
 
 def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
+    """List a database in its catalog, or from its record if the catalog does not answer.
+
+    Raises ConfigError if the catalog is configured wrongly.
+    """
     if not isinstance(database.catalog, CatalogConfig):
         raise ConfigError(f"{database.label}: the catalog {database.catalog!r} has no settings")
     try:
@@ -142,9 +146,10 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
 def _compare_with_record(
     config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[ListedTable], database_dropped: str
 ) -> DatabaseListing:
-    """Return a listing in which recorded tables that the catalog no longer lists are dropped.
+    """Return the listing of a database from the entries of its catalog, and update the record.
 
-    Update the record too.
+    A recorded table is `dropped` if it has a published version, and the catalog no longer lists it or lists it as
+    something that cannot be read.
 
     Args:
         config: The configuration.
@@ -196,6 +201,7 @@ def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> froze
 def _try_write_record(
     config: MetastoreConfig, database: DatabaseConfig, before: frozenset[str], names: set[str]
 ) -> None:
+    """Replace the record if the names have changed. Do nothing if the root cannot be written."""
     if names != before:
         try:
             write_record(_root(config), database.key, names)

@@ -43,6 +43,10 @@ def main() -> None:
 
 
 def _refresh(request: JobRequest, log: Callable[[str], object]) -> JobAnswer:
+    """Refresh the table of a request. Secrets become environment variables of this process.
+
+    Raises ConfigError if the job's package has another version, or if it lacks the key of hidden values.
+    """
     if request.version != package_version():
         raise ConfigError(
             f"table {request.table!r}: the job's environment has metastore-assets {package_version()}, but Dagster has "

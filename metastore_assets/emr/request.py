@@ -73,10 +73,10 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """The result of a job: the newest version, or an error."""
+    """The result of a job: the newest version, or an error; empty if no answer arrived."""
 
     version: int | None = None
-    """The number of the newest version after a successful refresh; None after an error."""
+    """The number of the newest version after a successful refresh; None after an error or without an answer."""
     seconds: float = 0.0
     """The duration of the refresh."""
     kind: str = ""

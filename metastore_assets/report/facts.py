@@ -95,6 +95,7 @@ def notes_without_values(row: ColumnStatistics) -> tuple[str, ...]:
 
 
 def _measure(row: ColumnStatistics) -> str:
+    """Return the mean, the share of true values, or the lengths as text; empty if none of these is known."""
     if row.mean is not None:
         spread = "" if row.standard_deviation is None else f" ± {format_number(row.standard_deviation)}"
         return f"mean {format_number(row.mean)}{spread}"

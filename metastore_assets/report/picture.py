@@ -111,6 +111,10 @@ _UNQUOTED = " !'()*+,-./:;=@_~"
 
 
 def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
+    """Return an SVG with the names and bars of some columns, side by side.
+
+    A histogram has at most `bins` bars; other columns have one for each value in `top`.
+    """
     width, height = _SMALL_WIDTH + _GAP, _SMALL_HEIGHT
     names, bars = [], []
     for index, column in enumerate(columns):
@@ -155,6 +159,10 @@ def columns_markdown(title: str, columns: Sequence[ColumnPicture], text: str, li
 
 
 def _column(column: ColumnPicture, top: int) -> str:
+    """Return the SVG elements of one column's row, from the height `top` down.
+
+    Beside the facts stand the histogram and percentiles or values; without a histogram, values or notes.
+    """
     parts = [
         _text(_LEFT, top + 21, column.name, "n", 28),
         _text(_LEFT, top + 37, column.type, "", 34),

@@ -188,6 +188,7 @@ def format_count(count: int, noun: str, nouns: str | None = None) -> str:
 
 
 def _format_nested(json_value: Any) -> str:
+    """Format a JSON value of any depth: values of fields separated by blanks, items of a list by `; `."""
     if isinstance(json_value, Mapping):
         return " ".join(map(_format_nested, json_value.values()))
     if isinstance(json_value, list):

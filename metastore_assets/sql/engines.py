@@ -62,6 +62,13 @@ def _define(
     """Load a view that a query names into DuckDB. Do nothing for other names, which DuckDB itself reports.
 
     Raises QueryError if the name is that of a view, but the schema is no published table.
+
+    Args:
+        connection: The connection.
+        metastore: The root with the tables.
+        tables: The names of the published tables.
+        schema: The name of a table in lower case; empty for the view of all tables.
+        name: The name in the query, in lower case.
     """
     matches = [table for table in tables if table.lower() == schema]
     if schema and not matches and name in VIEWS:

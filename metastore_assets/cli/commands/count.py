@@ -28,7 +28,7 @@ from metastore_assets.report import text
 def count(invocation: Invocation, name: str, where: str, snapshot: str, as_json: bool) -> None:
     """Count the rows that match a predicate, exactly.
 
-    Files of which all rows match, or none, are counted from the newest version. The command reads only the other files.
+    Reads only the files that match partly. The rows of all other files are counted from the newest version.
     """
     config = load_config(invocation)
     table = find_table_config(config, name)

@@ -107,6 +107,7 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
 
 
 def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
+    """Draw a line for an added, removed or renamed column, and a line for a changed type; otherwise nothing."""
     name = text.make_printable(column.name)
     statistics = column.after or column.before
     assert statistics is not None
@@ -123,6 +124,10 @@ def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
 
 
 def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
+    """Return the cells of a column's line: name, three facts, three distances, and what the distances are over.
+
+    Without distances, the last cell has the reason.
+    """
     distances = column.distances
     name = Styled(text.make_printable(column.name), f"bold {_STYLES[column.change]}".strip())
     counts = [
@@ -144,7 +149,10 @@ def _format_distance(value: float) -> str:
 
 
 def _format_sides(column: ColumnDiff, format_cell: Callable[[ColumnStatistics], str]) -> str:
-    """Format a column at both versions as `before → after`; as one text if both are equal or one is missing."""
+    """Format a column at both versions as `before → after`, or as one text if both sides are equal.
+
+    A column that only one version has is formatted as `→ after` or `before →`.
+    """
     sides = [None if row is None else format_cell(row) for row in (column.before, column.after)]
     if sides[0] == sides[1]:
         return str(sides[0])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 """A row of the history table as Python values."""
 _LISTED_VERSIONS = 25
-"""The number of the last versions that a page on a terminal lists."""
+"""The maximum number of versions that a page on a terminal lists. If there are more, it lists the last ones."""
 _BAR_WIDTH = 24
 _SPARK_LEVELS = 7
 _SPARK_WIDTH = 60
@@ -210,6 +210,7 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None:
+    """Draw the last numbers as a chart of this width. None is blank; at least one drawn number must not be None."""
     shown = list(numbers[-(width - 14) :])
     values = [number for number in shown if number is not None]
     low, high = min(values), max(values)

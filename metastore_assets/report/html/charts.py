@@ -29,7 +29,10 @@ def bars(counts: Sequence[int | float], label: str, class_: str = "bars") -> Mar
 
 
 def line(values: Sequence[float | None], label: str) -> Markup:
-    """Return an SVG line chart from the minimum to the maximum of the values, with gaps for missing values."""
+    """Return an SVG line chart from the minimum to the maximum of the values, with gaps for missing values.
+
+    Return an empty text without finite values.
+    """
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return Markup("")

@@ -79,6 +79,7 @@ def shift_text(shift: float) -> Markup:
 
 
 def _badge(change: ColumnDiff) -> Markup:
+    """Return a label for a change: new, renamed, other type, or the stability index; empty for no change."""
     if change.change == "added":
         return tag("span", "new", class_="badge fair")
     if change.is_renamed or change.is_retyped:

@@ -168,7 +168,7 @@ def _partition_row(entry: PartitionEntry) -> list[Part]:
 
 
 def _clustering_section(lookup: Table) -> list[Part]:
-    """Return a table of the columns with bounds, the best clustered first; empty for a table of few files."""
+    """Return a table of the columns whose clustering can be judged, the best first; empty without such columns."""
     if lookup.version.index is None:
         return []
     columns = [column for column in lookup.clustering() if column.verdict not in ("unknown", "few values")]
