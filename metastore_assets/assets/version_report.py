@@ -168,6 +168,7 @@ class VersionReport:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
     def _partition(self, entry: PartitionEntry, metadata: Metadata) -> AssetMaterialization:
+        """Return the materialization of a partition, with `metadata` in addition to row count, version and path."""
         (uri,) = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
@@ -201,6 +202,9 @@ class VersionReport:
         return {**_version_tags(content_id), **self.source_tags, **(mapping.tags(partition) if mapping else {})}
 
     def _read_metadata(self, entry: PartitionEntry) -> Metadata:
+        """Read a partition's files for guarantee and pictures, and return these with the numbers of fragments and
+        bytes.
+        """
         title = (
             f"{self.names.table} · {entry.key} · {format_count(entry.row_count, 'row')} · version {self.version.number}"
         )

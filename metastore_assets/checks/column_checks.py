@@ -117,6 +117,10 @@ class Unique(Check):
     drill_down = "statistics"
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Compare the exact distinct count with the number of values.
+
+        If there is only an estimate, minimum and maximum can show a failure; otherwise the finding is unknown.
+        """
         row = subject.row
         if row.value_count <= 1:
             return Finding("passed", format_count(row.value_count, "value"))
@@ -171,6 +175,10 @@ class Range(BoundedCheck):
     maximum: Limit = None
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Compare minimum and maximum with the limits. If they do not decide the check, count the values outside.
+
+        Any NaN fails the check. The finding is unknown if the values outside cannot be counted exactly.
+        """
         row = subject.row
         # Converted first: a limit that does not fit the column's type is an error, even without values.
         low = None if self.minimum is None else subject.literal(self.minimum)
@@ -276,6 +284,7 @@ class ValueLengths(BoundedCheck):
     maximum: Count | None = None
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Compare the minimum and maximum length. Raises ConfigError for a type without lengths."""
         row = subject.row
         if not row.value_count:
             return Finding("passed", "no values")
@@ -310,6 +319,10 @@ class AcceptedValues(Check):
     values: Annotated[tuple[ColumnValue, ...], Field(min_length=1)]
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Look for a failure in distinct count, minimum, maximum and NaN; then test the values in the value counts.
+
+        The finding is unknown without value counts.
+        """
         row = subject.row
         accepted = [subject.literal(value) for value in self.values]
         if not row.value_count:
@@ -386,6 +399,7 @@ class Matches(Check):
         return self.least == 1
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Test the values in the value counts; unknown without these. Raises ConfigError if the column holds no texts."""
         row = subject.row
         matcher = _matcher(self.pattern)
         if row.type_class is None:
@@ -493,6 +507,10 @@ class Drift(Check):
     Other values are grouped by the most frequent values of the earlier version, with one group for all the rest."""
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Measure the distance to the earlier version. A new partition passes, and so do two versions without values.
+
+        The finding is unknown if no distance can be measured.
+        """
         earlier = subject.earlier(self.against)
         if earlier is None:
             return Finding("passed", "a new partition")

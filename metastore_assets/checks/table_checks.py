@@ -47,6 +47,7 @@ class Fresh(Check):
     within: Duration
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Compare the age of the commit. Without a commit time, the publication time can only show a failure."""
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:
             age = now - version.committed_at
@@ -93,6 +94,10 @@ class Complete(Check):
     by_partition = False
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Compare files and row counts with the table's metadata.
+
+        The finding is unknown if the version describes another snapshot, or if the metadata lack row counts.
+        """
         version = subject.table.version
         snapshot = _read_metadata(subject.context.snapshot)
         if isinstance(snapshot, Finding):
@@ -185,6 +190,7 @@ class RowCountChange(BoundedCheck):
         return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
 
     def evaluate(self, subject: Subject) -> Finding:
+        """Compare the row counts. A new partition passes. After 0 rows, any row exceeds every upper bound."""
         earlier = subject.earlier(self.against)
         rows = subject.row_count
         if earlier is None:

@@ -39,7 +39,10 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that Python ignored, as it does in callbacks around a fork."""
+    """If Python ignored an interrupt, as it does in callbacks around a fork, raise the interrupt again.
+
+    Other errors go to the default hook.
+    """
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
         number = signal.Signals.SIGINT

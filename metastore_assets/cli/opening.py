@@ -133,7 +133,7 @@ def open_relation(
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
     """Open a version of a table, or a filtered view of it with the rows that match a predicate.
 
-    At the end of the block, a note on stderr says how many files the filtered view read.
+    If the filtered view read files, a note on stderr says how many at the end of the block.
 
     Args:
         config: The configuration.

@@ -71,9 +71,9 @@ def expand_databases(
 
 
 def find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the table with a name.
+    """Return the table with this name, from the configuration or one of its databases.
 
-    List the databases only if the configuration has no entry with that name.
+    The databases are listed only if the configuration has no entry with the name.
 
     Args:
         config: A resolved configuration.

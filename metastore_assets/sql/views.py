@@ -131,6 +131,7 @@ def _frequencies(table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
+    """Yield a batch for each column with a stored histogram."""
     for row in table.statistics():
         try:
             histogram = table.dyadic_histogram(row.column)

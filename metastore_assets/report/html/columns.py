@@ -209,6 +209,7 @@ def _percentiles(row: ColumnStatistics) -> Markup:
 
 
 def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Return a line chart for each of nulls, distinct values and mean that changed over the versions."""
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {
