@@ -399,7 +399,10 @@ class Matches(Check):
         return self.least == 1
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Test the values in the value counts; unknown without these. Raises ConfigError if the column holds no texts."""
+        """Test the values in the value counts; the finding is unknown without these.
+
+        Raises ConfigError if the column holds no texts.
+        """
         row = subject.row
         matcher = _matcher(self.pattern)
         if row.type_class is None:

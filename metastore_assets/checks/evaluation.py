@@ -103,7 +103,7 @@ def evaluate(check: NamedCheck, subject: Subject) -> Finding:
 
 
 def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
-    """Return the checks of a table with these names; all checks without names.
+    """Return the checks of a table with these names; all of its checks if `names` is empty.
 
     Raises ConfigError for an unknown name.
     """

@@ -88,7 +88,10 @@ def _invocation(context: click.Context) -> Invocation:
 
 
 def _local_config(context: click.Context) -> MetastoreConfig | None:
-    """Return the configuration with variables unresolved; None if its root contains one or is not on local disk."""
+    """Return the configuration with variables unresolved.
+
+    Return None if the root contains a variable or is not on local disk.
+    """
     from metastore_assets.config import read_config
     from metastore_assets.store.objects import ObjectStore
 

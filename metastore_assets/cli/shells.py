@@ -51,7 +51,10 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         return words[:-1], words[-1].removesuffix(_CURSOR)
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return completions of the part of the word that bash replaces, escaped unless the user has opened a quote."""
+        """Return completions of the part of the word that bash replaces.
+
+        Special characters are escaped unless the user has opened a quote.
+        """
         completions = super().get_completions(args, incomplete)
         word = os.environ.get("COMP_WORD", "")
         if "COMP_LINE" not in os.environ or (word[:1] in ("'", '"') and word):

@@ -105,9 +105,9 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
 def _split_by_unique_name(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return the tables with unique names, and all others as skipped tables.
+    """Return the tables whose names no other table has, and the rest as skipped tables.
 
-    Case and `-` or `_` make no difference.
+    Tables with an entry in the configuration count too. Case, and `-` in place of `_`, make no difference.
     """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []

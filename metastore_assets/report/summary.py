@@ -59,10 +59,7 @@ def read_summary(table: Table, partition: str | None, max_columns: int) -> Profi
 
 
 def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    """Read the data for the picture of one column, at most `MAX_BINS` values of it.
-
-    The picture lists no values if each occurs once.
-    """
+    """Read the data for the picture of one column. The picture lists no values if each occurs only once."""
     has_values = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
     top = table.top(row.column, MAX_BINS, partition).values if has_values else []
     bins = _read_bins(table, partition, row, top)
