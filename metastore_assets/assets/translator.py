@@ -142,9 +142,9 @@ class MetastoreTranslator:
         return FreshnessPolicy.time_window(max(min(limits), _MIN_WINDOW)) if limits else None
 
     def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
-        """Return the condition on which Dagster materializes the asset.
+        """Return the condition on which Dagster materializes the asset; by default None.
 
-        By default a sensor does, after each commit.
+        Without a condition, the table's sensor launches a run after each commit.
         """
         return None
 

@@ -23,7 +23,8 @@ from metastore_assets.report import text
 def prune(invocation: Invocation, name: str, where: str, limit: int | None, explain: bool, as_json: bool) -> None:
     """List the files of the newest version that may have rows that match a predicate.
 
-    A file is left out only if its statistics rule out every row. The command reads no file of the table.
+    Without --limit, a file is left out only if its statistics rule out every row. The command reads no file of the
+    table.
     """
     pruned = open_newest(invocation, name).prune(where, limit)
     result = {"table": name, **pruned.to_json()}
