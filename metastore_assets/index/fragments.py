@@ -178,6 +178,10 @@ def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows,
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: IndexRows | None) -> None:
+    """Write one segment with the rows of older segments, except removed fragments, and of the batch.
+
+    A part without a column gets rows of nulls for it.
+    """
     parts = [_read_live_rows(segment) for segment in segments] + ([] if batch is None else [batch])
     parts = [part for part in parts if len(part.fragments)]
     union = merge_unions(part.union for part in parts)
@@ -194,6 +198,7 @@ def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: In
 
 
 def _read_live_rows(segment: Segment) -> IndexRows:
+    """Read all rows of a segment, except those of fragments that were removed or replaced since."""
     tables = segment.sections.read_sections(list(segment.sections.sections))
     with parquet_errors(segment.uri):
         names = column_schema(tables[ROWS].schema.field("minimum").type).names
@@ -291,6 +296,16 @@ def _shorten(value: pa.Scalar, cls: TypeClass, bound: object) -> pa.Scalar | Non
 def _replace_bounds(
     values: pa.StructArray, exact: pa.Array, name: str, short: Mapping[int, pa.Scalar | None]
 ) -> tuple[pa.StructArray, pa.Array]:
+    """Replace some bounds of one type class; return all bounds, and which of them are exact.
+
+    Replaced bounds are not exact.
+
+    Args:
+        values: The bounds of all rows, in a union type.
+        exact: Whether the bound of each row is exact.
+        name: Name of the type class.
+        short: The new bounds, by position of the row. None makes the bound null.
+    """
     children = dict(zip(values.type.names, values.flatten(), strict=True))
     mask = np.zeros(len(values), np.bool_)
     mask[list(short)] = True
@@ -305,7 +320,7 @@ def _replace_bounds(
 def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
     """Return bounds and counts with one row per fragment.
 
-    Fragments without a row in `table` get a row of nulls.
+    Fragments without a row in `table` get a row that counts all of their rows as null.
 
     Args:
         table: Bounds and counts of a column in some of the fragments.

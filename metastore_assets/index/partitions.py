@@ -186,6 +186,7 @@ def update_partitions(
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: PartitionRows | None) -> None:
+    """Write one segment with the statistics of older segments, except removed partitions, and of the batch."""
     parts: list[_StoredPartitions | PartitionRows] = [*map(_StoredPartitions, segments)]
     parts = [part for part in [*parts, *([] if batch is None else [batch])] if len(part.partitions)]
     schema = statistics_schema(part.schema for part in parts)
@@ -227,6 +228,7 @@ class _StoredPartitions:
 
     @property
     def row_count(self) -> int:
+        """An upper bound of the number of rows of statistics. Removed partitions are counted, too."""
         return sum(section.row_count for section in self._segment.sections.sections.values())
 
     @property
@@ -245,6 +247,7 @@ class _StoredPartitions:
         return self._filter_live(self._segment.read_section(name, columns))
 
     def _filter_live(self, rows: pa.Table) -> pa.Table:
+        """Return the rows without those of removed partitions, with positions among the remaining partitions."""
         live = self._segment.live_mask
         if live is None:
             return rows

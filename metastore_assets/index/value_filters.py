@@ -59,8 +59,8 @@ class ValueFilters:
     names: pa.Array
     """The names of the fragments' profiles. They give the order of the fragments."""
     columns: Mapping[str, tuple[pa.Array, FilterSlice]]
-    """(type classes, filters) of each column, by field id, with an item per fragment. Values were hashed as values of
-    this type class. It is null for a fragment without a filter."""
+    """(type classes, filters) of each column, by field id. Both have an item per fragment. The type class is the one
+    that the values were hashed with; null for a fragment without a filter."""
 
 
 _NO_FILTERS = ValueFilters(pa.array([], pa.string()), {})
@@ -152,6 +152,11 @@ class _FilterSegment:
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
     def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the fragments that may contain any of some values, without removed fragments.
+
+        The arguments are those of `ValueFilterReader.may_hold`. If the segment has no filters of the column, the mask
+        is all true.
+        """
         if field_id not in self.slicings:
             return np.ones(len(self.names), np.bool_)
         may_hold = np.zeros(len(self.names), np.bool_)
@@ -220,6 +225,10 @@ class _FilterSegment:
         return last[1]
 
     def _live_prefixes(self, cells: FilterSlice) -> tuple[FilterIndices, Words]:
+        """Return (fragment positions, prefixes) of a slice, without removed fragments.
+
+        Positions are counted among the remaining fragments.
+        """
         positions, prefixes = cells.prefixes()
         live = self._segment.live_mask
         if live is None:
@@ -250,6 +259,10 @@ def update_value_filters(
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: ValueFilters | None) -> None:
+    """Write one segment with the filters of older segments, except removed fragments, and of the batch.
+
+    The filters are cut into slices again, because the number of slices depends on their total size.
+    """
     batch = batch or _NO_FILTERS
     parts = [_FilterSegment(segment) for segment in segments]
     names = pa.concat_arrays([*(part.names for part in parts), batch.names])

@@ -177,6 +177,7 @@ def local_processor(
     before = Progress(table.name, "profile")
 
     def process(chunk: Chunk, part: str) -> ChunkResult:
+        """Process one chunk; report its progress as part of the progress over all chunks."""
         nonlocal before
         latest, begun = before, before
 
@@ -202,9 +203,10 @@ def _refresh_chunk(
     chunk: Chunk,
     progress: Callable[[Progress], None],
 ) -> ChunkResult:
-    """Publish a version for which the fragments in the chunk's partitions are read again.
+    """Refresh the table, and read the fragments of the partitions in `chunk.read_again` again.
 
-    Partitions that the table has lost since planning are left out.
+    Partitions that the table has lost since planning are left out. The result has no version if the table was up to
+    date.
     """
     read_again = chunk.read_again
     while True:

@@ -1,8 +1,8 @@
 """The plan of a backfill: which partitions are read, and in which chunks.
 
-A version describes the whole table. All partitions that are missing or outdated in the newest version therefore make
-one chunk, however many there are. Their profiles are saved while the chunk is processed. Partitions that are up to date
-and are read again can be split into several chunks, each of which publishes a version.
+A version describes the whole table. All partitions that are missing or stale in the newest version therefore make one
+chunk, however many there are. Their profiles are saved while the chunk is processed. Partitions that are up to date and
+are read again can be split into several chunks, each of which publishes a version.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ class BackfillPlan:
     done: tuple[str, ...] = ()
     """Keys of the selected partitions that an interrupted backfill with the same selection has finished."""
     attempt: str = ""
-    """Id of the backfill, see `BackfillRecord`. A plan that continues an interrupted backfill has its id."""
+    """Id of the backfill, see `BackfillRecord`. A plan that continues an interrupted backfill has the same id as that
+    backfill."""
     seconds: float | None = None
     """Estimated duration in seconds, from the durations of earlier refreshes; None if there are none."""
 
@@ -307,7 +308,10 @@ def _totals(fragments: Mapping[str, Sequence[Fragment]], keys: Collection[str]) 
 def _split_into_chunks(
     keys: Sequence[str], fragments: Mapping[str, Sequence[Fragment]], max_partitions: int | None
 ) -> Iterator[tuple[str, ...]]:
-    """Split the keys in their order into chunks of about equal size, or of at most `max_partitions` keys."""
+    """Split the keys, in their order, into chunks of at most `max_partitions` keys.
+
+    If `max_partitions` is None, the chunks have about equal stored sizes, of about `CHUNK_BYTES` at most.
+    """
     sizes = {key: sum(fragment.bytes for fragment in fragments[key]) for key in keys}
     total = sum(sizes.values())
     limit = total / max(1, -(-total // CHUNK_BYTES))

@@ -52,7 +52,7 @@ def estimate_cardinality(
         fragments: The profiles to read.
 
     Returns:
-        The estimate of each column, with its sketch, by field id.
+        The estimate of each column, with its sketch, by field id. Columns that no profile has are missing.
     """
     read = partial(_read_estimates, store, frozenset(leaves))
     entries = sorted(fragments, key=lambda entry: entry.files.states)  # Profiles of one file are read by one task.
@@ -128,9 +128,7 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """Return the estimates of all columns of a table, by field id.
-
-    They come from its statistics and have no sketches.
+    """Return the estimates of all columns from the table's statistics, by field id. They have no sketches.
 
     Args:
         store: The table's folder.

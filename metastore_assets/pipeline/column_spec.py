@@ -48,7 +48,8 @@ class ColumnSpec:
     """The outputs of one top-level column. Its leaves are identified by field ids."""
 
     statistics: str
-    """Digest of what all numbers depend on: the version of statistics, and the types of the leaves."""
+    """Digest of what all numbers depend on: the version of statistics, the types of the leaves, which leaves are
+    hidden, and the keys that hash hidden values."""
     names: str = field(compare=False)
     """Digest of the leaves' positions, paths and types. No number depends on names or positions."""
     values: tuple[str, ...]
@@ -141,6 +142,10 @@ class ColumnSpec:
         )
 
     def _has_frequencies(self, wanted: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
+        """Return whether the frequencies of a leaf that `wanted` requires are stored or can be derived.
+
+        True if `wanted` requires none, because the leaf is `estimated` or `off`.
+        """
         if wanted.state(leaf) in ("estimated", "off"):
             return True
         if self.frequencies_version != wanted.frequencies_version:
@@ -238,8 +243,8 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
 
     Args:
         table: Name of the table.
-        stored: The column specs of stored profiles, by column.
-        wanted: The wanted column specs, by column.
+        stored: The specs of stored profiles. Each has the texts of its column specs, by identity of the column.
+        wanted: The texts of the wanted column specs, by identity of the column.
     """
     sources = dict(_sources(wanted))
     if not sources:
@@ -256,6 +261,7 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
 
 
 def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield (key, digest of the source code) of each user-defined statistic in column specs."""
     for text in column_specs.values():
         spec = parse_column_spec(text)
         for sources in spec.user_defined.values() if spec is not None else ():
@@ -263,6 +269,10 @@ def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
+    """Return the digests of the source code of a leaf's user-defined statistics, by key.
+
+    Keys are those of `ColumnSpec.user_defined`. Empty if the leaf is hidden, or if its type is not supported.
+    """
     if not policy.statistics or policy.values == "hidden" or not _is_typed(leaf):
         return {}
     return {

@@ -143,6 +143,10 @@ def execute(
 
 
 def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
+    """Profile the fragments that the plan reads, and add their entries to `execution.fragments`.
+
+    If some fail, raise UnreadableFragmentsError. The entries of the others are then added to `attempt.entries`.
+    """
     context, attempt = execution.context, execution.attempt
     profiled = execution.profiled = profile_all(context, execution.plan, attempt.name)
     if profiled.failures:
@@ -201,6 +205,11 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 
 
 def _publish(execution: Execution, stage: Publish) -> None:
+    """Publish the version, completed by the numbers of this refresh; then remove expired versions.
+
+    If another process published first, delete the version's value counts and indexes, add its files to
+    `attempt.unpublished_paths`, and raise VersionConflictError.
+    """
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None
     versions, keep_versions = context.versions, context.keep_versions
@@ -246,7 +255,10 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """If a file that the last version references is missing, raise CorruptionError with advice."""
+    """Turn the error of a missing file into CorruptionError with advice, if the stage reads stored state.
+
+    The last version then references the file. Errors in other stages are raised unchanged.
+    """
     try:
         yield
     except (ObjectNotFoundError, VersionNotFoundError) as error:
@@ -261,9 +273,9 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
 
 @contextmanager
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
-    """Turn a FragmentError into an UnreadableFragmentsError.
+    """Turn the FragmentError of a merge into an UnreadableFragmentsError.
 
-    It is raised if values of a fingerprinted column have to be read again from a file of the table.
+    A merge reads a file of the table only if values of a fingerprinted column have to be read again.
     """
     try:
         yield

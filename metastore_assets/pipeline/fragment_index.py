@@ -162,6 +162,13 @@ def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]
 
 
 def _read_profiles(store: ObjectStore, path: str, positions: Mapping[str, int]) -> Iterable[pa.Table]:
+    """Yield the index rows of some profiles in one file, with the columns of `_read_files`.
+
+    Args:
+        store: The folder of the profiles.
+        path: The path of the file.
+        positions: The position of each profile's fragment, by section. The only key is "" for a file without sections.
+    """
     if "" in positions:
         table = store.read_parquet(path, list(_PROFILE_COLUMNS)).combine_chunks()
         yield _index_rows(table, pa.repeat(positions[""], len(table)), lambda: table)
@@ -210,9 +217,14 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
 
 
 def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Table) -> pa.Table:
-    """Fill in the bounds of some rows, which are the first and the last of their ascending values.
+    """Set the bounds of some rows to the first and the last of their stored values, which ascend.
 
-    NaN is the last value. It is counted, and is no bound.
+    NaN is the last value. It is counted in `nan_count`, and is no bound.
+
+    Args:
+        table: Rows of profiles, with `_PROFILE_COLUMNS`.
+        rows: The positions of the rows to change.
+        value_counts: The `VALUE_COUNT_COLUMNS` of all rows of `table`.
     """
     values, counts = (value_counts[name].chunk(0).take(pa.array(rows)) for name in VALUE_COUNT_COLUMNS)
     flat, starts = values.values, values.offsets.to_numpy()[:-1]

@@ -163,6 +163,10 @@ def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
 def _outcome(
     context: ProfilingContext, fragment: Fragment, profile: Callable[[], FragmentEntry]
 ) -> FragmentEntry | FragmentFailure:
+    """Return the entry that `profile` returns, or a failure if it raises an error about the fragment.
+
+    A StoreError is not about the fragment, and is raised.
+    """
     try:
         return profile()
     except StoreError:
@@ -196,6 +200,10 @@ def _failure(fragment: Fragment, message: str, missing: bool, unsupported: bool 
 
 
 def _profile_to_section(context: ProfilingContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:
+    """Write the profile of a fragment to a new section of a shared file; return its entry.
+
+    The `files` of the entry name only the section, because the shared file is not finished.
+    """
     with _open(fragment) as reader:
         section = writer.begin(reader.row_count)
         entry = _profile_columns(context, fragment, reader, writer.add)
@@ -203,6 +211,7 @@ def _profile_to_section(context: ProfilingContext, fragment: Fragment, writer: S
 
 
 def _profile_to_separate_files(context: ProfilingContext, fragment: Fragment) -> FragmentEntry:
+    """Write the profile of a fragment to separate files; return its entry with these files."""
     with (
         _open(fragment) as reader,
         ProfileWriter(context.store, "fragments", context.spec, reader.row_count) as writer,
@@ -213,6 +222,7 @@ def _profile_to_separate_files(context: ProfilingContext, fragment: Fragment) ->
 
 @contextmanager
 def _open(fragment: Fragment) -> Iterator[FragmentReader]:
+    """Open a fragment for reading. Raise FragmentError if the table's metadata states another row count."""
     with fragment.source.open() as reader:
         if fragment.row_count is not None and fragment.row_count != reader.row_count:
             raise FragmentError(

@@ -34,7 +34,8 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
     Args:
         config: The configuration with the root.
         table: The table.
-        create: Whether to write a new `KEY_FILE` if there is none. If false, a random key is returned and not stored.
+        create: Whether to write a new `KEY_FILE` if there is no key. If false, the table then gets a random key that is
+            not stored.
 
     Raises:
         ConfigError: The key is too short.
@@ -54,6 +55,11 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
 
 
 def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
+    """Return the key in `KEY_FILE`.
+
+    If there is no file, the key is random. It is then written to the file if `create` is true, and not stored
+    otherwise. Raises CorruptionError if the file holds no key.
+    """
     for _ in range(2):
         try:
             data = root.read(KEY_FILE)
@@ -130,7 +136,10 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 def _hidden_source(
     table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that a derived column may be computed from; None without one."""
+    """Return the path of a hidden column that a derived column may be computed from; None without one.
+
+    A derived column without known sources may be computed from any hidden column.
+    """
     if not derived.sources:
         return hidden[0].path if hidden else None
     for identity, path in derived.sources:

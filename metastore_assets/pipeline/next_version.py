@@ -219,6 +219,12 @@ class VersionBuilder:
         return PreviousResult(entry.files, missing, tuple(children))
 
     def _partition_entry(self, partition: PartitionPlan, files: Mapping[str, ProfileFiles]) -> PartitionEntry:
+        """Return the new entry of a partition that was merged.
+
+        Args:
+            partition: The partition.
+            files: The files of the merged profiles, by partition key.
+        """
         fragments = [self._fragments[id_] for id_ in partition.fragments]
         spec_id = self._target.spec.id
         if len(fragments) == 1 and fragments[0].files == files[partition.key]:

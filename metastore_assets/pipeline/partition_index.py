@@ -82,7 +82,8 @@ def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) ->
 def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
     """Compare the index with the partitions' own files; yield (partition key, column, what is wrong).
 
-    The column is empty if the index lacks the whole partition.
+    The column is empty if the index lacks the whole partition. Partitions that the version lists as unindexed are not
+    compared: the index has no current rows of them.
 
     Args:
         store: The table's folder.

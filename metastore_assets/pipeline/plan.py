@@ -409,6 +409,10 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
 
 
 def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ...]:
+    """Return the columns of the snapshot whose type differs from the schema `before`.
+
+    Columns are matched by identity. New columns are left out.
+    """
     types = {field_identity(field): field.type for field in before}
     reasons = {(reason.column, reason.type): reason.counterexample for reason in snapshot.type_reasons}
     return tuple(
@@ -464,6 +468,16 @@ def is_current_partition(
 def _read_again(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
+    """Return the number of fragments that are read again because their profile lacks an output, by column and output.
+
+    Args:
+        compatibility: Compares specs of stored profiles with the wanted spec.
+        stored: The stored profiles.
+        profiled: Ids of the fragments that are read. Stored profiles of other fragments are ignored.
+
+    Returns:
+        The numbers by path of the leaf, then by name of the output.
+    """
     paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
     counts: dict[str, dict[str, int]] = {}
     for entry in {entry.id: entry for entry in stored if entry.id in profiled}.values():

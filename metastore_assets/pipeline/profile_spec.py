@@ -67,6 +67,12 @@ class SpecCompatibility:
     """Compares the specs of stored profiles with the wanted spec. Caches each answer."""
 
     def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
+        """Prepare comparisons.
+
+        Args:
+            specs: The specs of stored profiles, by id.
+            wanted: The wanted spec.
+        """
         self.specs = specs
         self.wanted = wanted
         self._wanted_columns = {column: parse_column_spec(text) for column, text in wanted.column_specs.items()}
@@ -95,7 +101,10 @@ class SpecCompatibility:
         return self._compare("equals", spec_id, not_enumerated)
 
     def missing_columns(self, spec_id: str) -> frozenset[str]:
-        """Return the identities of the wanted columns that profiles with this spec do not have."""
+        """Return the identities of the wanted columns that profiles with this spec do not have.
+
+        With an unknown spec, these are all wanted columns.
+        """
         if spec_id not in self._missing:
             self._missing[spec_id] = frozenset(self._wanted_columns) - set(self.specs.get(spec_id, {}))
         return self._missing[spec_id]
@@ -129,6 +138,15 @@ class SpecCompatibility:
         return {column: spec.names for column, spec in columns.items() if spec is not None}
 
     def _compare(self, method: str, spec_id: str, not_enumerated: tuple[str, ...]) -> bool:
+        """Return whether each column that both specs have passes a comparison.
+
+        False if the profile's spec is unknown, or if the spec of such a column cannot be parsed.
+
+        Args:
+            method: The method of `ColumnSpec` that compares: `satisfies` or `equals`.
+            spec_id: The id of the profile's spec.
+            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+        """
         key = (method, spec_id, not_enumerated)
         if key not in self._answers:
             # A profile of an unknown spec satisfies nothing, nor does a column whose spec cannot be parsed.
@@ -203,6 +221,16 @@ def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
+    """Return the effective policy of a leaf.
+
+    If the leaf's values are hidden and the table has a key, the policy gets the leaf's key for hashing them. An `auto`
+    or `repeated` policy is resolved by the decision about the leaf. Without a decision it stays undecided.
+
+    Args:
+        table: The configured policies, and the key of hidden values.
+        leaf: The leaf.
+        resolved: Decisions by field id of the leaf. A decision about a leaf with any other policy is ignored.
+    """
     policy = table.effective_policy(leaf.path, leaf.aliases)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))

@@ -61,11 +61,10 @@ class PurgeResult:
 def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     """Remove all versions before a number, and every file that the remaining versions do not need.
 
-    The content of the newest version is published again, in files that contain nothing else. If the newest version is
-    `before`, it is removed too. Other remaining versions retain the profiles of partitions and of the table. Fragment
-    profiles are retained if the newest version needs them for planning; they may contain columns that the table no
-    longer has (`PurgeResult.outdated`). Cached metadata, records of unfinished backfills and history values are
-    removed.
+    The content of the newest version is published again, in files that contain nothing else. Other remaining versions
+    retain the profiles of partitions and of the table. Fragment profiles are retained if the newest version needs them
+    for planning; they may contain columns that the table no longer has (`PurgeResult.outdated`). Cached metadata,
+    records of unfinished backfills and history values are removed.
 
     Files that no version references are removed whatever their age. A refresh that runs meanwhile cannot publish,
     because a newer version exists. It reads in that version that a purge took place (`Version.purged`), and starts
@@ -74,7 +73,8 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     Args:
         engine: The engine that copies profiles.
         versions: The versions of the table.
-        before: The first version that stays.
+        before: Number of the first version that stays. If it is the newest version, this version is removed too: its
+            content stays in the version that the purge publishes.
 
     Raises:
         VersionNotFoundError: There is no version `before` or later.

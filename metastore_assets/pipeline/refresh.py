@@ -124,6 +124,7 @@ class _Refresh:
     _plan: Plan
 
     def __init__(self, config: MetastoreConfig, table: TableConfig, request: RefreshRequest) -> None:
+        """Load the saved profiles of interrupted refreshes. Other methods need `open` first."""
         self._config = config
         self._table = table
         self._request = request

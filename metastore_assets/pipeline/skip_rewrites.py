@@ -1,4 +1,4 @@
-"""Detect commits that move rows between files without changing any, such as a compaction.
+"""Detect commits that move rows between files without changing any row, such as a compaction.
 
 The numbers of a partition depend only on the multiset of each column's values. Profiles store a hash of each multiset.
 If the added and the removed fragments have equal hashes, the published partition is reused with its files and content
@@ -89,7 +89,10 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return the possible rewrite of a partition in a list. It is empty if the number of rows changed."""
+    """Return the possible rewrite of a partition, in a list.
+
+    The list is empty if no fragment was added, if none was removed, or if the number of rows changed.
+    """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]
     removed = [entry for entry in before if entry.id not in ids_now]
@@ -117,6 +120,14 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
 
 
 def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
+    """Return the partition with its published entry, updated to the fragments that the partition has in the next
+    version.
+
+    Args:
+        partition: The partition in the next version.
+        entry: The published entry.
+        fragments: The profiles of all fragments of the snapshot, by id.
+    """
     entries = [fragments[id_] for id_ in partition.fragments]
     reused = replace(
         entry,

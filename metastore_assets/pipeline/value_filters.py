@@ -123,6 +123,10 @@ def _read_profiles(
 
 
 def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
+    """Return (type class, encoded filter) of a column in a profile.
+
+    A filter that is not stored is built from value counts. Returns None if that is not possible either.
+    """
     if files.is_states_only and (stored := reader.read_filter(files, field_id)) is not None:
         return stored
     with FrequencyReader(reader, files) as frequency_reader:
@@ -140,6 +144,8 @@ def find_wrong_filters(
     recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
     """Yield (name of the stored profile, field id) of each stored filter that differs from the recomputed one.
+
+    Filters that only one side has differ, too.
 
     Args:
         engine: The engine that reads profiles.

@@ -38,9 +38,8 @@ def changes_between(
         store: The folder of the table.
         first: The value counts of the first version.
         last: The value counts of the last version.
-        steps: For each version after the first one whose content changed, the value counts before and after that
-            version. Their stored updates are read. If `steps` is None, or if a version rebuilt its value counts,
-            `first` and `last` are read in full.
+        steps: The value counts before and after each later version that changed the content. Their stored updates are
+            read. If `steps` is None, or if a version rebuilt its value counts, `first` and `last` are read in full.
         columns: The requested columns: by field id, the name of the type class of the column's values.
 
     Returns:
@@ -62,9 +61,11 @@ def changes_between(
 def _updates(
     store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
 ) -> pl.DataFrame | None:
-    """Return all updated values with their frequencies before and after the steps; None after a rebuild.
+    """Return all updated values with their frequencies before and after the steps.
 
-    The columns are `column`, `value`, `before` and `after`. A frequency is null where the value does not occur.
+    The columns are `column`, `value`, `before` and `after`. A frequency is null where the value does not occur. Returns
+    None if a step did not record its updates: it rebuilt the value counts, or only one of its versions has the type
+    class.
     """
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())

@@ -94,8 +94,8 @@ def align_batches(
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield pairs of tables with the next rows of both streams, equally many.
 
-    If one stream is longer, the last pair has some of its remaining rows beside an empty table, and the others are not
-    read. Holds one batch of each stream.
+    If one stream is longer, the last pair has its next rows and an empty table. Its later batches are not read. Holds
+    one batch of each stream.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

@@ -37,7 +37,7 @@ FOLDER = "value_counts"
 VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION = "values", "frequencies", "frequency_counts", "by_partition"
 """Kinds of stages."""
 DELTAS, PARTITION_DELTAS = "deltas", "partition_deltas"
-"""Kinds of roots, which receive deltas."""
+"""Kinds of roots. They receive deltas: added and removed rows."""
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
 """Sizes of runs, which are the sorted files of stages. A lookup reads at least one row group: some tens of kilobytes. A
 footer describes at most about a thousand row groups."""
@@ -81,6 +81,12 @@ def value_count_dataflow(
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[str, Typed]:
+    """Return the roots and stages of some type classes, by name, with the types of their rows.
+
+    Args:
+        classes: The type classes of enumerated columns.
+        by_partition: The type classes of columns that are also counted by partition.
+    """
     nodes = [node for name in classes for node in value_count_stages(name)]
     return typed_graph(nodes + [node for name in by_partition for node in _stages_by_partition(name)])
 
@@ -118,6 +124,7 @@ def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
 
 
 def _stages_by_partition(type_class: str) -> list[Node]:
+    """Return the root and the stage of the counts by partition, for one type class."""
     deltas = delta_name(type_class, by_partition=True)
     return [
         DeltaRoot(deltas, rows_of(type_class, by_partition=True)),

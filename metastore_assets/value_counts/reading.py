@@ -46,8 +46,8 @@ class ValueCountReader:
     """Answers queries on the value counts of one version, and reads only the blocks that an answer needs.
 
     An enumerated column stores all distinct values. A fingerprinted column stores only repeated values, and counts a
-    fingerprint (a hash) of every value. Columns are named by field id. `type_class` is the name of the class of a
-    column's values: column types that are stored as one type.
+    fingerprint (a hash) of every value. Columns are named by field id. `type_class` is the name of a column's type
+    class: a group of column types whose values are stored as one type.
     """
 
     def __init__(self, store: ObjectStore, value_counts: TableValueCounts) -> None:
@@ -166,7 +166,7 @@ class ValueCountReader:
         )
 
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
-        """Return the keys of the partitions that hold a value, ascending, with its frequency in each.
+        """Return (partition key, frequency) of each partition that holds a value, by ascending key.
 
         The column must be in `by_partition`. Reads one or two row groups of each run.
         """
@@ -198,6 +198,7 @@ class ValueCountReader:
         )
 
     def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
+        """Return pairs (frequency, number of stored distinct values with this frequency), by increasing frequency."""
         start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
         return [
             pair
@@ -206,7 +207,10 @@ class ValueCountReader:
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return what `counts` returns, for every column of a type class that has values, by field id."""
+        """Return what `counts` returns, for every column of a type class, by field id.
+
+        Enumerated columns without values are left out.
+        """
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
@@ -218,7 +222,7 @@ class ValueCountReader:
         return counts_by_column
 
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
-        """Return the frequency summaries of columns of one class.
+        """Return the frequency summaries of enumerated or fingerprinted columns of one class, by field id.
 
         If the class has few values, all of its columns are read at once. Otherwise only the blocks that a summary needs
         are read.
@@ -258,6 +262,10 @@ class ValueCountReader:
         return cache[type_class]
 
     def _summarize_column(self, column: str, type_class: str) -> FrequencySummary:
+        """Return the frequency summary of an enumerated column.
+
+        If the column has many values, percentiles are looked up by rank, and other values are not read.
+        """
         counts = self.counts(column, type_class)
         distinct = sum(values for _, values in counts)
         if distinct <= _MAX_SCANNED_VALUES:
@@ -276,6 +284,7 @@ class ValueCountReader:
         return column in self._fingerprinted.columns
 
     def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
+        """Return the frequency summary of a fingerprinted column, which has no percentiles."""
         counts = self.counts(column, type_class)
         repeated = sum(number for frequency, number in counts if frequency > 1)
         return FrequencySummary(sum(number for _, number in counts), repeated, None)

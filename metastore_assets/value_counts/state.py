@@ -50,9 +50,9 @@ class TopLimits:
     """Limits of the values that are reported as the most frequent values of a column. All values are stored."""
 
     max_values: int | None = None
-    """Most values that are reported; None for no limit."""
+    """Maximum number of reported values; None for no limit."""
     min_frequency: int = 1
-    """Least frequency that is reported."""
+    """Minimum frequency of a reported value."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,10 @@ def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> 
 
 
 def _rewrite_state(flow: Dataflow, state: FlowState) -> FlowState:
-    """Load the content of all stages into new files, without earlier updates."""
+    """Load the content of all stages into new files, without earlier updates.
+
+    A state without stages is returned unchanged.
+    """
     view = flow.view(state)
     kinds = (VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION, FINGERPRINTS)
     # A state that removed the last column of a class still has its stages: without values, with the update that removed

@@ -143,8 +143,8 @@ def drop_value_counts(
 ) -> dict[str, FragmentEntry]:
     """Remove the value counts of columns that are no longer enumerated from fragment profiles.
 
-    Only the profiles of all fragments together show that values hardly repeat, so the first profiles have value counts,
-    which take most of the space of small fragments. If `before` already wanted fingerprints of a column, its value
+    Value counts take most of the space of small fragments. Fragments are nevertheless profiled with them, because only
+    all profiles together show whether values repeat. If `before` already wanted fingerprints of a column, its value
     counts stay, because fingerprints are derived from them.
 
     Args:
@@ -154,7 +154,7 @@ def drop_value_counts(
         fragments: The profiles of all fragments, by id.
 
     Returns:
-        The same entries. Those of changed profiles have new files.
+        The same entries, by id. Those of changed profiles have new files, and list the columns in `not_enumerated`.
 
     Raises:
         CorruptionError: A profile is damaged.
@@ -293,7 +293,7 @@ def _replace_value_counts(
         table: Rows of a states file.
         dropped: The columns whose value counts are replaced, by field id, with their policies.
         union: The union type of values.
-        not_enumerated: A list for each section. The field ids of replaced columns are appended to it.
+        not_enumerated: A list for each profile, by its section. The field ids of replaced columns are appended to it.
 
     Returns:
         The rows in the same order. Columns with few values keep their value counts.

@@ -166,7 +166,7 @@ class NodeWriter:
 def plan_merge(context: MergeContext, group: MergeGroup, reused: list[NodeEntry]) -> ProfileFiles | TreeMerge:
     """Return the tree of merges of a group.
 
-    Branches that are stored as reusable nodes are replaced by these nodes.
+    Branches below the root that are stored as reusable nodes are replaced by these nodes.
 
     Args:
         context: The objects that merges need.
@@ -216,9 +216,9 @@ def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
 
 
 def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | TreeMerge:
-    """Replace the finished merges in a tree by their results.
+    """Replace the finished merges in a tree by their results; return the new tree.
 
-    Returns a result if the root is finished, else a new tree.
+    If the root is finished, the root's result is returned instead.
 
     Args:
         merge: The root of the tree.
@@ -260,7 +260,7 @@ def node_id(group_key: str, members: Sequence[str]) -> str:
 def merge_node_states(
     reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeWriter
 ) -> tuple[int, pa.Table, list[str]]:
-    """Merge the inputs of a merge, after the merges below it. The results of these are added as nodes.
+    """Run a merge after all merges below it. The result is returned; the results of merges below are added as nodes.
 
     Args:
         reader: Reads the states files of the store.

@@ -76,7 +76,7 @@ class _TaskResult:
     sums: tuple[FrequencySum, ...] = ()
     """The value counts to sum next, if the group stores value counts."""
     distinct_counts: Mapping[int, int] = field(default_factory=dict)
-    """The columns whose value counts are those of the table: their approximate number of distinct values, by position.
+    """The approximate number of distinct values of each column whose value counts are those of the table, by position.
     """
 
 
@@ -139,7 +139,7 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
 
 
 def _is_single(group: MergeGroup) -> bool:
-    """Return whether a group needs no merge, because it has a single child with the wanted outputs."""
+    """Return whether a group has only one child, and the child's profile has exactly the wanted outputs."""
     return len(group.children) == 1 and group.children[0].matches_spec
 
 

@@ -40,7 +40,8 @@ COLUMNS = "metastore.columns"
 """File metadata key of `statistics` for the (path, field id) of every row, as `encode_columns` encodes them."""
 _ROWS_PER_GROUP = 256
 _FEW_ROWS = 32
-"""Maximum number of rows of statistics that are compressed by LZ4: they are no larger, and read three times as fast."""
+"""Statistics with at most this many rows are compressed by LZ4: the files are no larger, and are read three times as
+fast."""
 
 
 @dataclass(frozen=True)

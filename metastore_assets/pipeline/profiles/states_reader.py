@@ -130,12 +130,14 @@ class StatesReader:
         self._bytes = 0
 
     def _section(self, files: ProfileFiles) -> _Section:
+        """Return where the rows of a profile are in its states file."""
         opened = self._open(files.states)
         if not opened.sections:
             opened.sections.update(_sections(opened.file))
         return opened.sections[files.section]
 
     def _open(self, path: str) -> _File:
+        """Return a states file that is kept open. The least recently used file is closed if too many are open."""
         if path not in self._files:
             if len(self._files) == _OPEN_FILES:
                 self._files.popitem(last=False)[1].file.close()
@@ -144,6 +146,7 @@ class StatesReader:
         return self._files[path]
 
     def _group(self, path: str, group: int, names: tuple[str, ...]) -> pa.Table:
+        """Return some columns of a row group, each in one chunk. Results are cached up to `_CACHED_BYTES`."""
         key = (path, group, names)
         if key not in self._groups:
             table = self._open(path).file.read_row_group(group, columns=list(names)).select(list(names))

@@ -45,6 +45,7 @@ def read_sketches(
 
     Returns:
         (type class, number of values, sketch) by field id. The sketch is None if there is nothing to derive it from.
+            Columns that the profile does not have are missing.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -145,6 +146,12 @@ class FrequencyReader:
     """
 
     def __init__(self, states_reader: StatesReader, files: ProfileFiles) -> None:
+        """Open the files with the profile's value counts, and find the columns that have any.
+
+        Args:
+            states_reader: Reads the states file if the profile has no separate files. The caller closes this reader.
+            files: The files of the profile.
+        """
         self._states_reader = states_reader
         self._store = store = states_reader.store
         self._stack = ExitStack()
@@ -193,7 +200,10 @@ class FrequencyReader:
         return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
     def row_count(self, field_id: str) -> int:
-        """Return the number of distinct values of an enumerated column. The profile must have separate files."""
+        """Return the number of distinct values of an enumerated column in separate files.
+
+        Returns 0 if the profile has no separate files, or if these lack the column.
+        """
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 
     def __enter__(self) -> FrequencyReader:

@@ -98,7 +98,7 @@ def read_states_together(
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
     """Return the columns whose states are derived once for several profiles.
 
-    Returns the numbers of these profiles, by field id.
+    Returns the positions of these profiles in `profiles`, by field id of the column.
     """
     shared = {}
     for leaf, _ in spec.leaves:
@@ -117,6 +117,7 @@ class _StoredProfile:
     """The stored states of a profile, and the value counts from which missing states are derived."""
 
     def __init__(self, states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> None:
+        """Read the stored states of a profile, and the value counts from which missing states are derived."""
         self._store = store = states_reader.store
         self._path = path = files.states or files.statistics
         self._union = union = value_union(spec)

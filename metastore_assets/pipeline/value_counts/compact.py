@@ -80,6 +80,7 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
 
 
 def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
+    """Return the value counts in compacted files: one file for each key range of a stage."""
     fingerprinted, flow, fingerprints = value_counts.fingerprinted, value_counts.flow, value_counts.fingerprinted.flow
     if value_counts.columns:
         flow = value_counts.dataflow(store).compact_state(flow, full=True)

@@ -200,6 +200,10 @@ def _subtract_removed(
 
 
 def _difference(new_values: Frequencies, old_values: Frequencies, type_class: str) -> Frequencies:
+    """Return the change to the frequency of each value, without zeros.
+
+    A value that is missing on one side has the frequency 0 there.
+    """
     parts = [part for part in (new_values, old_values) if len(part)]
     if not parts:
         return EMPTY

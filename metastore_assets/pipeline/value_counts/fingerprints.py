@@ -64,8 +64,7 @@ TABLE_BITS = FINGERPRINT_BITS
 """Width of stored fingerprints in bits. With fewer bits, more values share a fingerprint, which causes more reads. The
 value counts are the same."""
 _MAX_LOCAL_ROWS = 20_000_000
-"""The maximum number of rows whose fingerprints this process counts, and of changed rows that it applies. Spark does
-more."""
+"""Up to this many rows are counted, and up to this many changed rows are applied, in this process. Spark does more."""
 _MIN_ROWS_PER_TASK = 1_000_000
 """The minimum number of rows per Spark task. Fingerprints are sent as sorted differences: the more rows, the fewer
 bits."""
@@ -109,6 +108,15 @@ class FingerprintUpdate:
         fragments: Mapping[str, FragmentEntry],
         changes: FragmentChanges,
     ) -> None:
+        """Prepare the update. No profile and no value count is read yet.
+
+        Args:
+            engine: Runs the tasks.
+            store: The folder of the table.
+            target: The partitions and the profile spec of the next version.
+            fragments: The profiles of all fragments of the snapshot, by id.
+            changes: The fragments that were added to the table or removed from it.
+        """
         self._engine = engine
         self._store = store
         self._columns = fingerprinted_columns(target.spec, target.snapshot.schema)
@@ -257,6 +265,15 @@ class FingerprintUpdate:
         unchanged: Sequence[ProfiledFragment],
         published: PublishedCounts,
     ) -> FingerprintedChange:
+        """Return the changes to the stored counts of a column.
+
+        Args:
+            column: The column.
+            added: The added fragments.
+            removed: The profiles of the removed fragments.
+            unchanged: The other fragments of the snapshot. Values are read from them if nothing else has these values.
+            published: The counts before the changes.
+        """
         changes = ChangedFingerprints(
             sum_stored_fingerprints(self._store, column, [source.entry for source in added]),
             sum_stored_fingerprints(self._store, column, removed),
@@ -305,6 +322,7 @@ def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[Fingerpr
 
 
 def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Iterator[pa.Table]:
+    """Yield the fingerprints of a column, with their counts, as tables of `FINGERPRINT_ROWS`."""
     for at in range(0, len(fingerprints), _FINGERPRINTS_PER_TABLE):
         part, counts = (
             fingerprints.fingerprints[at : at + _FINGERPRINTS_PER_TABLE],

@@ -57,6 +57,14 @@ class ValueCountUpdate:
     def __init__(
         self, engine: Engine, store: ObjectStore, target: Target, fragments: Mapping[str, FragmentEntry]
     ) -> None:
+        """Prepare the update. No profile and no value count is read yet.
+
+        Args:
+            engine: Runs the tasks.
+            store: The folder of the table.
+            target: The partitions and the profile spec of the next version.
+            fragments: The profiles of all fragments of the snapshot, by id.
+        """
         self._engine = engine
         self._store = store
         self._spec = target.spec
@@ -87,6 +95,10 @@ class ValueCountUpdate:
             return self._summarize(self._next_state(profiles, distinct_counts), distinct_counts)
 
     def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
+        """Return the frequency summary of each requested column from `state`, by position in the profile spec.
+
+        Columns without value counts get the summary of a column without values.
+        """
         reader = ValueCountReader(self._store, state)
         columns_by_class: dict[str, dict[str, int]] = {}
         summaries: dict[int, FrequencySummary] = {}
@@ -111,7 +123,7 @@ class ValueCountUpdate:
     def files(self, profiles: Sequence[ProfileFiles]) -> ValueCountFiles | None:
         """Return the value count files that the next version references, and write them if counts changed.
 
-        Returns the published files if nothing changed.
+        If nothing changed, returns the published files, without plain files if columns were renamed.
 
         Args:
             profiles: The profiles of the partitions.
@@ -145,6 +157,12 @@ class ValueCountUpdate:
         return read_value_counts(self._store, self._published)
 
     def _next_state(self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]) -> TableValueCounts:
+        """Return the next value counts. The first call builds or updates them; later calls ignore the arguments.
+
+        Args:
+            profiles: The profiles of the partitions.
+            distinct_counts: The approximate number of distinct values, by position in the spec. Used only for a build.
+        """
         if self._state is None:
             if self._published is None or 2 * self._changes.row_count >= self._row_count:
                 flow, built = self._build(profiles, distinct_counts)
@@ -262,8 +280,9 @@ class ValueCountUpdate:
         return by_class
 
     def _build_by_partition(self, flow: Dataflow, profiles: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:
-        """Write the value counts by partition as runs; return them by stage. Empty if no column is counted by
-        partition.
+        """Write the value counts by partition as runs; return them by name of the stage.
+
+        Empty if no column is counted by partition.
         """
         if not self._by_partition:
             return {}

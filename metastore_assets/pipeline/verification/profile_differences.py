@@ -66,8 +66,8 @@ class ProfileSource:
     merged: bool
     """Whether to compare the states, which merges read. If false, the files that people read are compared."""
     table_counts: ValueCountReader | None = None
-    """Reads the table's value counts, if `level` is `table`, or if a partition has no value count files because it is
-    the only one."""
+    """Reads the table's value counts. They are compared if `level` is `table`, and for profiles without value count
+    files: an only partition has none."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,7 @@ def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -
 def _user_defined_differences(
     column: str, stored: ColumnStatistics, computed: ColumnStatistics
 ) -> Iterator[Difference]:
+    """Yield a difference for each user-defined statistic that differs, unless either result is an estimate."""
     absent = UserResult(pa.nulls(1), "absent")
     for name in sorted(stored.user_defined.keys() | computed.user_defined.keys()):
         results = [row.user_defined.get(name, absent) for row in (stored, computed)]
@@ -208,7 +209,7 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
 def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
     """Yield one difference for the first value whose count differs, if any.
 
-    It says how many more values differ.
+    The difference also says how many more values differ.
     """
     if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
         return
@@ -229,7 +230,8 @@ def by_partition_differences(
 ) -> Iterator[Difference]:
     """Compare value counts by partition; yield one difference for each column that differs.
 
-    It has the first value and partition with different counts.
+    The difference names the first value and partition with different counts. If only one side has the column, the
+    difference says so.
 
     Args:
         spec: The profile spec, with the columns to compare.
