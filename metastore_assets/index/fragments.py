@@ -105,7 +105,7 @@ class IndexRows:
 class IndexReader:
     """A reader of the fragment index of one version.
 
-    It opens each file once, on first use. Threads can share it. Corrupt files raise CorruptionError.
+    The reader opens each file once, on first use. Threads can share the reader. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -178,9 +178,14 @@ def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows,
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: IndexRows | None) -> None:
-    """Write one segment with the rows of older segments, except removed fragments, and of the batch.
+    """Write one segment with the rows of older segments and of a batch.
 
-    A part without a column gets rows of nulls for it.
+    Fragments that were removed or replaced since are left out. A fragment without a column gets a row of nulls for it.
+
+    Args:
+        output: The segment to write.
+        segments: The older segments, which the new one replaces.
+        batch: The rows of added and replaced fragments; None without any.
     """
     parts = [_read_live_rows(segment) for segment in segments] + ([] if batch is None else [batch])
     parts = [part for part in parts if len(part.fragments)]

@@ -112,7 +112,7 @@ class PartitionRows:
 class PartitionReader:
     """A reader of the partition index of one version.
 
-    It opens each file once, on first use. Threads can share it. Corrupt files raise CorruptionError.
+    The reader opens each file once, on first use. Threads can share the reader. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -186,7 +186,15 @@ def update_partitions(
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: PartitionRows | None) -> None:
-    """Write one segment with the statistics of older segments, except removed partitions, and of the batch."""
+    """Write one segment with the statistics of older segments and of a batch.
+
+    Partitions that were removed or replaced since are left out.
+
+    Args:
+        output: The segment to write.
+        segments: The older segments, which the new one replaces.
+        batch: The statistics of added and changed partitions; None without any.
+    """
     parts: list[_StoredPartitions | PartitionRows] = [*map(_StoredPartitions, segments)]
     parts = [part for part in [*parts, *([] if batch is None else [batch])] if len(part.partitions)]
     schema = statistics_schema(part.schema for part in parts)

@@ -80,7 +80,7 @@ class FragmentFilter(NamedTuple):
 class ValueFilterReader:
     """A reader of the value filters of one version.
 
-    It opens each file once, on first use. Threads can share it. Corrupt files raise CorruptionError.
+    The reader opens each file once, on first use. Threads can share the reader. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -259,9 +259,15 @@ def update_value_filters(
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: ValueFilters | None) -> None:
-    """Write one segment with the filters of older segments, except removed fragments, and of the batch.
+    """Write one segment with the filters of older segments and of a batch.
 
-    The filters are cut into slices again, because the number of slices depends on their total size.
+    Fragments that were removed or replaced since are left out. All filters are cut into slices again, because the
+    number of slices depends on their total size.
+
+    Args:
+        output: The segment to write.
+        segments: The older segments, which the new one replaces.
+        batch: The filters of added and replaced fragments; None without any.
     """
     batch = batch or _NO_FILTERS
     parts = [_FilterSegment(segment) for segment in segments]

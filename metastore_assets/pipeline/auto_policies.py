@@ -139,7 +139,7 @@ def planned_resolutions(
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Target:
-    """Decide about columns with `auto` or `repeated` after profiling; return the target under these decisions.
+    """Decide about columns with `auto` or `repeated` after profiling; return the resulting target.
 
     Returns the planned target if no decision differs from the plan.
 

@@ -1,6 +1,6 @@
 """Estimates of the numbers of values and of distinct values of columns.
 
-They decide whether a column is enumerated, that is whether all of its distinct values are stored with their counts.
+The estimates decide whether a column is enumerated: whether all of its distinct values are stored with their counts.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """Return the estimates of all columns from the table's statistics, by field id. They have no sketches.
+    """Return the estimates of all columns from the table's statistics, by field id.
+
+    These estimates have no sketches.
 
     Args:
         store: The table's folder.

@@ -1,7 +1,7 @@
 """Profile fragments: each task reads a bundle of fragments, and writes their profiles to one file.
 
-If a partition has only one fragment, the profile of the fragment is that of the partition. It gets separate files,
-because people read the files of partitions.
+If a partition has only one fragment, the fragment's profile is also the partition's profile. This profile usually gets
+separate files, because people read the files of partitions.
 """
 
 from __future__ import annotations

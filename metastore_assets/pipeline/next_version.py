@@ -102,7 +102,10 @@ class VersionBuilder:
         self._entries = SegmentEntries(self._fragment_entries(), [*nodes, *reduction.nodes])
 
     def merge_table(self) -> None:
-        """Merge the partitions' profiles into that of the table. Reuses the published one if nothing changed."""
+        """Merge the profiles of all partitions into the profile of the table.
+
+        If nothing changed, the published profile is reused.
+        """
         base = self._target.base
         # People read the table's own files, so these have current column names and order, unlike those of partitions.
         children = tuple(

@@ -468,7 +468,7 @@ def is_current_partition(
 def _read_again(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
-    """Return the number of fragments that are read again because their profile lacks an output, by column and output.
+    """Return how many fragments are read again because of each missing output.
 
     Args:
         compatibility: Compares specs of stored profiles with the wanted spec.
@@ -476,7 +476,7 @@ def _read_again(
         profiled: Ids of the fragments that are read. Stored profiles of other fragments are ignored.
 
     Returns:
-        The numbers by path of the leaf, then by name of the output.
+        The number of fragments by path of the leaf, then by name of the output.
     """
     paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
     counts: dict[str, dict[str, int]] = {}

@@ -120,8 +120,7 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
 
 
 def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
-    """Return the partition with its published entry, updated to the fragments that the partition has in the next
-    version.
+    """Return the partition with its published entry, updated to the partition's next fragments.
 
     Args:
         partition: The partition in the next version.

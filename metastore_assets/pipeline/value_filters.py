@@ -143,9 +143,9 @@ def find_wrong_filters(
     value_filters: ValueFilterFiles,
     recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name of the stored profile, field id) of each stored filter that differs from the recomputed one.
+    """Yield (name of the stored profile, field id) of each wrong stored filter.
 
-    Filters that only one side has differ, too.
+    A filter is wrong if it differs from the recomputed one, or if only one of them exists.
 
     Args:
         engine: The engine that reads profiles.

@@ -99,7 +99,11 @@ def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: 
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
-    """Return the roots and stages of fingerprinted columns of some type classes, by name, with the types of their rows."""
+    """Return the roots and stages of fingerprinted columns, by name, with the types of their rows.
+
+    Args:
+        classes: The type classes of the columns.
+    """
     nodes = [
         DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
         SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency",), is_followed=False),

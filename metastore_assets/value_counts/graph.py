@@ -12,8 +12,8 @@ are stored as one type.
     the same value counts with their partition, for columns with `by_partition: on`
       → by_partition  sum, by (column, value, partition): frequency   which partitions hold a value
 
-Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored by their
-keys as text, which compress as well as numbers, and which any tool can read.
+Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored as their keys.
+Such texts compress as well as numbers, and any tool can read them.
 
 `column` is the field id, which does not change when a column is renamed. A column whose type widens into another class
 moves to the stages of that class.

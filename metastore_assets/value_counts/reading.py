@@ -159,7 +159,10 @@ class ValueCountReader:
         return self._values(column, type_class)
 
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values of a fingerprinted column whose fingerprint is in `fingerprints`, which ascend."""
+        """Return the stored values that have one of the given fingerprints, which ascend.
+
+        The column must be fingerprinted.
+        """
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "fingerprint": fingerprints})
         return _frequencies_of_rows(
             self._fingerprint_view.rows_with_prefixes(stage_name(VALUES, type_class), keys), type_class
@@ -198,7 +201,7 @@ class ValueCountReader:
         )
 
     def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
-        """Return pairs (frequency, number of stored distinct values with this frequency), by increasing frequency."""
+        """Return pairs (frequency, number of stored values with this frequency), by increasing frequency."""
         start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
         return [
             pair

@@ -260,7 +260,9 @@ def node_id(group_key: str, members: Sequence[str]) -> str:
 def merge_node_states(
     reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeWriter
 ) -> tuple[int, pa.Table, list[str]]:
-    """Run a merge after all merges below it. The result is returned; the results of merges below are added as nodes.
+    """Run a merge after all merges below it; return the merged states.
+
+    The results of the merges below are added as nodes. The result of the merge itself is not.
 
     Args:
         reader: Reads the states files of the store.

@@ -1,6 +1,6 @@
 """The shape of the tree along which the profiles of a group are merged.
 
-It depends only on the group's children.
+The shape depends only on the group's children.
 
 The tree is a trie over the bits of the children's positions. A branch with more than `fan_in` children splits into a
 power of two of parts. A part with one child is that child. Adding or removing a child changes about log(n) branches

@@ -137,7 +137,7 @@ class StatesReader:
         return opened.sections[files.section]
 
     def _open(self, path: str) -> _File:
-        """Return a states file that is kept open. The least recently used file is closed if too many are open."""
+        """Return a states file that stays open. Closes the least recently used file if too many are open."""
         if path not in self._files:
             if len(self._files) == _OPEN_FILES:
                 self._files.popitem(last=False)[1].file.close()

@@ -46,7 +46,7 @@ def build_value_counts(
     spec: ProfileSpec,
     source: CountSource,
 ) -> BuiltValueCounts:
-    """Build the value counts of columns from stored profiles.
+    """Build the value counts of columns from stored profiles, and write their files.
 
     Args:
         engine: Decides whether Spark or this process sums, and runs the sums.

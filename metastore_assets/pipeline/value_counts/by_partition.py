@@ -1,7 +1,7 @@
 """Build value counts by partition: how often each value of a column occurs in each partition.
 
-They are read from the profiles of all partitions, and written as runs: sorted, immutable Parquet files. Columns whose
-values have the same type class share runs.
+The counts are read from the profiles of all partitions, and written as runs: sorted, immutable Parquet files. Columns
+whose values have the same type class share runs.
 """
 
 from __future__ import annotations

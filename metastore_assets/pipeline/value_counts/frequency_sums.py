@@ -33,7 +33,7 @@ _BYTES_PER_BLOB = 4 << 20
 """The maximum size of a blob. Spark treats a blob as a single value: it copies blobs, and holds several of them at
 once."""
 _SIGN = b"sign"
-"""The key of the blob metadata for the sign of its frequencies: `1` or `-1`."""
+"""The key in a blob's metadata for the sign of the blob's frequencies: `1` or `-1`."""
 
 R = TypeVar("R")
 WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]

@@ -95,7 +95,7 @@ class ValueCountUpdate:
             return self._summarize(self._next_state(profiles, distinct_counts), distinct_counts)
 
     def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
-        """Return the frequency summary of each requested column from `state`, by position in the profile spec.
+        """Return the frequency summaries of columns from `state`, by position in the profile spec.
 
         Columns without value counts get the summary of a column without values.
         """
@@ -157,7 +157,7 @@ class ValueCountUpdate:
         return read_value_counts(self._store, self._published)
 
     def _next_state(self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]) -> TableValueCounts:
-        """Return the next value counts. The first call builds or updates them; later calls ignore the arguments.
+        """Return the next value counts. Only the first call computes them; later calls ignore arguments.
 
         Args:
             profiles: The profiles of the partitions.

@@ -181,7 +181,7 @@ def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -
 def _user_defined_differences(
     column: str, stored: ColumnStatistics, computed: ColumnStatistics
 ) -> Iterator[Difference]:
-    """Yield a difference for each user-defined statistic that differs, unless either result is an estimate."""
+    """Yield a difference for each user-defined statistic that differs. Estimates are not compared."""
     absent = UserResult(pa.nulls(1), "absent")
     for name in sorted(stored.user_defined.keys() | computed.user_defined.keys()):
         results = [row.user_defined.get(name, absent) for row in (stored, computed)]
