@@ -180,7 +180,8 @@ def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows,
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: IndexRows | None) -> None:
     """Write one segment with the rows of older segments and of a batch.
 
-    Fragments that were removed or replaced since are left out. A fragment without a column gets a row of nulls for it.
+    Fragments that were removed or replaced since are left out. If a fragment lacks a column, all of its rows count as
+    null in that column.
 
     Args:
         output: The segment to write.

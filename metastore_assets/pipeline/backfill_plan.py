@@ -286,9 +286,11 @@ def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, version
 
 
 def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
-    """Return whether a mode selects an outdated partition.
+    """Return whether a mode selects an outdated partition, that is one that is missing or stale.
 
-    The partition is stale if it is published, and missing otherwise.
+    Args:
+        mode: The mode.
+        is_published: Whether the newest version has the partition. It is then stale, otherwise missing.
     """
     return mode in ("outdated", "all") or (mode == "stale") == is_published
 

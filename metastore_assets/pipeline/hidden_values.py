@@ -82,7 +82,8 @@ def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
 def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
     """Raise ConfigError if a hidden column may have got a new name, under which its values would be shown.
 
-    This is so if the snapshot lacks a hidden column, and has new columns that are not hidden.
+    The error is raised if the snapshot lacks a hidden column of the published version, and has new columns that are
+    shown.
 
     Args:
         table: The table.

@@ -44,7 +44,7 @@ class AttemptProfiles:
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
         """Return the saved profiles of interrupted refreshes with the same request after the same version.
 
-        For a request that forces no reading there are none: its plan uses any saved profile.
+        If the request forces no reading, none are returned: the plan of such a request uses any saved profile.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
@@ -71,10 +71,14 @@ def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
 
 
 def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
-    """Return the name under which the profiles of a request to read fragments again are saved.
+    """Return the name of a refresh attempt, under which its profiles are saved.
 
-    It is a digest of the request and the newest version. It is empty if the request forces no reading: then any refresh
-    may use the profiles.
+    The name is a digest of the request and the newest version. If the request forces no reading, the name is empty: any
+    refresh may then use the profiles.
+
+    Args:
+        versions: The published versions of the table.
+        request: The fragments that are read again.
     """
     requested = ["full"] if request.full else [f"partition {text}" for text in sorted(request.partitions)]
     return digest([str(versions.newest()), *requested]) if requested else ""

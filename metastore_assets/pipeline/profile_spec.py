@@ -24,8 +24,8 @@ from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"
-"""Version of merging. Increase it when merging the same profiles gives another result: they are merged again, but
-nothing is read again."""
+"""Version of merging. Increase it when merging the same profiles gives another result. Stored profiles are then merged
+again, but no fragment is read again."""
 _CONDITION_VERSION = "2"
 """Version of conditions. Increase it when a condition on partitions selects other partitions than before."""
 

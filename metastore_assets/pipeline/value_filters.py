@@ -83,7 +83,7 @@ def read_filters(
         engine: Reads many profiles in Spark tasks.
         store: The table's folder.
         columns: Field ids of the columns with value filters.
-        fragments: The fragments. The filters are yielded in the order of the profiles' paths.
+        fragments: The fragments, in any order. They are yielded in the order of the paths of their profiles.
 
     Raises:
         CorruptionError: A stored profile is damaged.

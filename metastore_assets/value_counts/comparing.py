@@ -43,6 +43,8 @@ def differing_rows(
 ) -> Iterator[DifferingRow]:
     """Yield the first differing row of each stage that is derived from values. The values are not compared.
 
+    Stages that only one side has are not compared.
+
     Args:
         store: The folder of the stored value counts.
         stored: The stored value counts.

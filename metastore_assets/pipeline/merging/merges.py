@@ -234,7 +234,8 @@ def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, Profil
 def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: frozenset[str]) -> bool:
     """Return whether a stored node is what a new merge of the same inputs would give.
 
-    The node must have exactly the wanted outputs. A column that it lacks must be missing from all children.
+    The node must have exactly the wanted outputs. A wanted column that the node lacks must be missing from all
+    children.
 
     Args:
         compatibility: Compares the specs of stored profiles with the wanted spec.

@@ -53,7 +53,7 @@ _COST_PER_COLUMN = 2_000
 """Cost of reading the value counts of one column of one profile: the number of values that are summed in the same time.
 """
 _INPUTS_PER_TASK = 64
-"""One task merges a branch with at most this many inputs, without reading an intermediate result."""
+"""One task merges a whole branch with at most this many inputs. No intermediate result of the branch is read again."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,10 @@ def write_runs_by_partition(
 
 
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
-    """Split the columns into tasks. In the order of the tasks, their runs are in key order."""
+    """Split the columns into tasks, sorted by type class and field id.
+
+    The runs of one type class are in key order if they are taken in the order of the tasks.
+    """
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda field_ids: (field_ids[1], field_ids[0].encode()))
     tasks: list[_ColumnsTask] = []

@@ -61,8 +61,8 @@ def find_splitters(
         ranges: The number of ranges of each column, by field id.
 
     Returns:
-        The last value of each range except the last range, ascending. A column with few values has fewer ranges than
-        requested.
+        The splitters of each column, ascending: the last value of each range, except of the last range. A column with
+            few values has fewer ranges than requested.
     """
     step = max(1, len(profiles) // _SAMPLED_PROFILES)
     tasks = [_SampleTask(files, tuple(ranges)) for files in profiles[step // 2 :: step]]

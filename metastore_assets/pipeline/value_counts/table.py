@@ -204,7 +204,8 @@ class ValueCountUpdate:
     def _update(self, profiles: Sequence[ProfileFiles]) -> FlowState:
         """Update the published value counts by the added and removed fragments.
 
-        Counts by partition are built again if most of the table changed, or if none of their columns had them before.
+        Counts by partition are built again if at least half of the table changed, or if none of their columns had them
+        before.
         """
         base = self._base
         reader = ValueCountReader(self._store, base)
