@@ -381,8 +381,8 @@ class Table(Relation):
     ) -> TableConfig:
         """Return a configuration with the table's location, from the caller or from the version.
 
-        A user who can write the root can forge the locations that a version records. Each of them must therefore lie at or
-        below the `table` that the caller passes, or one of the `table_locations` of `open_table`.
+        A user who can write the root can forge the locations that a version records. Each of them must therefore lie at
+        or below the `table` that the caller passes, or one of the `table_locations` of `open_table`.
 
         Args:
             table: The table's URI; None for the one that the version records. A configuration is returned unchanged.

@@ -1,7 +1,7 @@
 """The scanner that `open_table` gives to a `lookup.Table`, and the location of a table as its version records it.
 
-A recorded location is used only if the caller confirms it. A user who can write below a root can forge a version. A forged
-version could make the caller read any file or bucket that is accessible, or import any module.
+A recorded location is used only if the caller confirms it. A user who can write below a root can forge a version. A
+forged version could make the caller read any file or bucket that is accessible, or import any module.
 """
 
 from __future__ import annotations
