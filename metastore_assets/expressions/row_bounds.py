@@ -72,7 +72,10 @@ def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowB
 
 
 def order_comparable(values: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
-    """Return values of a canonical type cast to a type that Arrow's kernels compare in the order of the type class."""
+    """Cast values so that Arrow's comparison kernels order them as the type class does.
+
+    The values must have the canonical type of the class.
+    """
     if isinstance(values, pa.Scalar):
         return order_comparable(array_of([values]), cls)[0]
     return storage(values) if cls.kind == "bytes" else comparable(values)

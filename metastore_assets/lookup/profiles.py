@@ -82,9 +82,9 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return the result of `Profile.sketch`, given a digest of finite values and the encoded moments.
+    """Return a digest of finite values with the frequencies of -inf and +inf, which are read from the encoded moments.
 
-    The moments contain the frequencies of -inf and +inf. Without them these frequencies are 0.
+    Without moments, both frequencies are 0. Without a digest, return None, unless all values are infinite.
     """
     if moments is None:
         return None if digest is None else (digest, (0, 0))

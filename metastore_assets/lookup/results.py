@@ -105,8 +105,8 @@ class Statistics(Sequence[ColumnStatistics]):
         """Create the sequence from rows, or from an Arrow table of them.
 
         Args:
-            rows: The rows, or a table like that of `build_statistics_table`, whose structs of values may have further
-                children.
+            rows: The rows, or an Arrow table with the columns of `build_statistics_table`. Its structs, such as
+                `minimum`, may also have children for type classes that do not occur in these rows.
             partitions: The partition key of each row; None where all rows describe the table.
             as_of: The version that the rows belong to.
         """

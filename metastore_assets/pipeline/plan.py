@@ -382,12 +382,14 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 
 
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of changed partitions whose files may have been rewritten without a change of rows.
+    """Return the keys of published partitions whose files may have been rewritten without a change of rows.
+
+    These partitions both lost and gained fragments, as in a compaction.
 
     Args:
         target: The next version, as planned before profiling.
-        profiled: Ids of the fragments that the refresh reads. Partitions whose unchanged fragments are read are left
-            out.
+        profiled: Ids of the fragments that the refresh reads. A partition is left out if one of its unchanged
+            fragments is among them.
     """
     base = target.base
     if base is None:

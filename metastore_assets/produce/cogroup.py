@@ -96,13 +96,13 @@ def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
 
 
 def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFrame) -> Iterator[Cogroup]:
-    """Look up the current rows of the target keys in a frame of instructions, and yield both together.
+    """Yield instructions together with the current rows of their target keys, which are looked up in the dataset.
 
     Args:
         task: The task.
         frame: Instructions, sorted. It contains all instructions of its target keys.
-        hot_keys: The hot keys of the dataset. Instructions of those in the frame are read from the task again, and
-            yielded a few source keys at a time.
+        hot_keys: The target keys with too many rows to be held at once. If the frame has one of them, its instructions
+            are read again from the task instead, and yielded a few source keys at a time.
     """
     group = task.dataset.run_schema.group
     batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys

@@ -103,7 +103,10 @@ def _rows(frames: list[pl.DataFrame]) -> int:
 
 
 class _StreamCursor:
-    """The position in a stream: the buffered rows, which are read in frames and taken from the front."""
+    """The position in a stream: the buffered rows, which are read in frames and taken from the front.
+
+    One frame is read ahead, also when the cursor is created.
+    """
 
     def __init__(self, stream: Stream, order: Order) -> None:
         self._frames = iter(stream.frames)

@@ -93,7 +93,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
     Args:
         plan: The fragments, grouped by whether all or some of their rows match.
-        limit: The number of rows that suffice. Only as many fragments are returned as surely have that many.
+        limit: The number of matching rows that suffice; None for all. Fragments are left out once the others are sure
+            to have that many.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]

@@ -30,9 +30,9 @@ class ColumnStatistics:
     """Statistics of one leaf column, a top-level column or nested field, over some rows.
 
     None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type class
-    (`TypeClass.arrow`). Fields with a declaration are columns of the file `statistics`. Fields without one are
-    mergeable states or results of users. A new statistic declares its results here and is computed by a class of
-    `registry.BUILTIN_STATISTICS`.
+    (`TypeClass.arrow`). Fields that are declared with `declare_statistic` are columns of the file `statistics`. The
+    others are mergeable states, and results of user-defined statistics. A new statistic declares its results here and
+    is computed by a class of `registry.BUILTIN_STATISTICS`.
     """
 
     position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))

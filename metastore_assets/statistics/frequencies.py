@@ -241,7 +241,7 @@ class Spread:
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> Spread:
-    """Return the distinct counts and the entropy of a column.
+    """Return the entropy of a column, and how many distinct values it has: in total, once, and more than once.
 
     Args:
         counts: Pairs of a frequency and the number of distinct values with that frequency.

@@ -244,7 +244,7 @@ class HudiFormat(TableFormat):
 
 
 def _check_features(timeline: Timeline) -> None:
-    """Raise TableFormatError if the table is bootstrapped, or keeps its commits in the format of other tables."""
+    """Raise TableFormatError if the table is bootstrapped, or if its `hoodie.table.format` is not `native`."""
     properties, uri = timeline.properties, timeline.location.uri
     if properties.get("hoodie.bootstrap.base.path"):
         raise TableFormatError(f"{uri} is bootstrapped from the files of another table, which has no reader")

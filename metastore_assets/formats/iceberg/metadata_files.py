@@ -45,9 +45,10 @@ def is_iceberg_table(location: Location) -> bool:
 
 
 def has_iceberg_metadata(location: Location) -> bool:
-    """Return True if a folder in a listing has metadata files.
+    """Return True if a folder that was found by listing has Iceberg metadata.
 
-    Unlike `is_iceberg_table`, it sends few requests, and reads the files, because other JSON files may have such names.
+    Unlike `is_iceberg_table`, it reads some of the files, because other JSON files may have such names. It looks at a
+    limited number of names, so that large folders need few requests.
     """
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:

@@ -80,7 +80,7 @@ class FileFragmentReader:
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the columns in the file, and of the constants."""
+        """Identities of the columns in the file, and of columns with one constant, such as a partition value."""
         stored = {self._matcher.identity(field) for field in self._columns.fields}
         return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
 

@@ -122,7 +122,11 @@ class HeaderDetector:
         return _VALUE if shape is not None and _shape_of(cell) == shape else _NO_EVIDENCE
 
     def _classify_lone_cell(self, cell: str) -> str:
-        """Return `_VALUE`, `_MAYBE_VALUE` or `_NO_EVIDENCE` for a cell without values below it."""
+        """Classify a cell without values below it.
+
+        A number is `_VALUE` if the file has only this row, all of it numbers or nulls; else it is `_MAYBE_VALUE`. Other
+        texts are `_NO_EVIDENCE`.
+        """
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
         return _MAYBE_VALUE if _is_number(cell) else _NO_EVIDENCE
