@@ -53,7 +53,7 @@ _UNSUPPORTED = re.compile(
 
 def is_unsupported(error: BaseException) -> bool:
     """Return True if a decoder's error means missing support rather than corrupt bytes."""
-    if isinstance(error, UnsupportedError | NotImplementedError):
+    if isinstance(error, UnsupportedError | pa.ArrowNotImplementedError):
         return True
     return type(error) is OSError and error.errno is None and _UNSUPPORTED.search(str(error)) is not None
 
