@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from metastore_assets.errors import FragmentError
 from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import MergePlan, merge_files
 from metastore_assets.formats.readers.columns import open_columns
@@ -50,7 +51,16 @@ class HudiFragmentSource:
                 source = stack.enter_context(self.location.open_stored(self.base))
                 columns = open_columns(self.kind, source)
             elif self.merge_plan is not None:
-                source = stack.enter_context(merge_files(self.location, self.base, self.logs, self.merge_plan))
+                try:
+                    merged = merge_files(self.location, self.base, self.logs, self.merge_plan)
+                except FileNotFoundError as error:
+                    # The base file may exist: the reason names the file that does not.
+                    raise FragmentError(
+                        f"{path}: a file of its file slice is gone since the table was listed: {error}",
+                        path=path,
+                        missing=True,
+                    ) from error
+                source = stack.enter_context(merged)
                 columns = open_columns("parquet", source)
             reader = FileFragmentReader(
                 HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),

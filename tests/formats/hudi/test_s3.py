@@ -75,6 +75,6 @@ def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version
     merged = next(one for one in snapshot.fragments if one.partition_key == "part=x")
     log = next(path for path in objects if ".log." in path.name and path.parent.name == "part=x")
     client.delete_object(Bucket="metastore", Key=f"{prefix}/t/part=x/{log.name}")
-    with pytest.raises(FragmentError, match=re.escape("/part=x/00000001-")) as caught:
+    with pytest.raises(FragmentError, match=re.escape(log.name)) as caught:
         merged.source.open()
     assert caught.value.missing
