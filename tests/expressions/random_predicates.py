@@ -188,11 +188,11 @@ def holds(node: tuple[Any, ...], row: dict[str, Any]) -> bool | None:
     if kind == "like":
         return re.fullmatch(_regex(node[2]), value, re.DOTALL) is not None
     if kind == "in":
-        result = [_compare("=", value, operand) for operand in node[2]]
+        result = [compare_values("=", value, operand) for operand in node[2]]
         return True if True in result else None if None in result else False
     if kind == "between":
         return holds(("and", [(">=", node[1], node[2]), ("<=", node[1], node[3])]), row)
-    return _compare(kind, value, node[2])
+    return compare_values(kind, value, node[2])
 
 
 def _value(row: dict[str, Any], name: str) -> Any:
@@ -201,8 +201,9 @@ def _value(row: dict[str, Any], name: str) -> Any:
     return value if not inner or value is None else value[inner]
 
 
-def _compare(operator: str, value: Any, other: Any) -> bool | None:
-    if other is None:
+def compare_values(operator: str, value: Any, other: Any) -> bool | None:
+    """Compare two Python values as Spark and DuckDB do; None if one is null."""
+    if value is None or other is None:
         return None
     if isinstance(value, float):
         other = float(other)

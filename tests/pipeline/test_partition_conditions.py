@@ -61,6 +61,7 @@ from metastore_assets.formats import open_table_format
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.backfill_plan import BackfillSelection
 from metastore_assets.pipeline.refresh import refresh
+from tests.expressions.random_predicates import compare_values
 from tests.formats.hudi.writer import HudiWriter
 
 COLUMN = "Part"
@@ -271,37 +272,16 @@ def holds(node: Node, value: Any) -> bool | None:
     if kind == "null":
         return value is None
     if kind == "in":
-        return joined(True, [compared("=", value, own) for own, _ in node[2]])
+        return joined(True, [compare_values("=", value, own) for own, _ in node[2]])
     if kind == "between":
-        return joined(False, [compared(">=", value, node[2][0]), compared("<=", value, node[3][0])])
+        return joined(False, [compare_values(">=", value, node[2][0]), compare_values("<=", value, node[3][0])])
     if kind == "like":
         return None if value is None else like(node[2], value)
-    return compared(kind, value, node[2][0])
+    return compare_values(kind, value, node[2][0])
 
 
 def joined(decisive: bool, found: Sequence[bool | None]) -> bool | None:
     return decisive if decisive in found else None if None in found else not decisive
-
-
-def compared(operator: str, value: Any, literal: Any) -> bool | None:
-    if value is None or literal is None:
-        return None
-    own, other = placed(value), placed(literal)
-    return {
-        "=": own == other,
-        "!=": own != other,
-        "<": own < other,
-        "<=": own <= other,
-        ">": own > other,
-        ">=": own >= other,
-    }[operator]
-
-
-def placed(value: Any) -> Any:
-    """As something that Python orders as Spark and DuckDB do: NaN is the greatest, text goes by bytes."""
-    if isinstance(value, float):
-        return (True, 0.0) if math.isnan(value) else (False, value)
-    return value.encode() if isinstance(value, str) else value
 
 
 def like(pattern: str, text: str) -> bool:
