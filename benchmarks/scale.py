@@ -103,7 +103,7 @@ def _fragment(number: int, content: str = "") -> Fragment:
 
 def _plan(base: Version | None, fragments: list[Fragment], spec: ProfileSpec, schema: pa.Schema) -> Plan:
     ordered = tuple(sorted(fragments, key=lambda own: (own.partition_key, own.id)))
-    snapshot = Snapshot("delta", str(len(ordered)), None, schema, ("day",), ordered)
+    snapshot = Snapshot("delta", str(len(ordered)), None, schema, ("day",), fragments=ordered)
     stored = base.fragments if base else ()
     specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
     return make_plan(PlanInputs("table", base, snapshot, spec, stored, specs=specs))

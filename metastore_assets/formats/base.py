@@ -6,10 +6,10 @@ A fragment is the smallest unit of rows that a format adds or removes: a data fi
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -110,28 +110,6 @@ class SnapshotReference:
     committed_at: datetime | None
 
 
-@dataclass(frozen=True)
-class SnapshotDiff:
-    """The difference between two snapshots of one table, in fragments and partitions.
-
-    A fragment is immutable. If its rows, deletes or partition change, it is removed under its old id and added under
-    its new one. Both snapshots have the same schema, the same partition columns, and the same selection of partitions.
-    """
-
-    since: SnapshotReference
-    """The older snapshot."""
-    current: SnapshotReference
-    """The newer snapshot."""
-    added_fragments: tuple[Fragment, ...]
-    """Fragments that only the newer snapshot has, sorted by (partition_key, id)."""
-    removed_fragments: Mapping[str, str]
-    """Fragments that only the older snapshot has, as a mapping from fragment id to partition key."""
-    added_partitions: frozenset[str]
-    """Keys of the partitions that only the newer snapshot has."""
-    removed_partitions: frozenset[str]
-    """Keys of the partitions that only the older snapshot has."""
-
-
 HistoryChange = Literal["recreated", "rolled back", "metadata changed"] | None
 """How a table got from one snapshot to another. None means by ordinary commits.
 
@@ -183,8 +161,8 @@ class DerivedColumn:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """One committed state of a table: schema, partitions and fragments."""
+class SnapshotMetadata:
+    """What identifies and describes one committed state of a table, without its fragments."""
 
     format: str
     id: str
@@ -195,8 +173,6 @@ class Snapshot:
     """Columns in table order with logical names and types. Every field, nested ones too, has a FIELD_ID unless its name
     identifies it."""
     partition_columns: tuple[str, ...]
-    fragments: tuple[Fragment, ...]
-    """Sorted by (partition_key, id). Ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
     """For columns of plain files, each type that a value or a file ruled out.
 
@@ -226,6 +202,46 @@ class Snapshot:
     def reference(self) -> SnapshotReference:
         """The identity of this snapshot."""
         return SnapshotReference(self.id, self.committed_at)
+
+
+@dataclass(frozen=True)
+class Snapshot(SnapshotMetadata):
+    """One committed state of a table: schema, partitions and fragments."""
+
+    fragments: tuple[Fragment, ...] = field(kw_only=True)
+    """Sorted by (partition_key, id). Ids are distinct, and so are pairs of partition key and path."""
+
+
+FragmentPath: TypeAlias = tuple[str, str]
+"""Partition key and path of a fragment. A snapshot has at most one fragment with the same pair."""
+
+
+@dataclass(frozen=True)
+class SnapshotDiff:
+    """The difference between two snapshots of one table, in fragments.
+
+    A fragment is immutable. If its rows, deletes or partition change, the old fragment is removed and the new one is
+    added. Both snapshots have the same schema, the same partition columns, and the same selection of partitions.
+    """
+
+    since: SnapshotReference
+    """The older snapshot."""
+    current: SnapshotMetadata
+    """The newer snapshot, without its fragments."""
+    added: tuple[Fragment, ...]
+    """Fragments that only the newer snapshot has, sorted by (partition_key, id)."""
+    removed: frozenset[FragmentPath]
+    """Fragments that only the older snapshot has. A fragment of the older snapshot with the partition key and path of
+    an added fragment is removed, too, whether it is listed here or not."""
+
+
+@dataclass(frozen=True)
+class NoDiff:
+    """Why a format cannot tell what changed since a snapshot. The caller compares complete snapshots instead."""
+
+    reason: str
+    """For people, such as `the log no longer has version 12`. It completes the sentence "All fragments are compared,
+    because …", and quotes no values of rows."""
 
 
 class TableFormat(Protocol):
@@ -269,20 +285,21 @@ class TableFormat(Protocol):
             TableFormatError: the metadata cannot be read.
         """
 
-    def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
-        """Return what changed since an earlier snapshot; None if the caller has to compare the snapshots.
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
+        """Return what changed from an earlier snapshot to the one that `snapshot()` would return now.
 
-        A format returns a difference only if that reads less than a snapshot, and if the metadata show every commit in
-        between. By default the result is None.
+        A format returns a difference only if the metadata of the commits in between show it completely. Its cost
+        follows these commits, not the table. By default the result is a `NoDiff`.
 
         Args:
             since: a snapshot that was current before.
 
         Raises:
             TableNotFoundError: there is no table.
+            SnapshotNotFoundError: the table does not have the state that `at` names.
             TableFormatError: the metadata cannot be read.
         """
-        return None
+        return NoDiff("this format records no differences")
 
     @abstractmethod
     def partition_columns(self) -> tuple[str, ...]:

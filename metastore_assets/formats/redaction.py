@@ -17,6 +17,7 @@ from metastore_assets.formats.base import (
     FragmentReader,
     FragmentSource,
     HistoryChange,
+    NoDiff,
     Snapshot,
     SnapshotDiff,
     SnapshotReference,
@@ -53,10 +54,12 @@ class RedactedFormat(TableFormat):
             snapshot = self._table_format.snapshot()
         return replace(snapshot, fragments=tuple(map(_redact_fragment, snapshot.fragments)))
 
-    def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         with redact_errors(self._uri):
             diff = self._table_format.changes(since)
-        return diff and replace(diff, added_fragments=tuple(map(_redact_fragment, diff.added_fragments)))
+        if isinstance(diff, NoDiff):
+            return diff
+        return replace(diff, added=tuple(map(_redact_fragment, diff.added)))
 
     def partition_columns(self) -> tuple[str, ...]:
         with redact_errors(self._uri):

@@ -62,7 +62,7 @@ def _entry(name: str, rows: int, retired: int | None = None) -> FragmentEntry:
 
 def _snapshot(version: Version, **rows: int | None) -> Snapshot:
     fragments = tuple(Fragment(name, "all", f"{name}.parquet", 1, count, None) for name, count in rows.items())  # type: ignore[arg-type]
-    return Snapshot("delta", version.snapshot, version.committed_at, version.schema, (), fragments)
+    return Snapshot("delta", version.snapshot, version.committed_at, version.schema, (), fragments=fragments)
 
 
 @pytest.mark.parametrize(

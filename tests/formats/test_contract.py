@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import FragmentError
-from metastore_assets.formats import Snapshot, decode_partition_key
+from metastore_assets.formats import NoDiff, Snapshot, SnapshotDiff, decode_partition_key
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.plugins import TABLE_FORMATS
 from tests.arrow_scalars import scalars_in
@@ -160,14 +160,22 @@ def test_changes_are_the_difference_of_two_snapshots(table: Table) -> None:
     table.delete({0})
     now = table.snapshot()
     diff = table.format().changes(before.reference)
-    if diff is None:
+    if isinstance(diff, NoDiff):
         return
-    old, new = ({fragment.id: fragment for fragment in snapshot.fragments} for snapshot in (before, now))
-    assert (diff.since, diff.current) == (before.reference, now.reference)
-    assert diff.added_fragments == tuple(fragment for fragment in now.fragments if fragment.id not in old)
-    assert diff.removed_fragments == {id_: old[id_].partition_key for id_ in old.keys() - new.keys()}
-    old_keys, new_keys = ({fragment.partition_key for fragment in one.fragments} for one in (before, now))
-    assert (diff.added_partitions, diff.removed_partitions) == (new_keys - old_keys, old_keys - new_keys)
+    assert (diff.since, diff.current.reference) == (before.reference, now.reference)
+    assert_is_difference(diff, before, now)
+
+
+def assert_is_difference(diff: SnapshotDiff, before: Snapshot, now: Snapshot) -> None:
+    """Check a difference: applied to the older snapshot, it gives the newer one."""
+    old_paths = {(fragment.partition_key, fragment.path) for fragment in before.fragments}
+    assert diff.removed <= old_paths
+    replaced = diff.removed | {(fragment.partition_key, fragment.path) for fragment in diff.added}
+    kept = [f for f in before.fragments if (f.partition_key, f.path) not in replaced]
+    applied = sorted([*kept, *diff.added], key=lambda fragment: (fragment.partition_key, fragment.id))
+    assert [fragment.id for fragment in applied] == [fragment.id for fragment in now.fragments]
+    old_ids = {fragment.id for fragment in before.fragments}
+    assert diff.added == tuple(fragment for fragment in now.fragments if fragment.id not in old_ids)
 
 
 def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:

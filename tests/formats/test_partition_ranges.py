@@ -51,7 +51,7 @@ def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], 
         keys.append(encode_partition_key(list(zip(columns, texts, strict=True))))
     fragments = tuple(Fragment(key, key, key, 1, 1, None) for key in sorted(set(keys)))  # type: ignore[arg-type]
     schema = pa.schema([("id", pa.int64()), *columns.items()])
-    return Snapshot(format_, "1", None, schema, tuple(columns), fragments)
+    return Snapshot(format_, "1", None, schema, tuple(columns), fragments=fragments)
 
 
 def key(column: str, value: Any, type_: pa.DataType) -> str:
@@ -122,11 +122,15 @@ def test_untyped_folders() -> None:
 def test_transforms() -> None:
     """Columns that are not in the schema: buckets are numbers, days and hours are in order as texts."""
     buckets = snapshot({"id_bucket": pa.int32()}, [[3], [10]])
-    columns = Snapshot("iceberg", "1", None, pa.schema([("id", pa.int64())]), ("id_bucket",), buckets.fragments)
+    columns = Snapshot(
+        "iceberg", "1", None, pa.schema([("id", pa.int64())]), ("id_bucket",), fragments=buckets.fragments
+    )
     assert PartitionRanges("t", columns).keys == ("id_bucket=3", "id_bucket=10")
     days = [date(2024, 1, 1) + timedelta(days=day * 9) for day in range(5)]
     built_snapshot = snapshot({"at_day": pa.date32()}, [[day] for day in days])
-    columns = Snapshot("iceberg", "1", None, pa.schema([("id", pa.int64())]), ("at_day",), built_snapshot.fragments)
+    columns = Snapshot(
+        "iceberg", "1", None, pa.schema([("id", pa.int64())]), ("at_day",), fragments=built_snapshot.fragments
+    )
     assert PartitionRanges("t", columns).between("2024-01-10", "2024-01-31") == tuple(f"at_day={d}" for d in days[1:4])
 
 
@@ -167,7 +171,7 @@ def test_nothing_in_between_and_nothing_at_all() -> None:
     ranges = PartitionRanges("t", snapshot({"c": pa.int32()}, [[1], [12]]))
     with pytest.raises(PartitionNotFoundError, match=r"'3'.*'9'.*'c=1'"):
         ranges.between("3", "9")
-    non_null_keys = Snapshot("delta", "1", None, pa.schema([]), (), (Fragment("f", "all", "f", 1, 1, None),))  # type: ignore[arg-type]
+    non_null_keys = Snapshot("delta", "1", None, pa.schema([]), (), fragments=(Fragment("f", "all", "f", 1, 1, None),))  # type: ignore[arg-type]
     with pytest.raises(PartitionNotFoundError, match=r"'t'.*--from '3'"):
         PartitionRanges("t", non_null_keys).between("3", None)
     assert PartitionRanges("t", non_null_keys).keys == ("all",)

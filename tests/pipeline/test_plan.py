@@ -33,7 +33,7 @@ def fragment(identity: str, key: str = "all") -> Fragment:
 
 
 def snapshot(*fragments: Fragment, schema: pa.Schema = SCHEMA, identity: str = "1") -> Snapshot:
-    return Snapshot("delta", identity, None, schema, (), tuple(fragments))
+    return Snapshot("delta", identity, None, schema, (), fragments=tuple(fragments))
 
 
 def entry(

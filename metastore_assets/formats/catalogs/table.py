@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotDiff, SnapshotReference, TableFormat
+from metastore_assets.formats.base import HistoryChange, NoDiff, Snapshot, SnapshotDiff, SnapshotReference, TableFormat
 from metastore_assets.formats.catalogs.base import CatalogEntry, RegisteredFolders
 from metastore_assets.formats.catalogs.client import load_catalog_entry
 from metastore_assets.storage.location_policy import catalog_location
@@ -51,7 +51,7 @@ class CatalogTable(TableFormat):
         with self._located() as located:
             return located.snapshot()
 
-    def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         with self._located() as located:
             return located.changes(since)
 
