@@ -107,7 +107,7 @@ class Complete(Check):
                 f"the table's snapshot is {snapshot.id}, and version {version.number} describes {version.snapshot}"
             )
             return Finding("unknown", observed, "absent", f"metastore refresh {version.table}")
-        entries = {entry.id: entry for entry in version.fragments if entry.retired is None}
+        entries = {entry.id: entry for entry in version.fragments}
         problems = list(_file_differences(entries, snapshot.fragments))
         if problems:
             return Finding("failed", "; ".join(problems[:_MAX_PROBLEMS]))

@@ -98,7 +98,7 @@ def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntr
     if partial_keys:
         mask = (has_matches & is_partial)[codes] & may_match
         full_by_id = dict(zip(pruning.ids(mask), is_full[mask].tolist(), strict=True))
-        fragments = tuple(entry for entry in version.fragments if entry.retired is None and entry.id in full_by_id)
+        fragments = tuple(entry for entry in version.fragments if entry.id in full_by_id)
         if len(fragments) != len(full_by_id):
             raise CorruptionError(
                 f"table {version.table!r}, version {version.number}: its index has fragments that the version lacks; "

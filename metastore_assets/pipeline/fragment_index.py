@@ -59,7 +59,7 @@ def update_fragment_index(
     """
     base_files = base.index if base is not None else None
     base_fragments = base.fragments if base is not None and base_files is not None else ()
-    before = {entry.files.name: _row(entry) for entry in base_fragments if entry.retired is None}
+    before = {entry.files.name: _row(entry) for entry in base_fragments}
     changes = KeyChanges.between(before, {entry.files.name: _row(entry) for entry in fragments})
     added = [entry for entry in fragments if entry.files.name in changes.added]
     return update_index(store, base_files, read_rows(engine, store, columns, added), changes)

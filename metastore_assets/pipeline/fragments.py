@@ -268,6 +268,5 @@ def _profile_columns(
         spec_id=context.spec.id,
         unprofiled=tuple(sorted(reader.stored_columns - profiled)),
         files=ProfileFiles("", "", ()),
-        retired=None,
         not_enumerated=tuple(not_enumerated),
     )

@@ -33,6 +33,7 @@ from metastore_assets.store.manifest import (
     PartitionEntry,
     PartitionIndex,
     ProfileFiles,
+    RetiredFragment,
     ValueCountFiles,
     ValueFilterFiles,
     Version,
@@ -77,8 +78,7 @@ class VersionBuilder:
         target = self._target
         children: dict[str, list[Child]] = {}
         for entry in target.base.fragments if target.base else ():
-            if entry.retired is None:
-                children.setdefault(entry.partition_key, []).append(self._child(entry))
+            children.setdefault(entry.partition_key, []).append(self._child(entry))
         published = {entry.key: entry for entry in target.base.partitions} if target.base else {}
         groups = [
             MergeGroup(
@@ -99,7 +99,7 @@ class VersionBuilder:
         ]
         reused = {partition.key for partition in target.partitions if partition.reused is not None}
         nodes = [node for node in self._nodes_before.values() if node_group(node.id) in reused]
-        self._entries = SegmentEntries(self._fragment_entries(), [*nodes, *reduction.nodes])
+        self._entries = SegmentEntries(self._fragment_entries(), [*nodes, *reduction.nodes], self._retired_fragments())
 
     def merge_table(self) -> None:
         """Merge the profiles of all partitions into the profile of the table.
@@ -149,7 +149,7 @@ class VersionBuilder:
         engine, store, spec, base = (
             self._context.engine, self._context.objects, self._target.spec, self._target.base,
         )  # fmt: skip
-        live = [entry for entry in self._entries.fragments if entry.retired is None]
+        live = self._entries.fragments
         self._index = update_fragment_index(engine, store, len(spec.leaves), base, live)
         self._partition_index = update_partition_index(engine, store, len(spec.leaves), base, self._partitions)
         self._value_filters = update_table_value_filters(engine, store, filtered_columns(spec), base, live)
@@ -164,8 +164,9 @@ class VersionBuilder:
             dropped_columns: Columns that a policy names and the table no longer has.
         """
         target, base, snapshot = self._target, self._target.base, self._target.snapshot
-        fragments, nodes = self._entries.fragments, self._entries.nodes
+        fragments, nodes, retired = self._entries.fragments, self._entries.nodes, self._entries.retired
         used_specs = {entry.spec_id for entries in (fragments, self._partitions, nodes) for entry in entries}
+        used_specs |= {entry.fragment.spec_id for entry in retired}
         used_specs.add(target.spec.id)
         return Version(
             number=target.number,
@@ -186,6 +187,7 @@ class VersionBuilder:
             fragments=fragments,
             partitions=self._partitions,
             nodes=nodes,
+            retired=retired,
             metadata_cache=cached_metadata or {},
             value_counts=self._value_count_files,
             index=self._index,
@@ -245,20 +247,22 @@ class VersionBuilder:
         )
 
     def _fragment_entries(self) -> list[FragmentEntry]:
-        """Return the entries of all fragments of the version, and of fragments that were removed recently.
+        """Return the entries of all fragments of the version."""
+        return [self._fragments[id_] for partition in self._target.partitions for id_ in partition.fragments]
+
+    def _retired_fragments(self) -> list[RetiredFragment]:
+        """Return the entries of fragments that were removed recently.
 
         A removed fragment is retained for `keep_versions` versions. If a restore brings it back, it is not read again.
         """
-        number = self._target.number
-        live = [self._fragments[id_] for partition in self._target.partitions for id_ in partition.fragments]
-        live_ids = {entry.id for entry in live}
-        retired = [
-            replace(entry, retired=number if entry.retired is None else entry.retired)
-            for entry in (self._target.base.fragments if self._target.base else ())
-            if entry.id not in live_ids
-        ]
+        base, number = self._target.base, self._target.number
+        if base is None:
+            return []
+        live_ids = {id_ for partition in self._target.partitions for id_ in partition.fragments}
         oldest = number - self._context.keep_versions
-        return [*live, *(entry for entry in retired if entry.retired is not None and entry.retired > oldest)]
+        retired = [entry for entry in base.retired if entry.retired > oldest]
+        retired += [RetiredFragment(number, entry) for entry in base.fragments if oldest < number]
+        return [entry for entry in retired if entry.fragment.id not in live_ids]
 
 
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:

@@ -276,7 +276,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
     attempt_profiles = _usable_profiles(inputs.attempt_profiles, compatibility, snapshot, ())
     reused = {**attempt_profiles, **_usable_profiles(inputs.stored, compatibility, snapshot, forced)}
     to_profile = tuple(fragment for fragment in snapshot.fragments if fragment.id not in reused)
-    published = {entry.id: entry for entry in base.fragments if entry.retired is None} if base else {}
+    published = {entry.id: entry for entry in base.fragments} if base else {}
     current = {fragment.id for fragment in snapshot.fragments}
     target = Target(
         number=inputs.number or (base.number + 1 if base else 1),
@@ -399,8 +399,7 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
     }
     fragments_before: dict[str, set[str]] = {}
     for entry in base.fragments:
-        if entry.retired is None:
-            fragments_before.setdefault(entry.partition_key, set()).add(entry.id)
+        fragments_before.setdefault(entry.partition_key, set()).add(entry.id)
     keys = []
     for partition in target.partitions:
         if partition.key in published:
@@ -506,7 +505,7 @@ def _usable_profiles(
         # A column is all null in fragments that were written without it, and must be read from the others.
         missing = compatibility.missing_columns(entry.spec_id)
         if not missing & compatibility.wanted.defaulted_columns and not missing & set(entry.unprofiled):
-            if (entry.partition_key, entry.path, entry.retired) != (fragment.partition_key, fragment.path, None):
-                entry = replace(entry, partition_key=fragment.partition_key, path=fragment.path, retired=None)
+            if (entry.partition_key, entry.path) != (fragment.partition_key, fragment.path):
+                entry = replace(entry, partition_key=fragment.partition_key, path=fragment.path)
             usable[entry.id] = entry
     return usable

@@ -148,7 +148,11 @@ def current_plan(
         base=base,
         snapshot=snapshot,
         spec=spec,
-        stored=[*(base.fragments if base else ()), *versions.pending()],
+        stored=[
+            *(base.fragments if base else ()),
+            *(entry.fragment for entry in (base.retired if base else ())),
+            *versions.pending(),
+        ],
         attempt_profiles=attempt.entries,
         specs={**attempt.specs, **(base.specs if base else {}), spec.id: spec.column_specs},
         number=number,
@@ -208,7 +212,7 @@ def _read_base(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         if latest is None:
             return None, 1
         with corruption_guard(versions.objects, versions.documents.path(latest.number)):
-            for entries in (latest.fragments, latest.partitions, latest.nodes, latest.specs):
+            for entries in (latest.fragments, latest.retired, latest.partitions, latest.nodes, latest.specs):
                 iter(entries)
         return latest, latest.number + 1
     except CorruptionError:

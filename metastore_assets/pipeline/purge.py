@@ -121,6 +121,7 @@ def _outdated(version: Version) -> int:
         if any(spec is None or not leaves.issuperset(spec.values) for spec in column_specs):
             outdated_specs.add(id_)
     profiles = {(entry.files.name, entry.spec_id) for entry in version.fragments}
+    profiles |= {(entry.files.name, entry.fragment.spec_id) for entry in version.retired}
     profiles |= {(entry.files.name, entry.spec_id) for entry in version.partitions}
     profiles |= {(entry.files.name, entry.spec_id) for entry in version.nodes}
     return len({name for name, spec in profiles if spec in outdated_specs})
@@ -142,8 +143,7 @@ def _publish_without_removed(
             raise VersionNotFoundError(
                 f"table {versions.table!r} has no version {before} or later that could stay: {newest}"
             )
-        live = [entry for entry in latest.fragments if entry.retired is None]
-        entries = SegmentEntries(live, list(latest.nodes))
+        entries = SegmentEntries(list(latest.fragments), list(latest.nodes))
         entries = compact_segments(engine, versions.objects, len(latest.schema), entries, COMPACT_ALL)
         fragments, nodes = entries.fragments, entries.nodes
         value_counts = write_value_counts(
@@ -166,6 +166,7 @@ def _publish_without_removed(
             published_at=datetime.now(UTC),
             fragments=fragments,
             nodes=nodes,
+            retired=(),
             metadata_cache={},
             garbage_manifest=None,
             refresh_stats=None,

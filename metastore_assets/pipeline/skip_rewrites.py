@@ -66,8 +66,7 @@ def skip_rewrites(
     published = {entry.key: entry for entry in target.base.partitions}
     fragments_before: dict[str, list[FragmentEntry]] = {}
     for entry in target.base.fragments:
-        if entry.retired is None:
-            fragments_before.setdefault(entry.partition_key, []).append(entry)
+        fragments_before.setdefault(entry.partition_key, []).append(entry)
     candidates = set(stage.partitions)
     rewrites = []
     for partition in target.partitions:

@@ -62,9 +62,7 @@ def update_table_value_filters(
     base_filters = base.value_filters if base is not None else None
     if base_filters is not None and base_filters.columns != columns:
         base_filters = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
-    before = (
-        {entry.files.name: "" for entry in base.fragments if entry.retired is None} if base and base_filters else {}
-    )
+    before = {entry.files.name: "" for entry in base.fragments} if base and base_filters else {}
     changes = KeyChanges.between(before, dict.fromkeys((entry.files.name for entry in fragments), ""))
     added = [entry for entry in fragments if entry.files.name in changes.added]
     batches = read_filters(engine, store, columns, added)

@@ -102,8 +102,7 @@ class FilteredProfileReader:
         """Return all fragments that match entirely, also the fragments of full partitions."""
         keys = {entry.key for entry in match.full_partitions}
         entries = self._lookup.version.fragments if keys else ()
-        live = (entry for entry in entries if entry.retired is None and entry.partition_key in keys)
-        return [*match.full_fragments, *live]
+        return [*match.full_fragments, *(entry for entry in entries if entry.partition_key in keys)]
 
     def _partial_fragments(self, match: FilterMatch, partition: str | None) -> PartialFragments:
         """Return the fragments that match partly, cached by partition. Raises NotStoredError if none may be read."""

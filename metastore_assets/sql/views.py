@@ -119,7 +119,6 @@ def _fragments(table: Table) -> Iterator[pa.RecordBatch]:
     records = (
         {"partition": entry.partition_key, "path": entry.path, "row_count": entry.row_count, "bytes": entry.bytes}
         for entry in table.version.fragments
-        if entry.retired is None
     )
     return _batches(records, _FRAGMENTS)
 

@@ -8,8 +8,8 @@ profile spec says which statistics of each column are wanted.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
@@ -20,6 +20,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.startup import pc
+from metastore_assets.store.keys import KeyPrefixes, KeySet
 from metastore_assets.store.manifest import (
     FragmentEntry,
     MetadataCacheEntry,
@@ -27,18 +28,13 @@ from metastore_assets.store.manifest import (
     PartitionEntry,
     ProfileFiles,
     ProfileSpecEntry,
+    RetiredFragment,
     Version,
+    split_fragment_key,
+    split_retired_key,
 )
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segments import (
-    KeyChanges,
-    Segment,
-    SegmentFiles,
-    SegmentKind,
-    SegmentOutput,
-    SegmentReader,
-    SegmentUpdate,
-)
+from metastore_assets.store.segments import SegmentFiles, SegmentKind, SegmentReader
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
@@ -68,6 +64,11 @@ class EntryKind(Generic[Entry]):
     """Name of the kind. It is an attribute of `Version`, a key in the version's document, and a part of file names."""
     type: type[Entry]
     schema: pa.Schema
+    attribute_prefix: str = ""
+    """Prefix of the attribute of an entry that a column stores: prefix and column name. The key has no prefix."""
+    decode: Callable[[dict[str, list[Any]]], Iterable[Entry]] | None = None
+    """Returns the entries, given the values of each column, and the profiles' files as `files`. None: the fields of the
+    class are columns."""
 
     @property
     def references_files(self) -> bool:
@@ -93,29 +94,47 @@ class EntryKind(Generic[Entry]):
         """A function that returns the key of an entry."""
         return attrgetter(self.schema[0].name)
 
-    def by_key(self, entries: Iterable[Entry]) -> dict[Key, Entry]:
-        """Return entries by their keys."""
-        key = self.key
-        return {key(entry): entry for entry in entries}
+    def attribute(self, column: pa.Field) -> str:
+        """Return the dotted path of the attribute that a column stores."""
+        if column.name == self.schema[0].name:
+            return str(column.name)
+        files = "files." if self.references_files and column in _FILE_FIELDS else ""
+        return f"{self.attribute_prefix}{files}{column.name}"
 
 
+def _decode_fragments(columns: dict[str, list[Any]]) -> Iterable[FragmentEntry]:
+    keys = [split_fragment_key(key) for key in columns["key"]]
+    columns["partition_key"], columns["path"] = [key for key, _ in keys], [path for _, path in keys]
+    return map(FragmentEntry, *(columns[field.name] for field in fields(FragmentEntry)))
+
+
+def _decode_retired(columns: dict[str, list[Any]]) -> Iterable[RetiredFragment]:
+    keys = [split_retired_key(key) for key in columns["key"]]
+    columns["id"] = [id_ for _, id_ in keys]
+    fragments = map(FragmentEntry, *(columns[field.name] for field in fields(FragmentEntry)))
+    return map(RetiredFragment, [number for number, _ in keys], fragments)
+
+
+_PROFILE_COLUMNS = [
+    pa.field("bytes", pa.int64()),
+    pa.field("row_count", pa.int64()),
+    pa.field("spec_id", pa.string()),
+    pa.field("unprofiled", _STRINGS),
+    pa.field("not_enumerated", _STRINGS),
+    *_FILE_FIELDS,
+]
 FRAGMENTS = EntryKind(
     "fragments",
     FragmentEntry,
-    pa.schema(
-        [
-            ("id", pa.string()),
-            ("partition_key", pa.string()),
-            ("path", pa.string()),
-            ("bytes", pa.int64()),
-            ("row_count", pa.int64()),
-            ("spec_id", pa.string()),
-            ("unprofiled", _STRINGS),
-            ("retired", pa.int64()),
-            ("not_enumerated", _STRINGS),
-            *_FILE_FIELDS,
-        ]
-    ),
+    pa.schema([("key", pa.string()), ("id", pa.string()), *_PROFILE_COLUMNS]),
+    decode=_decode_fragments,
+)
+RETIRED = EntryKind(
+    "retired",
+    RetiredFragment,
+    pa.schema([("key", pa.string()), ("partition_key", pa.string()), ("path", pa.string()), *_PROFILE_COLUMNS]),
+    attribute_prefix="fragment.",
+    decode=_decode_retired,
 )
 PARTITIONS = EntryKind(
     "partitions",
@@ -143,7 +162,7 @@ PROFILE_SPECS = EntryKind(
 METADATA_CACHE = EntryKind(
     "metadata_cache", MetadataCacheEntry, pa.schema([("key", pa.binary()), ("value", pa.binary())])
 )
-KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, PROFILE_SPECS, METADATA_CACHE)
+KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, RETIRED, PARTITIONS, NODES, PROFILE_SPECS, METADATA_CACHE)
 
 
 def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
@@ -153,8 +172,7 @@ def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table
     """
     columns = []
     for field in kind.schema:
-        is_file = kind.references_files and field in _FILE_FIELDS
-        values = list(map(attrgetter(f"files.{field.name}" if is_file else field.name), entries))
+        values = list(map(attrgetter(kind.attribute(field)), entries))
         columns.append(_strings(values) if field.type == _STRINGS else pa.array(values, field.type))
     return pa.Table.from_arrays(columns, schema=kind.schema)
 
@@ -164,6 +182,8 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
     columns = {name: _values(table.column(name)) for name in kind.schema.names}
     if kind.references_files:
         columns["files"] = list(map(ProfileFiles, *(columns[field.name] for field in _FILE_FIELDS)))
+    if kind.decode is not None:
+        return list(kind.decode(columns))
     return list(map(kind.type, *(columns[field.name] for field in fields(kind.type))))  # type: ignore[arg-type]
 
 
@@ -178,10 +198,38 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
     return entries
 
 
-class StoredEntries(Sequence[Entry]):
+class Entries(Sequence[Entry]):
+    """The entries of one kind in a version, by ascending key, with lookups that do not read all of them."""
+
+    kind: EntryKind[Entry]
+
+    def find(self, key: Key) -> Entry | None:
+        """Return the entry with a key, or None."""
+        return self.find_all([key]).get(key)
+
+    @abstractmethod
+    def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
+        """Return the entries that have one of the keys, by key."""
+
+    @abstractmethod
+    def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
+        """Return the entries whose keys begin with one of the prefixes, sorted by key."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} {self.kind.name}>"
+
+
+class StoredEntries(Entries[Entry]):
     """The entries of one kind in a published version, by ascending key.
 
-    They are read on first use. A pickle contains the paths of the files, but no entries.
+    Lookups read only the row groups that may match. Iteration reads all entries, and keeps them in memory. A pickle
+    contains the paths of the files, but no entries.
     """
 
     def __init__(self, kind: EntryKind[Entry], objects: ObjectStore, files: SegmentFiles) -> None:
@@ -189,18 +237,25 @@ class StoredEntries(Sequence[Entry]):
         self.files = files
         self._objects = objects
 
-    def find(self, key: Key) -> Entry | None:
-        """Return the entry with a key, or None.
+    def is_same(self, other: StoredEntries[Any]) -> bool:
+        """Return whether another object reads the same files."""
+        return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
-        Unless all entries are in memory, only the row groups that may contain the key are read.
-        """
+    def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
         if not self.files.files or "_entries" in self.__dict__:
-            return self.by_key.get(key)
-        try:
-            pa.scalar(key, self.kind.schema[0].type)
-        except UnicodeEncodeError:
-            return None  # invalid text, such as an argument of a command, cannot be a key
-        return next(iter(self._decode(self._reader.find([key]))), None)
+            return {key: self.by_key[key] for key in keys if key in self.by_key}
+        selected = [key for key in dict.fromkeys(keys) if _is_storable(key)]
+        if not selected:
+            return {}
+        key_of = self.kind.key
+        return {key_of(entry): entry for entry in self._decode(self._reader.find(KeySet(selected)))}
+
+    def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
+        selected = [prefix for prefix in dict.fromkeys(prefixes) if _is_storable(prefix)]
+        if not self.files.files or not selected:
+            return []
+        rows = self._reader.find(KeyPrefixes(selected))
+        return list(self._decode(rows.take(pc.sort_indices(rows.column(0)))))
 
     @lock_free_cached_property
     def _reader(self) -> SegmentReader:
@@ -209,7 +264,8 @@ class StoredEntries(Sequence[Entry]):
     @cached_property
     def by_key(self) -> Mapping[Key, Entry]:
         """All entries by their keys."""
-        return self.kind.by_key(self._entries)
+        key_of = self.kind.key
+        return {key_of(entry): entry for entry in self._entries}
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
@@ -245,15 +301,6 @@ class StoredEntries(Sequence[Entry]):
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._entries == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._entries)
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} {self.kind.name}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _stored, (self.kind.name, self._objects, self.files)
@@ -324,57 +371,23 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
         return StoredMetadataCache, (self.entries,)
 
 
-@dataclass(frozen=True)
-class WrittenEntries(Generic[Entry]):
-    """The files that hold a version's entries of one kind, and the entries that the version no longer has."""
-
-    files: SegmentFiles
-    dropped: Sequence[Entry] = ()
-    """The entries of the previous version that were removed or replaced."""
-
-
-def write_entries(
-    objects: ObjectStore, kind: EntryKind[Entry], entries: Sequence[Entry], base: StoredEntries[Entry] | None
-) -> WrittenEntries[Entry]:
-    """Write a version's entries of one kind. Only the differences from `base` are written.
-
-    Args:
-        objects: The table's folder.
-        kind: The kind of the entries.
-        entries: All entries of the version.
-        base: The entries of the version before, in the same folder; None writes all entries.
-
-    Raises:
-        ValueError: Two entries have the same key.
-    """
-    new_entries = kind.by_key(entries)
-    if len(new_entries) < len(entries):
-        (duplicate, _), *_ = Counter(map(kind.key, entries)).most_common(1)
-        raise ValueError(f"two {kind.name} of one version have the key {duplicate!r}")
-    base_entries = {} if base is None else base.by_key
-    changes = KeyChanges.between(base_entries, new_entries)
-
-    def write(output: SegmentOutput, segments: Sequence[Segment], _: None) -> None:
-        # The entries are in memory. Only the keys of older segments are read.
-        keys = set(new_entries if output.is_base else changes.added)
-        for segment in segments if not output.is_base else ():
-            keys.update(segment.filter_live(segment.keys).to_pylist())
-        with output.open(encode_entries(kind, [new_entries[key] for key in sorted(keys)])):
-            pass
-
-    files = SegmentUpdate(objects, kind.segments, None if base is None else base.files, changes).write((), write)
-    dropped = tuple(base_entries[key] for key in (*changes.added, *changes.removed) if key in base_entries)
-    return WrittenEntries(files, dropped)
-
-
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
     """Return the entry of the partition with a key in a version; None if the version has no such partition.
 
     In a stored version, only a few row groups are read.
     """
-    if isinstance(version.partitions, StoredEntries):
+    if isinstance(version.partitions, Entries):
         return version.partitions.find(key)
     return next((entry for entry in version.partitions if entry.key == key), None)
+
+
+def _is_storable(key: Key) -> bool:
+    """Return False for invalid text, such as an argument of a command, which no key of an entry can be."""
+    try:
+        pa.scalar(key)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _strings(values: Sequence[Sequence[str]]) -> pa.Array:

@@ -110,6 +110,22 @@ class ValueFilterFiles:
     """Field ids of the columns with value filters."""
 
 
+_KEY_SEPARATOR = "\0"
+
+
+def fragment_key(partition_key: str, path: str) -> str:
+    """Return the key of a fragment's entry. The keys of one partition begin with its key and a null character."""
+    return f"{partition_key}{_KEY_SEPARATOR}{path}"
+
+
+def split_fragment_key(key: str) -> tuple[str, str]:
+    """Return the partition key and the path of a fragment, from the key of its entry. Raises ValueError."""
+    partition_key, separator, path = key.partition(_KEY_SEPARATOR)
+    if not separator:
+        raise ValueError(f"{key!r} is no key of a fragment")
+    return partition_key, path
+
+
 @dataclass(frozen=True)
 class FragmentEntry:
     """One profiled fragment of the table."""
@@ -125,10 +141,58 @@ class FragmentEntry:
     unprofiled: tuple[str, ...]
     """Identities of columns that the data file has and the profile lacks."""
     files: ProfileFiles
-    retired: int | None = None
-    """The version that removed the fragment; None while the fragment belongs to the table."""
     not_enumerated: tuple[str, ...] = ()
     """Field ids of columns that have too many values to enumerate, although the profile spec allows enumeration."""
+
+    @property
+    def key(self) -> str:
+        """The partition key and the path, which together identify a fragment within one version."""
+        return fragment_key(self.partition_key, self.path)
+
+    @property
+    def group(self) -> str:
+        """Key of the partition whose profile is merged from this one."""
+        return self.partition_key
+
+
+@dataclass(frozen=True)
+class RetiredFragment:
+    """A fragment that a commit removed. If a restore brings it back, its profile is used again."""
+
+    retired: int
+    """Number of the version that removed the fragment."""
+    fragment: FragmentEntry
+
+    @property
+    def key(self) -> str:
+        """The number of the version in ten digits, a null character, and the id of the fragment."""
+        return f"{retired_prefix(self.retired)}{self.fragment.id}"
+
+    @property
+    def files(self) -> ProfileFiles:
+        """The files of the fragment's profile."""
+        return self.fragment.files
+
+    @property
+    def group(self) -> str:
+        """Key of the partition that the fragment belonged to."""
+        return self.fragment.partition_key
+
+
+def retired_prefix(number: int) -> str:
+    """Return the prefix of the keys of all fragments that a version removed."""
+    return f"{number:010d}{_KEY_SEPARATOR}"
+
+
+def split_retired_key(key: str) -> tuple[int, str]:
+    """Return the number of a version, and the id of a fragment that it removed, from the key of the fragment's entry.
+
+    Raises ValueError.
+    """
+    number, separator, fragment_id = key.partition(_KEY_SEPARATOR)
+    if not separator:
+        raise ValueError(f"{key!r} is no key of a removed fragment")
+    return int(number), fragment_id
 
 
 @dataclass(frozen=True)
@@ -152,6 +216,11 @@ class PartitionEntry:
     members: str = ""
     """Digest of the ids of the partition's fragments. Rewritten fragments change it even if the rows are the same."""
 
+    @property
+    def group(self) -> str:
+        """Key of the partition."""
+        return self.key
+
 
 @dataclass(frozen=True)
 class NodeEntry:
@@ -161,6 +230,30 @@ class NodeEntry:
     files: ProfileFiles
     spec_id: str = ""
     """Key into `Version.specs`, as for a partition."""
+
+    @property
+    def group(self) -> str:
+        """Key of the group whose profiles are merged: a partition key, or `*` for the table."""
+        return self.id.rpartition(":")[0]
+
+
+@dataclass(frozen=True)
+class SharedFileEntry:
+    """A file with several profiles, or a file that several entries reference. Files without such an entry have one
+    reference."""
+
+    path: str
+    sections: int
+    """Number of profiles with which the file was written; 0 for a file of one profile."""
+    groups: tuple[str, ...]
+    """Keys of the partitions, or of other groups, whose entries reference the file, sorted."""
+    group_references: tuple[int, ...]
+    """Number of entries of each of these groups that reference the file."""
+
+    @property
+    def references(self) -> int:
+        """Number of entries that reference the file."""
+        return sum(self.group_references)
 
 
 @dataclass(frozen=True)
@@ -213,8 +306,9 @@ class RefreshStats:
 class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
-    When a version is read from a store, `specs`, `fragments`, `partitions`, `nodes` and `metadata_cache` are read on
-    first use.
+    When a version is read from a store, `specs`, `fragments`, `partitions`, `nodes`, `retired` and `metadata_cache` are
+    read on first use (`store.entries.StoredEntries`). In a version that is being built, they may be the changes of
+    those of the version before (`store.entry_changes.EntryChanges`).
     """
 
     number: int
@@ -241,8 +335,11 @@ class Version:
     specs: Mapping[str, Mapping[str, str]]
     """The profile specs: by spec id and field id, the column spec fingerprint of each profiled top-level column."""
     fragments: Sequence[FragmentEntry]
+    """The fragments of the snapshot."""
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
+    retired: Sequence[RetiredFragment] = ()
+    """Fragments that recent versions removed."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     """By field id, how the frequencies of a column with the policy `auto` are stored. Columns whose values were always
     enumerated have no decision."""
@@ -272,16 +369,12 @@ class Version:
     written before and that no version references. So a publisher that started before the purge must start again."""
     garbage_manifest: str | None = field(default=None, compare=False, repr=False)
     """Path of the manifest of files that the version before references and this one does not. None if there are no such
-    files, or if they are unknown. `publish` ignores this field and the next one."""
-    recorded_fragment_count: int | None = field(default=None, compare=False, repr=False)
-    """The number of fragments in the version's document; None for a version that is not read from a store."""
+    files, or if they are unknown. `publish` ignores this field."""
 
     @property
     def fragment_count(self) -> int:
-        """Number of fragments in the snapshot. `fragments` may have more: removed ones whose profiles are retained."""
-        if self.recorded_fragment_count is not None:
-            return self.recorded_fragment_count
-        return sum(entry.fragments for entry in self.partitions)
+        """Number of fragments in the snapshot."""
+        return len(self.fragments)
 
     def auxiliary_files(self) -> tuple[str, ...]:
         """Return the paths of all files that belong neither to a profile nor to the entries."""
@@ -294,7 +387,7 @@ class Version:
         if self.value_counts is not None:
             yield from self.value_counts.paths()
         yield from self._index_paths()
-        for entries in (self.fragments, self.partitions, self.nodes):
+        for entries in (self.fragments, self.retired, self.partitions, self.nodes):
             for entry in entries:
                 yield from entry.files.paths()
 

@@ -92,8 +92,8 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
     """
     try:
         return decode_entries(FRAGMENTS, objects.read_parquet(path))
-    except (ObjectNotFoundError, CorruptionError):
-        return []
+    except (ObjectNotFoundError, CorruptionError, KeyError):
+        return []  # A KeyError: an earlier release wrote the file with other columns.
 
 
 def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "", purged: int = 0) -> str:

@@ -15,14 +15,12 @@ from itertools import accumulate
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
-from metastore_assets.startup import pc
 from metastore_assets.store.json_fields import parse_json
+from metastore_assets.store.keys import KeySelection
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import (
     ROW_GROUP_ROWS,
@@ -291,24 +289,35 @@ class SectionReader:
             tables[name] = table.slice(start if section.row_count else 0, section.row_count)
         return tables
 
-    def find_rows(self, keys: Sequence[Any]) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the rows whose first column is one of the keys, as a pair (positions in the file, rows).
+    def find_rows(self, selection: KeySelection, names: Sequence[str]) -> dict[str, pa.Table]:
+        """Return the selected rows of several sections, by the section's name. Raises KeyError if one is missing.
 
-        Only row groups whose minimum and maximum of that column allow a key are read. Long keys have no such bounds.
-        The row group that was read last is cached, because neighbours are often searched one after the other.
+        Only row groups whose minimum and maximum of the first column allow a selected key are read. Long keys have no
+        such bounds. The row group that was read last is cached, because neighbours are often searched one after the
+        other.
+
+        Args:
+            selection: The keys to find in the first column.
+            names: The sections. The rows of each one are sorted by the first column.
         """
+        sections = {name: self._sections[name] for name in names}
         groups = [
-            group
-            for group, bounds in enumerate(self._key_bounds)
-            if bounds is None or any(bounds[0] <= key <= bounds[1] for key in keys)
+            group for group, bounds in enumerate(self._key_bounds) if bounds is None or selection.overlaps(*bounds)
         ]
         with self._file.acquire() as file, parquet_errors(self._uri):
             single = len(groups) == 1
             table = self._read_group(file, groups[0], None) if single else file.read_row_groups(groups)
-        ranges = [np.arange(*self._group_starts[group : group + 2]) for group in groups]
-        matches = pc.is_in(table.column(0), value_set=pa.array(keys, table.column(0).type))
-        positions = np.concatenate([np.zeros(0, np.int64), *ranges])
-        return positions[matches.to_numpy()], table.filter(matches)
+        rows: dict[str, pa.Table] = {}
+        for name, section in sections.items():
+            parts, first = [table.slice(0, 0)], 0
+            for group in groups:
+                start, stop = self._group_starts[group : group + 2]
+                begin, end = max(start, section.first_row), min(stop, section.first_row + section.row_count)
+                if begin < end:
+                    parts.append(table.slice(first + begin - start, end - begin))
+                first += stop - start
+            rows[name] = selection.filter(pa.concat_tables(parts))
+        return rows
 
     @lock_free_cached_property
     def _key_bounds(self) -> list[tuple[Any, Any] | None]:

@@ -30,6 +30,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
+from metastore_assets.store.keys import KeySelection
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
 from metastore_assets.store.sections import LARGE_SECTION_ROWS, SectionOptions, SectionReader, SectionWriter
@@ -202,20 +203,16 @@ class Segment:
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
 
-    def find(self, keys: Sequence[Any]) -> tuple[pa.Array, pa.Table]:
-        """Return those of the keys that the segment removes, and its rows with one of the keys.
+    def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
+        """Return those of the selected keys that the segment removes, and its rows with a selected key.
 
         The rows include those that are not live.
         """
-        positions, table = self.sections.find_rows(keys)
-        masks = []
-        for name in (TOMBSTONES, ROWS):
-            if name not in self.sections.sections:
-                raise self._missing(KeyError(name))
-            section = self.sections.sections[name]
-            masks.append((positions >= section.first_row) & (positions < section.first_row + section.row_count))
-        removed, rows = (table.filter(pa.array(mask)) for mask in masks)
-        return one_chunk(removed[self._key]), rows.select(self._reader.kind.rows.names)
+        try:
+            found = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
+        except KeyError as error:
+            raise self._missing(error) from error
+        return one_chunk(found[TOMBSTONES][self._key]), found[ROWS].select(self._reader.kind.rows.names)
 
     @property
     def _key(self) -> str:
@@ -271,10 +268,12 @@ class SegmentReader:
             )
         return rows
 
-    def find(self, keys: Collection[Any]) -> pa.Table:
-        """Return the live rows with one of the keys. Reads only the row groups that may have such rows."""
-        ordered = sorted(keys)
-        matches = [segment.find(ordered) for segment in self.segments]
+    def find(self, selection: KeySelection) -> pa.Table:
+        """Return the live rows with a selected key, segment by segment.
+
+        Reads only the row groups that may have such rows. Remote segments are read in parallel.
+        """
+        matches = self._read_all(lambda segment: segment.find(selection), has_many_rows=False)
         masks = self._live_masks_of(
             [one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches]
         )
@@ -309,8 +308,10 @@ class SegmentReader:
             newer += [segment_keys, segment_removed]
         return masks[::-1]
 
-    def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
-        is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
+    def _read_all(self, read: Callable[[Segment], Result], *, has_many_rows: bool = True) -> list[Result]:
+        is_parallel = self.objects.is_remote or (
+            has_many_rows and sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
+        )
         if len(self.segments) > 1 and is_parallel:
             with ThreadPoolExecutor(_READERS) as readers:
                 return list(readers.map(read, self.segments))

@@ -19,6 +19,7 @@ from metastore_assets.store.entries import (
     NODES,
     PARTITIONS,
     PROFILE_SPECS,
+    RETIRED,
     StoredEntries,
     StoredMetadataCache,
     StoredProfileSpecs,
@@ -40,7 +41,7 @@ _MAX_SCHEMA_BYTES = 128 << 20
 """Maximum size of a decompressed schema in bytes, enough for hundreds of thousands of columns. A small compressed text
 may expand to gigabytes."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 """Version of the file format of everything that a version references. It rises if older code would misread the files.
 """
 
@@ -67,7 +68,6 @@ def encode_version(
         "spec_id": version.spec_id,
         "row_count": version.row_count,
         "bytes": version.bytes,
-        "fragment_count": sum(entry.fragments for entry in version.partitions),
         "content_id": version.content_id,
         "partition_columns": list(version.partition_columns),
         "files": vars(version.files),
@@ -125,9 +125,8 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
     entries = {
         kind: StoredEntries(kind, objects, _segments(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS
     }
-    committed_at, fragment_count = fields["committed_at"], fields.get("fragment_count")
-    garbage_manifest, location = fields["garbage_manifest"], fields.get("table_location")
-    stats = fields.get("refresh_stats")
+    committed_at, garbage_manifest = fields["committed_at"], fields["garbage_manifest"]
+    location, stats = fields.get("table_location"), fields.get("refresh_stats")
     decisions = json_fields.mapping(fields.get("decisions", {}), "decisions")
     return Version(
         number=json_fields.count(fields["number"], "number"),
@@ -148,6 +147,7 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         fragments=entries[FRAGMENTS],
         partitions=entries[PARTITIONS],
         nodes=entries[NODES],
+        retired=entries[RETIRED],
         metadata_cache=StoredMetadataCache(entries[METADATA_CACHE]),
         garbage_manifest=None if garbage_manifest is None else json_fields.path(garbage_manifest, "garbage_manifest"),
         value_counts=_value_counts(value) if (value := fields.get("value_counts")) else None,
@@ -160,7 +160,6 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         refresh_stats=json_fields.record(RefreshStats, stats, "refresh_stats") if stats else None,
         dropped_columns=json_fields.texts(fields.get("dropped_columns", []), "dropped_columns"),
         purged=json_fields.count(fields.get("purged", 0), "purged"),
-        recorded_fragment_count=None if fragment_count is None else json_fields.count(fragment_count, "fragment_count"),
     )
 
 

@@ -1,7 +1,7 @@
 """The versions of one table. A version is published by one put-if-absent, so that readers see all of it or none of it.
 
     <root>/<table>/versions/<n>.json                     names everything the version consists of
-    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .specs, .metadata_cache
+    <root>/<table>/entries/<unique>.fragments.parquet    and one per other kind of entry
     <root>/<table>/entries/<unique>.garbage.parquet      files of the previous version that this one does not use
     <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
     <root>/<table>/history/                              a Delta table that outlives the versions
@@ -19,21 +19,29 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
+from metastore_assets.errors import (
+    CorruptionError,
+    ObjectNotFoundError,
+    StoreError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
 from metastore_assets.startup import pc
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import (
     FILE_COLUMNS,
+    FRAGMENTS,
     KINDS,
     METADATA_CACHE,
+    EntryKind,
     StoredEntries,
     StoredMetadataCache,
     version_entries,
-    write_entries,
 )
+from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.expire import ExpiryCounts, exclude, expire
 from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
-from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.manifest import FragmentEntry, Version, split_fragment_key
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
@@ -133,7 +141,8 @@ class VersionStore:
 
         Raises:
             VersionConflictError: Another publisher was first: plan again from `latest()`.
-            StoreError: Writing failed. The version may or may not have been published; `latest()` tells.
+            StoreError: Two fragments of a partition have the same path, or writing failed. After a failure, the
+                version may or may not have been published; `latest()` tells.
         """
         newest = self.newest()
         if version.number != newest + 1:
@@ -145,14 +154,11 @@ class VersionStore:
             and not base.metadata_cache.is_readable
         ):
             del base_entries[METADATA_CACHE]
-        written = {
-            kind.name: write_entries(self.objects, kind, version_entries(version, kind), base_entries.get(kind))
-            for kind in KINDS
-        }
-        entries = {kind: kind_entries.files for kind, kind_entries in written.items()}
+        changes = [self._entry_changes(version, kind, base_entries.get(kind)) for kind in KINDS]
+        entries = {each.kind.name: write_entries(self.objects, each) for each in changes}
         garbage_manifest = None
         if base is not None:
-            dropped = [entry for kind_entries in written.values() for entry in kind_entries.dropped]
+            dropped = [entry for each in changes for entry in each.dropped.values()]
             garbage_manifest = write_garbage_manifest(self.objects, version, entries, base, dropped)
         try:
             self.documents.publish(version.number, encode_version(version, entries, garbage_manifest))
@@ -161,6 +167,20 @@ class VersionStore:
             reused_files = {path for stored in base_entries.values() for path in stored.files.paths()} | {""}
             self.objects.delete(sorted(new_files - reused_files))
             raise self._conflict(version.number, version.number) from None
+
+    def _entry_changes(
+        self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None
+    ) -> EntryChanges[Any]:
+        try:
+            return EntryChanges.between(kind, base, version_entries(version, kind))
+        except DuplicateKeyError as error:
+            if kind is not FRAGMENTS:
+                raise
+            partition_key, path = split_fragment_key(error.key)
+            raise StoreError(
+                f"table {self.table!r}: partition {partition_key!r} has two fragments with the path {path!r}, which "
+                "cannot be told apart: remove one of them from the table"
+            ) from error
 
     def discard(self, version: Version, base: Version | None) -> None:
         """Delete the value counts and indexes of a version that was not published. Files of `base` stay.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from metastore_assets.value_counts import ValueCountChanges, count_changes
-from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -36,9 +35,9 @@ class Change:
 
 def change_between(store: ObjectStore, before: Version | None, after: Version) -> Change:
     """What it took to get from one version (None: from nothing) to the next."""
-    earlier = before.fragments if before else ()
-    known = {fragment.id for fragment in earlier}
-    old, new = _live(earlier), _live(after.fragments)
+    old = {fragment.id for fragment in before.fragments} if before else set()
+    known = old | ({retired.fragment.id for retired in before.retired} if before else set())
+    new = {fragment.id for fragment in after.fragments}
     keys = {partition.key for partition in after.partitions}
     return Change(
         version=after.number,
@@ -53,7 +52,3 @@ def change_between(store: ObjectStore, before: Version | None, after: Version) -
         partitions=len(keys),
         lists=count_changes(store, before.value_counts if before else None, after.value_counts),
     )
-
-
-def _live(fragments: Iterable[FragmentEntry]) -> set[str]:
-    return {fragment.id for fragment in fragments if fragment.retired is None}

@@ -18,7 +18,7 @@ from metastore_assets.checks.table_checks import find_contradictions
 from metastore_assets.errors import StoreError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.lookup import Table
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.check_results import around, finding, no_table, results
 from tests.lookup.publishing import publish
@@ -56,8 +56,8 @@ def test_fresh(
     assert (result.status, result.guarantee) == (status, guarantee), result
 
 
-def _entry(name: str, rows: int, retired: int | None = None) -> FragmentEntry:
-    return FragmentEntry(name, "all", f"{name}.parquet", 1, rows, "layout", (), ProfileFiles("", "", ()), retired)
+def _entry(name: str, rows: int) -> FragmentEntry:
+    return FragmentEntry(name, "all", f"{name}.parquet", 1, rows, "layout", (), ProfileFiles("", "", ()))
 
 
 def _snapshot(version: Version, **rows: int | None) -> Snapshot:
@@ -79,8 +79,9 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 def test_complete(local_store: ObjectStore, there: dict[str, int | None], status: str, said: str) -> None:
     """What left the table and is still known does not count; what metadata do not say is unknown, but no difference."""
     table = publish(local_store, numbers(5))
-    entries = (_entry("a", 2), _entry("b", 3), _entry("gone", 9, retired=1))
-    result = table_finding(local_store, table, "complete", lambda: _snapshot(table.version, **there), fragments=entries)
+    entries, retired = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
+    snapshot = _snapshot(table.version, **there)
+    result = table_finding(local_store, table, "complete", lambda: snapshot, fragments=entries, retired=retired)
     assert result.status == status
     assert said in result.observed
 

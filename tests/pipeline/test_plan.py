@@ -22,7 +22,7 @@ from metastore_assets.pipeline.plan import (
     partition_content_id,
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
-from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, RetiredFragment, Version
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 TABLE = TableConfig(name="t", uri="/lake/t")
@@ -36,11 +36,9 @@ def snapshot(*fragments: Fragment, schema: pa.Schema = SCHEMA, identity: str = "
     return Snapshot("delta", identity, None, schema, (), fragments=tuple(fragments))
 
 
-def entry(
-    of: Fragment, spec: ProfileSpec, retired: int | None = None, unprofiled: tuple[str, ...] = ()
-) -> FragmentEntry:
+def entry(of: Fragment, spec: ProfileSpec, unprofiled: tuple[str, ...] = ()) -> FragmentEntry:
     files = ProfileFiles(f"fragments/{of.id}.s", f"fragments/{of.id}.h", (f"fragments/{of.id}.f",))
-    return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, spec.id, unprofiled, files, retired)
+    return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, spec.id, unprofiled, files)
 
 
 def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
@@ -50,7 +48,7 @@ def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
     )
 
 
-def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
+def published(plan: Plan, *retired: RetiredFragment, unprofiled: tuple[str, ...] = ()) -> Version:
     """The version that carrying out the plan would publish."""
     fragments = [entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile] + list(plan.reused.values())
     partitions = [partition.reused or _partition(plan, partition) for partition in plan.partitions]
@@ -70,7 +68,8 @@ def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()
         code_version="0",
         spec_id=plan.spec.id,
         specs=plan.target.specs,
-        fragments=[*fragments, *gone],
+        fragments=fragments,
+        retired=retired,
         partitions=partitions,
     )
 
@@ -80,7 +79,8 @@ def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how:
     spec = table_profile_spec(now.schema, table, resolved)
     specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
     request = RefreshRequest(how.pop("full", False), tuple(how.pop("partitions", ())))
-    return make_plan(PlanInputs("t", base, now, spec, base.fragments if base else (), specs=specs, **how), request)
+    stored = [*base.fragments, *(entry.fragment for entry in base.retired)] if base else []
+    return make_plan(PlanInputs("t", base, now, spec, stored, specs=specs, **how), request)
 
 
 def ids(plan: Plan) -> list[str]:
@@ -117,7 +117,7 @@ def test_a_restored_fragment_is_not_read_again() -> None:
     first = snapshot(fragment("a"), fragment("b"))
     base = published(plan(None, first))
     without = plan(base, snapshot(fragment("a"), identity="2"))
-    later = published(without, entry(fragment("b"), without.spec, retired=2))
+    later = published(without, RetiredFragment(2, entry(fragment("b"), without.spec)))
     restored = plan(later, snapshot(fragment("a"), fragment("b"), identity="3"))
     assert (ids(restored), restored.added, restored.changed_partitions) == ([], ("b",), ("all",))
 

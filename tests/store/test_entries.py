@@ -7,31 +7,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, PROFILE_SPECS, decode_entries, encode_entries
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, ProfileSpecEntry
+from metastore_assets.store.entries import (
+    FRAGMENTS,
+    NODES,
+    PARTITIONS,
+    PROFILE_SPECS,
+    RETIRED,
+    decode_entries,
+    encode_entries,
+)
+from metastore_assets.store.manifest import (
+    FragmentEntry,
+    NodeEntry,
+    PartitionEntry,
+    ProfileFiles,
+    ProfileSpecEntry,
+    RetiredFragment,
+)
 from metastore_assets.store.objects import ObjectStore
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 COUNT = st.integers(0, 2**63 - 1)
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
 FILES = st.builds(ProfileFiles, TEXT, TEXT, TEXTS)
-FRAGMENT = st.builds(
-    FragmentEntry, TEXT, TEXT, TEXT, COUNT, COUNT, TEXT, TEXTS, FILES, st.none() | st.integers(1, 2**40)
-)
+KEY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
+FRAGMENT = st.builds(FragmentEntry, TEXT, KEY, TEXT, COUNT, COUNT, TEXT, TEXTS, FILES, TEXTS)
+RETIRED_FRAGMENT = st.builds(RetiredFragment, st.integers(1, 10**9), FRAGMENT)
 PARTITION = st.builds(PartitionEntry, TEXT, TEXT, COUNT, COUNT, COUNT, FILES, COUNT)
 NODE = st.builds(NodeEntry, TEXT, FILES)
 SPEC = st.builds(ProfileSpecEntry, TEXT, TEXTS, TEXTS)
 
 
-@given(st.lists(FRAGMENT), st.lists(PARTITION), st.lists(NODE), st.lists(SPEC))
+@given(st.lists(FRAGMENT), st.lists(RETIRED_FRAGMENT), st.lists(PARTITION), st.lists(NODE), st.lists(SPEC))
 def test_entries_come_back_equal_and_in_order(
     fragments: list[FragmentEntry],
+    retired: list[RetiredFragment],
     partitions: list[PartitionEntry],
     nodes: list[NodeEntry],
     specs: list[ProfileSpecEntry],
 ) -> None:
     assert decode_entries(PROFILE_SPECS, encode_entries(PROFILE_SPECS, specs)) == specs
     assert decode_entries(FRAGMENTS, encode_entries(FRAGMENTS, fragments)) == fragments
+    assert decode_entries(RETIRED, encode_entries(RETIRED, retired)) == retired
     assert decode_entries(PARTITIONS, encode_entries(PARTITIONS, partitions)) == partitions
     assert decode_entries(NODES, encode_entries(NODES, nodes)) == nodes
 

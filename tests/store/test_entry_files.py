@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.errors import CorruptionError
+from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store import entries as entries_module
-from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, EntryKind, StoredEntries, write_entries
+from metastore_assets.store.entries import (
+    FRAGMENTS,
+    NODES,
+    PARTITIONS,
+    Entries,
+    Entry,
+    EntryKind,
+    StoredEntries,
+)
+from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
@@ -41,40 +50,92 @@ def node(key: str, value: int) -> NodeEntry:
     return NodeEntry(key, ProfileFiles(f"s{value}", "" if value == 2 else f"h{value}", ("f",) * value))
 
 
-@pytest.mark.usefixtures("small")
-@settings(max_examples=40)
-@given(st.lists(SETS, min_size=1, max_size=9), KEYS)
-def test_whatever_is_published_one_after_another_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], other: str
+def write(
+    objects: ObjectStore, kind: EntryKind[Entry], entries: Iterable[Entry], base: StoredEntries[Entry] | None = None
+) -> StoredEntries[Entry]:
+    """Write the entries of a version, and open them as a reader of the version does."""
+    files = write_entries(objects, EntryChanges.between(kind, base, list(entries)))
+    return StoredEntries(kind, objects, files)
+
+
+def check_lookups(
+    found: Entries[NodeEntry], expected: dict[str, NodeEntry], keys: set[str], prefixes: set[str]
 ) -> None:
+    """Every lookup gives what a plain dictionary does."""
+    assert len(found) == len(expected)
+    for key in keys:
+        assert found.find(key) == expected.get(key)
+    assert found.find_all(keys) == {key: entry for key, entry in expected.items() if key in keys}
+    for chosen in (prefixes, *({prefix} for prefix in prefixes)):
+        assert found.find_prefixes(chosen) == [
+            expected[key] for key in sorted(expected) if key.startswith(tuple(chosen))
+        ]
+    assert list(found) == [expected[key] for key in sorted(expected)]
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=60)
+@given(st.lists(SETS, min_size=1, max_size=9), st.sets(KEYS, max_size=5), st.sets(KEYS, max_size=4), st.randoms())
+def test_whatever_is_published_one_after_another_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    states: list[dict[str, int]],
+    keys: set[str],
+    prefixes: set[str],
+    random: random.Random,
+) -> None:
+    """Through merges of segments, before and after it is written, from complete lists and from changes."""
     objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
     base: StoredEntries[NodeEntry] | None = None
-    for number, state in enumerate(states):
-        entries = [node(key, value) for key, value in state.items()]
-        written = write_entries(objects, NODES, entries, base)
-        expected = sorted(entries, key=lambda entry: entry.id)
-        before = list(base) if base is not None else []
-        assert {entry.id for entry in written.dropped} == {e.id for e in before if e not in expected}, number
-        base = StoredEntries(NODES, objects, written.files)
-        assert len(base) == len(expected)
-        searched = StoredEntries(NODES, objects, written.files)
-        for key in {*state, *(entry.id for entry in before), other}:
-            for found in (searched.find(key), StoredEntries(NODES, objects, written.files).find(key)):
-                assert found == (node(key, state[key]) if key in state else None)
-        assert list(base) == expected
+    before: dict[str, NodeEntry] = {}
+    for state in states:
+        expected = {key: node(key, value) for key, value in state.items()}
+        searched = keys | before.keys() | expected.keys()
+        if random.random() < 0.5:
+            changes = EntryChanges.between(NODES, base, list(expected.values()))
+        else:
+            put = [entry for key, entry in expected.items() if before.get(key) != entry or random.random() < 0.2]
+            changes = EntryChanges.changed(NODES, base, put, {*before.keys() - expected.keys(), "missing"})
+        assert changes.put == {key: entry for key, entry in expected.items() if before.get(key) != entry}
+        assert changes.dropped == {key: entry for key, entry in before.items() if expected.get(key) != entry}
+        check_lookups(changes, expected, searched, prefixes)
+        files = write_entries(objects, changes)
+        check_lookups(StoredEntries(NODES, objects, files), expected, searched, prefixes)
+        base = StoredEntries(NODES, objects, files)
+        assert random.random() < 0.5 or base == list(changes)
+        before = expected
 
 
 def test_two_entries_with_one_key_are_refused(local_store: ObjectStore) -> None:
-    with pytest.raises(ValueError, match="'b'"):
-        write_entries(local_store, NODES, [node("a", 1), node("b", 1), node("b", 2)], None)
+    for create in (EntryChanges.between, EntryChanges.changed):
+        with pytest.raises(DuplicateKeyError, match="'b'"):
+            create(NODES, None, [node("a", 1), node("b", 1), node("b", 2)])
+
+
+def test_two_fragments_with_one_path_are_named(local_store: ObjectStore) -> None:
+    twice = [fragment("a"), replace(fragment("a"), id="b")]
+    with pytest.raises(StoreError, match=r"'orders'.*'day=1'.*'s3://lake/a\.parquet'"):
+        VersionStore(local_store, "orders").publish(replace(version(1), fragments=twice))
 
 
 def test_nothing_is_written_where_nothing_changed(local_store: ObjectStore) -> None:
-    written = write_entries(local_store, NODES, [node("a", 1)], None)
+    written = write(local_store, NODES, [node("a", 1)])
     before = local_store.list()
-    again = write_entries(local_store, NODES, [node("a", 1)], StoredEntries(NODES, local_store, written.files))
-    assert (again.files, again.dropped) == (written.files, ())
+    again = write(local_store, NODES, [node("a", 1)], written)
+    assert again.files == written.files
     assert local_store.list() == before
+
+
+@pytest.mark.usefixtures("small")
+def test_entries_that_stay_are_not_read(local_store: ObjectStore) -> None:
+    """A commit reads the row groups of the keys that it changes, to write what it changes."""
+    base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
+    unread = StoredEntries(NODES, local_store, base.files)
+    changes = EntryChanges.changed(NODES, unread, [node("0005", 2)], ["007"])
+    assert len(changes) == 100
+    local_store.delete(base.files.paths())
+    files = write_entries(local_store, changes)
+    assert files.rows == 100
+    assert files.files[0] == base.files.files[0]
 
 
 @pytest.mark.parametrize("change", [1, 7, 40])
@@ -143,7 +204,7 @@ def test_a_commit_to_a_large_table_writes_what_it_changes(published: VersionStor
         after = sizes(published)
         assert sum(after[path] for path in after.keys() - before.keys()) < 20_000
         base = published.read(number)
-        assert base == replace(new, fragments=sorted(expected.values(), key=lambda entry: entry.id))
+        assert base == replace(new, fragments=sorted(expected.values(), key=lambda entry: entry.key))
     assert len(stored_entries(base)[0].files.files) == 4
 
 
@@ -181,32 +242,28 @@ def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:
 def test_damage_is_told(tmp_path: Path) -> None:
     objects = ObjectStore(str(tmp_path))
     for kind, entries in kinds():
-        written = write_entries(objects, kind, entries, None)
-        changed = write_entries(objects, kind, entries[:8], StoredEntries(kind, objects, written.files))
+        changed = write(objects, kind, entries[:8], write(objects, kind, entries))
         assert len(changed.files.files) == 2
         for file in changed.files.files:
             data = objects.read(file.path)
             objects.write(file.path, data[: len(data) // 2])
-            with pytest.raises(CorruptionError, match=f"{file.path}"):
-                list(StoredEntries(kind, objects, changed.files))
-            with pytest.raises(CorruptionError, match=f"{file.path}"):
-                StoredEntries(kind, objects, changed.files).find("3")
+            for read in (list, lambda found: found.find("3"), lambda found: found.find_prefixes(["3"])):
+                with pytest.raises(CorruptionError, match=f"{file.path}"):
+                    read(StoredEntries(kind, objects, changed.files))
             objects.write(file.path, data)
 
 
 def test_keys_too_long_for_bounds_are_found(local_store: ObjectStore) -> None:
     """Parquet keeps no bounds that are longer than a few kilobytes."""
     keys = [letter * 10_000 for letter in "abc"]
-    written = write_entries(local_store, NODES, [node(key, 1) for key in keys], None)
-    found = StoredEntries(NODES, local_store, written.files)
+    found = StoredEntries(NODES, local_store, write(local_store, NODES, [node(key, 1) for key in keys]).files)
     assert all(found.find(key) == node(key, 1) for key in keys)
     assert found.find("b" * 9_999) is None
+    assert found.find_prefixes(["b" * 9_999]) == [node(keys[1], 1)]
 
 
 def test_no_rows_at_all(local_store: ObjectStore) -> None:
-    written = write_entries(local_store, NODES, [], None)
-    found = StoredEntries(NODES, local_store, written.files)
-    assert (len(found), list(found), found.find("x")) == (0, [], None)
+    found = write(local_store, NODES, [])
+    assert (len(found), list(found), found.find("x"), found.find_prefixes([""])) == (0, [], None, [])
     assert local_store.list() == [], "nothing needs no file"
-    again = write_entries(local_store, NODES, [node("a", 1)], found)
-    assert list(StoredEntries(NODES, local_store, again.files)) == [node("a", 1)]
+    assert list(write(local_store, NODES, [node("a", 1)], found)) == [node("a", 1)]

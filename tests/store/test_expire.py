@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
+from metastore_assets.store.manifest import RetiredFragment
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, files_of, fragment, version
@@ -108,7 +109,7 @@ def test_young_files_stay(table: Table) -> None:
 
 def test_files_of_retired_fragments_stay(table: Table) -> None:
     table.save("gone")
-    table.versions.publish(replace(version(1, fragments=0), fragments=[replace(fragment("gone"), retired=1)]))
+    table.versions.publish(replace(version(1, fragments=0), retired=[RetiredFragment(1, fragment("gone"))]))
     table.pass_hour()
     table.expire()
     assert set(files("gone").paths()) <= table.paths()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store import entries as entries_module
 from metastore_assets.store import garbage
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.manifest import RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, files_of, fragment, version
@@ -71,9 +71,9 @@ def test_retired_fragments_stay_known_and_stored(table: Published) -> None:
     table.commit("a", "b")
     for number in (2, 3, 4):
         base = table.versions.latest()
-        entries = [fragment("b"), replace(fragment("a"), retired=2)]
+        retired = [RetiredFragment(2, fragment("a"))]
         table.save(f"table-{number}", f"day-{number}", f"node-{number}")
-        table.versions.publish(replace(version(number), fragments=entries), base)
+        table.versions.publish(replace(version(number), fragments=[fragment("b")], retired=retired), base)
         table.versions.drop_outdated(number, 1, AT_ONCE)
     assert table.versions.numbers() == [4]
     assert set(files("a").paths()) <= table.paths()

@@ -6,7 +6,7 @@ A profile keeps its name when it moves to another file, so nothing that was merg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.merging.merges import node_group
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard, value_counts_at
 from metastore_assets.pipeline.profiles.states_writer import (
@@ -43,7 +42,7 @@ from metastore_assets.statistics.states import (
 from metastore_assets.statistics.union import cast_to_union, merge_unions
 from metastore_assets.statistics.user_defined.states import compute_states
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles, RetiredFragment
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
@@ -58,10 +57,11 @@ _FEW_VALUES = 32
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """The entries of a version that may share files: fragments, and nodes of merge trees."""
+    """The entries of a version that may share files: fragments, nodes of merge trees, and removed fragments."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
+    retired: Sequence[RetiredFragment] = ()
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,22 @@ def compact_segments(
         CorruptionError: A file with several profiles is damaged.
     """
     tasks = [
-        *_sparse_files("fragments", entries.fragments, lambda entry: entry.partition_key, limits),
-        *_sparse_files("nodes", entries.nodes, lambda entry: node_group(entry.id), limits),
+        *_sparse_files("fragments", [*entries.fragments, *entries.retired], limits),
+        *_sparse_files("nodes", entries.nodes, limits),
     ]
     if not tasks:
         return entries
     results = engine.merge(partial(_copy_profiles, store), tasks, [columns * len(task.files) for task in tasks])
     copied_files = {files.name: files for result in results for files in result.files}
-    return SegmentEntries(_replace_files(entries.fragments, copied_files), _replace_files(entries.nodes, copied_files))
+    retired = [
+        replace(entry, fragment=fragment)
+        for entry, fragment in zip(
+            entries.retired, _replace_files([entry.fragment for entry in entries.retired], copied_files), strict=True
+        )
+    ]
+    return SegmentEntries(
+        _replace_files(entries.fragments, copied_files), _replace_files(entries.nodes, copied_files), retired
+    )
 
 
 def drop_value_counts(
@@ -197,14 +205,13 @@ def drop_value_counts(
 
 
 def _sparse_files(
-    folder: str, entries: Sequence[Entry], group_key: Callable[[Entry], str], limits: CompactionLimits
+    folder: str, entries: Sequence[FragmentEntry | RetiredFragment | NodeEntry], limits: CompactionLimits
 ) -> Iterable[_CopyTask]:
     """Yield the tasks that copy the used profiles out of sparse files.
 
     Args:
         folder: The folder of the new files.
         entries: The entries of all profiles.
-        group_key: Returns the key of the group of an entry.
         limits: The limits that decide which files are compacted.
     """
     shared = [entry for entry in entries if entry.files.sections > 1]
@@ -212,9 +219,9 @@ def _sparse_files(
     sparse: dict[str, list[ProfileFiles]] = {}
     used_by_group: Counter[str] = Counter()
     for entry in shared:
-        used_by_group[group_key(entry)] += 1
+        used_by_group[entry.group] += 1
         if used_sections[entry.files.states] < limits.min_used_share * entry.files.sections:
-            sparse.setdefault(group_key(entry), []).append(entry.files)
+            sparse.setdefault(entry.group, []).append(entry.files)
     for key, files in sparse.items():
         paths = {(profile.states, profile.sections) for profile in files}
         wasted = sum(sections - used_sections[path] for path, sections in paths)

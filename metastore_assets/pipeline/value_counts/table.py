@@ -335,7 +335,7 @@ def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -
     before = {
         (entry.files.name, entry.partition_key): entry
         for entry in (target.base.fragments if target.base else ())
-        if entry.retired is None and entry.partition_key not in reused
+        if entry.partition_key not in reused
     }
     after = {
         (fragments[id_].files.name, fragments[id_].partition_key): fragments[id_]

@@ -185,8 +185,7 @@ def _verifiable_fragments(
     current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[str]] = {}
     for entry in version.fragments:
-        if entry.retired is None:
-            members.setdefault(entry.partition_key, []).append(entry.id)
+        members.setdefault(entry.partition_key, []).append(entry.id)
     keys = match_partitions(version.table, partitions, members) if partitions else set(members)
     complete = {
         key: [current[id_] for id_ in members[key]] for key in keys if all(id_ in current for id_ in members[key])

@@ -87,7 +87,7 @@ def entry_differences(
     pairs: list[tuple[str, str, object, object, tuple[str, ...]]] = [
         ("fragment", entry.path, entry, entries[entry.id], of_fragment)
         for entry in version.fragments
-        if entry.id in entries and entry.retired is None
+        if entry.id in entries
     ]
     if recomputed is not None:
         partitions = {entry.key: entry for entry in recomputed.partitions}
@@ -222,7 +222,7 @@ def _node_groups(version: Version, recomputed: Version) -> Iterator[tuple[str, l
 
     A child is (key, files of both profiles).
     """
-    stored = {entry.id: entry.files for entry in version.fragments if entry.retired is None}
+    stored = {entry.id: entry.files for entry in version.fragments}
     members: dict[str, list[tuple[str, _FilesPair]]] = {}
     for entry in recomputed.fragments:
         if entry.id in stored:
@@ -318,11 +318,7 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
     version, entries = recomputation.version, recomputation.entries
     if version.value_filters is None or not entries:
         return []
-    recomputed = {
-        entry.files.name: entries[entry.id]
-        for entry in version.fragments
-        if entry.retired is None and entry.id in entries
-    }
+    recomputed = {entry.files.name: entries[entry.id] for entry in version.fragments if entry.id in entries}
     stores = recomputation.store, recomputation.scratch
     try:
         wrong = find_wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed)
@@ -369,7 +365,7 @@ def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDi
 
     Such files are the profiles of removed fragments and of nodes, and the files with entries.
     """
-    paths = {path for entry in version.fragments if entry.retired is not None for path in entry.files.paths()}
+    paths = {path for entry in version.retired for path in entry.files.paths()}
     paths |= {path for entry in version.nodes for path in entry.files.paths()}
     paths |= {path for entries in stored_entries(version) for path in entries.files.paths()}
     paths |= {path for path in (version.garbage_manifest, version.files.states) if path}

@@ -1,0 +1,191 @@
+"""The entries of a version that is being built, as changes of the entries of the version before."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import pyarrow as pa
+
+from metastore_assets.startup import pc
+from metastore_assets.store.entries import Entries, Entry, EntryKind, Key, StoredEntries, encode_entries
+from metastore_assets.store.keys import KeyPrefixes
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, Segment, SegmentFiles, SegmentOutput, SegmentUpdate
+
+
+class DuplicateKeyError(ValueError):
+    """Raised if two entries of one kind in one version have the same key."""
+
+    def __init__(self, kind: EntryKind[Any], key: Key) -> None:
+        super().__init__(f"two {kind.name} of one version have the key {key!r}")
+        self.kind = kind
+        self.key = key
+
+
+class EntryChanges(Entries[Entry]):
+    """The entries of one kind in a new version: those of the version before, without some, and with others.
+
+    Lookups combine those of the stored entries with the changes, and `len` reads nothing. Iteration reads all stored
+    entries.
+    """
+
+    def __init__(
+        self,
+        kind: EntryKind[Entry],
+        base: StoredEntries[Entry] | None,
+        put: Mapping[Key, Entry],
+        dropped: Mapping[Key, Entry],
+    ) -> None:
+        """Create the entries of a new version. `changed` and `between` make the mappings.
+
+        Args:
+            kind: The kind of the entries.
+            base: The entries of the version before; None if there is none.
+            put: The new and the changed entries, by key.
+            dropped: The entries of `base` that the new version does not have, or has changed, by key. It has all keys
+                that `base` and `put` have in common.
+        """
+        self.kind = kind
+        self.base = base
+        self.put = put
+        self.dropped = dropped
+
+    @classmethod
+    def changed(
+        cls,
+        kind: EntryKind[Entry],
+        base: StoredEntries[Entry] | None,
+        put: Iterable[Entry],
+        removed: Iterable[Key] = (),
+    ) -> EntryChanges[Entry]:
+        """Return the changes that put some entries and remove others. Only the stored entries with their keys are read.
+
+        Args:
+            kind: The kind of the entries.
+            base: The entries of the version before; None if there is none.
+            put: Entries of the new version. They replace entries with the same key; equal ones are no change.
+            removed: Keys of entries that the new version does not have. Keys that `base` lacks are ignored.
+
+        Raises:
+            DuplicateKeyError: Two of the entries have the same key.
+        """
+        entries = _by_key(kind, put)
+        keys = entries.keys() | set(removed)
+        dropped = base.find_all(keys) if base is not None and keys else {}
+        unchanged = {key for key, entry in entries.items() if dropped.get(key) == entry}
+        return cls(
+            kind,
+            base,
+            {key: entry for key, entry in entries.items() if key not in unchanged},
+            {key: entry for key, entry in dropped.items() if key not in unchanged},
+        )
+
+    @classmethod
+    def between(
+        cls, kind: EntryKind[Entry], base: StoredEntries[Entry] | None, entries: Iterable[Entry]
+    ) -> EntryChanges[Entry]:
+        """Return the changes from stored entries to a complete list of entries. All stored entries are read.
+
+        Args:
+            kind: The kind of the entries.
+            base: The entries of the version before; None if there is none.
+            entries: All entries of the new version.
+
+        Raises:
+            DuplicateKeyError: Two of the entries have the same key.
+        """
+        if isinstance(entries, EntryChanges) and is_same_base(entries.base, base):
+            return entries
+        if isinstance(entries, StoredEntries) and is_same_base(entries, base):
+            return cls(kind, base, {}, {})
+        put, dropped, key_of = _by_key(kind, entries), {}, kind.key
+        for entry in base or ():
+            key = key_of(entry)
+            new = put.get(key)
+            if new == entry:
+                del put[key]
+            else:
+                dropped[key] = entry
+        return cls(kind, base, put, dropped)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.put and not self.dropped
+
+    def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
+        unchanged = [key for key in keys if key not in self.put and key not in self.dropped]
+        found = self.base.find_all(unchanged) if self.base is not None and unchanged else {}
+        return {**found, **{key: self.put[key] for key in keys if key in self.put}}
+
+    def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
+        starts, key_of = tuple(prefixes), self.kind.key
+        if not starts:
+            return []
+        if len(starts) == 1:
+            put = [entry for key, entry in self.put.items() if key.startswith(starts[0])]
+        else:
+            selection = KeyPrefixes(starts)
+            put = [entry for key, entry in self.put.items() if selection.overlaps(key, key)]
+        stored = self.base.find_prefixes(starts) if self.base is not None else []
+        unchanged = [entry for entry in stored if key_of(entry) not in self.dropped]
+        return list(heapq.merge(unchanged, sorted(put, key=key_of), key=key_of))
+
+    @cached_property
+    def _entries(self) -> tuple[Entry, ...]:
+        return tuple(self)
+
+    def __len__(self) -> int:
+        return (len(self.base) if self.base is not None else 0) - len(self.dropped) + len(self.put)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        return self._entries[index]
+
+    def __iter__(self) -> Iterator[Entry]:
+        key_of = self.kind.key
+        unchanged = (entry for entry in self.base or () if key_of(entry) not in self.dropped)
+        return heapq.merge(unchanged, sorted(self.put.values(), key=key_of), key=key_of)
+
+
+def is_same_base(one: StoredEntries[Any] | None, other: StoredEntries[Any] | None) -> bool:
+    """Return whether two objects read the same files."""
+    if one is None or other is None:
+        return one is other
+    return one.is_same(other)
+
+
+def write_entries(objects: ObjectStore, changes: EntryChanges[Any]) -> SegmentFiles:
+    """Write the entries of a new version: one more file with the changes, merged with older ones by the merge policy.
+
+    Args:
+        objects: The table's folder, in which the files of `changes.base` are too.
+        changes: The entries of the new version.
+    """
+    kind, base = changes.kind, changes.base
+    key_changes = KeyChanges(changes.put.keys(), changes.dropped.keys() - changes.put.keys(), len(changes))
+    put = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
+
+    def write(output: SegmentOutput, segments: Sequence[Segment], _: None) -> None:
+        rows = pa.concat_tables([put, *(segment.read_rows() for segment in segments)])
+        with output.open(rows.take(pc.sort_indices(rows.column(0)))):
+            pass
+
+    return SegmentUpdate(objects, kind.segments, None if base is None else base.files, key_changes).write((), write)
+
+
+def _by_key(kind: EntryKind[Entry], entries: Iterable[Entry]) -> dict[Key, Entry]:
+    """Return entries by their keys. Raises DuplicateKeyError."""
+    key_of, by_key = kind.key, {}
+    for entry in entries:
+        key = key_of(entry)
+        if key in by_key:
+            raise DuplicateKeyError(kind, key)
+        by_key[key] = entry
+    return by_key

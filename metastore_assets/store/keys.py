@@ -1,0 +1,69 @@
+"""Selections of rows by key, from tables that are sorted by their first column, the key."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from metastore_assets.startup import pc
+
+
+class KeySelection(Protocol):
+    """The keys to look up."""
+
+    def overlaps(self, low: Any, high: Any) -> bool:
+        """Return whether a selected key may be in a range of keys, both ends inclusive."""
+
+    def filter(self, rows: pa.Table) -> pa.Table:
+        """Return the selected rows of a table that is sorted by its first column, the key."""
+
+
+class KeySet:
+    """Selects single keys."""
+
+    def __init__(self, keys: Collection[Any]) -> None:
+        self._keys = sorted(keys)
+
+    def overlaps(self, low: Any, high: Any) -> bool:
+        return bisect_left(self._keys, low) < bisect_right(self._keys, high)
+
+    def filter(self, rows: pa.Table) -> pa.Table:
+        keys = rows.column(0)
+        return rows.filter(pc.is_in(keys, value_set=pa.array(self._keys, keys.type)))
+
+
+class KeyPrefixes:
+    """Selects all keys that begin with one of several prefixes."""
+
+    def __init__(self, prefixes: Collection[Any]) -> None:
+        self._prefixes: list[Any] = []
+        """Sorted. None begins with another."""
+        for prefix in sorted(prefixes):
+            if not self._prefixes or not prefix.startswith(self._prefixes[-1]):
+                self._prefixes.append(prefix)
+
+    def overlaps(self, low: Any, high: Any) -> bool:
+        at = bisect_right(self._prefixes, low)
+        if at < len(self._prefixes) and self._prefixes[at] <= high:
+            return True
+        return at > 0 and bool(low.startswith(self._prefixes[at - 1]))
+
+    def filter(self, rows: pa.Table) -> pa.Table:
+        keys = rows.column(0)
+        positions = range(len(keys))
+        parts = []
+        for prefix in self._prefixes:
+            start = bisect_left(positions, prefix, key=lambda at: keys[at].as_py())
+            stop = start + bisect_left(positions[start:], True, key=partial(_follows, keys, prefix))
+            if start < stop:
+                parts.append(rows.slice(start, stop - start))
+        return pa.concat_tables(parts) if parts else rows.slice(0, 0)
+
+
+def _follows(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
+    """Return whether the key at a position comes after all keys with a prefix. It must not come before them."""
+    return not keys[at].as_py().startswith(prefix)
