@@ -1,0 +1,195 @@
+"""Stand-ins for the parts of a refresh that read profiles, so that a table without data files can be refreshed.
+
+Planning, the merge tree, the entries, the indexes and the publication are those of a refresh. Profiles get names of
+files that do not exist. What a refresh would read of them is counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.scale_tables import ROWS, SIZE
+from metastore_assets.index import IndexRows, PartitionRows, stack_partitions
+from metastore_assets.index.fragments import column_schema
+from metastore_assets.pipeline import execution, fragment_index, next_version, partition_index, refresh, skip_rewrites
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.merging import compaction
+from metastore_assets.pipeline.merging.merges import MergeContext, MergeGroup, TreeMerge, node_id, plan_merge
+from metastore_assets.pipeline.merging.reduce import Reduction
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiling import Profiled, bundle_fragments
+from metastore_assets.statistics.profile import profile_all_null
+from metastore_assets.statistics.tables import build_statistics_table
+from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles, UnindexedPartition
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks.runner import InProcessRunner
+from metastore_assets.values.types import type_class
+
+_NODES_PER_FILE = 64
+
+
+class SyntheticProfiles:
+    """Makes profiles without files, and counts the profiles that a refresh would read."""
+
+    def __init__(self) -> None:
+        self.reads: Counter[str] = Counter()
+        """Number of profiles that the refresh would read, by purpose."""
+        self._random = random.Random()
+        self._spec: ProfileSpec | None = None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Replace the functions that read profiles or data files during the block."""
+        replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+            (refresh.Engine, "of_refresh", lambda *arguments: _InProcessEngine()),
+            (execution, "profile_all", self._profile_all),
+            (execution, "append_when_due", lambda versions, base, new, retained, grace: new.number - retained),
+            (next_version, "merge_groups", self._merge_groups),
+            (fragment_index, "read_rows", self._read_index_rows),
+            (partition_index, "_read_files", self._read_statistics),
+            (compaction, "_copy_profiles", self._copy_profiles),
+            (skip_rewrites, "_has_same_rows", self._has_same_rows),
+        ]
+        with ExitStack() as stack:
+            for target, name, function in replaced:
+                stack.enter_context(patch.object(target, name, function))
+            yield
+
+    def _profile_all(self, context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
+        entries = []
+        for bundle in bundle_fragments(plan.to_profile, frozenset(), len(plan.spec.leaves)):
+            all_files = self._shared_files("fragments", len(bundle))
+            for fragment, files in zip(bundle, all_files, strict=True):
+                entries.append(
+                    FragmentEntry(
+                        fragment.id,
+                        fragment.partition_key,
+                        fragment.path,
+                        fragment.bytes,
+                        fragment.bytes * ROWS // SIZE if fragment.row_count is None else fragment.row_count,
+                        plan.spec.id,
+                        (),
+                        files,
+                    )
+                )
+        return Profiled(entries, [], entries, attempt)
+
+    def _merge_groups(self, context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
+        self._spec = context.spec
+        files: dict[str, ProfileFiles] = {}
+        nodes: list[NodeEntry] = []
+        for group in groups:
+            root = plan_merge(context, group, nodes)
+            if isinstance(root, ProfileFiles):
+                files[group.key] = root
+                continue
+            self.reads["merges"] += root.weight
+            new: list[str] = []
+            self._merge(root, new, iter(()))
+            shared = [
+                files_of_node
+                for start in range(0, len(new), _NODES_PER_FILE)
+                for files_of_node in self._shared_files("nodes", min(_NODES_PER_FILE, len(new) - start))
+            ]
+            ids: list[str] = []
+            self._merge(root, ids, iter(shared))
+            nodes += [NodeEntry(id_, one, context.spec.id) for id_, one in zip(ids, shared, strict=True)]
+            files[group.key] = self._separate_files(group)
+        return Reduction(files, tuple(nodes))
+
+    def _merge(self, merge: TreeMerge, ids: list[str], files: Iterator[ProfileFiles]) -> list[str]:
+        """Append the ids of the nodes below a merge, in the order of `files`; return the names of its inputs."""
+        names = []
+        for part in merge.inputs:
+            if isinstance(part, ProfileFiles):
+                names.append(part.name)
+                continue
+            inputs = self._merge(part, ids, files)
+            ids.append(node_id(part.group_key, inputs))
+            node = next(files, None)
+            names.append(node.name if node else "")
+        return names
+
+    def _read_index_rows(
+        self, engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]
+    ) -> IndexRows:
+        self.reads["index"] += len(fragments)
+        table = fragment_index._fragment_table(fragments)
+        if not fragments or self._spec is None:
+            return IndexRows(table, {})
+        classes = [type_class(leaf.type) for leaf, _ in self._spec.leaves]
+        union, count = union_type(classes), len(fragments)
+        true, zeros = pa.repeat(pa.scalar(True), count), pa.array(np.zeros(count, np.int64))
+        by_column = {}
+        for (leaf, _), cls in zip(self._spec.leaves, classes, strict=True):
+            bounds = pack_values(self._values(cls.arrow, count), cls, union)
+            arrays = [zeros, zeros, bounds, bounds, true, true]
+            by_column[leaf.field_id] = pa.Table.from_arrays(arrays, schema=column_schema(union))
+        return IndexRows(table, by_column)
+
+    def _values(self, type_: pa.DataType, count: int) -> pa.Array:
+        numbers = [self._random.getrandbits(40) for _ in range(count)]
+        if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+            return pa.array(numbers).cast(type_)
+        return pa.array([f"value {number}" for number in numbers]).cast(type_)
+
+    def _read_statistics(self, store: ObjectStore, partitions: Sequence[UnindexedPartition]) -> PartitionRows:
+        assert self._spec is not None, "partitions are merged before they are indexed"
+        self.reads["index"] += len(partitions)
+        table = build_statistics_table([profile_all_null(leaf, 0, policy) for leaf, policy in self._spec.leaves])
+        table = table.replace_schema_metadata()
+        keys = [(partition.key, partition.row_count) for partition in partitions]
+        return stack_partitions(keys, [table] * len(partitions))
+
+    def _copy_profiles(self, store: ObjectStore, task: Any) -> Any:
+        self.reads["compaction"] += len(task.files)
+        copies = self._shared_files(task.folder, len(task.files))
+        named = [
+            ProfileFiles("", "", (), copy.states, files.name, len(copies))
+            for copy, files in zip(copies, task.files, strict=True)
+        ]
+        return compaction._CopyResult(tuple(named), {})
+
+    def _has_same_rows(self, store: ObjectStore, spec: ProfileSpec, rewrite: Any) -> tuple[str, bool]:
+        self.reads["rewrites"] += len(rewrite.added) + len(rewrite.removed)
+        return rewrite.partition_key, True
+
+    def _shared_files(self, folder: str, count: int) -> list[ProfileFiles]:
+        """Return the files of profiles that share a file of states."""
+        path = f"{folder}/{self._random.getrandbits(128):032x}.states.parquet"
+        return [ProfileFiles("", "", (), path, f"{self._random.getrandbits(64):016x}", count) for _ in range(count)]
+
+    def _separate_files(self, group: MergeGroup) -> ProfileFiles:
+        name = f"{group.folder}/{self._random.getrandbits(128):032x}"
+        states = f"{name}.states.parquet" if group.is_input else ""
+        return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (), states)
+
+
+class _InProcessEngine(Engine):
+    """An engine that merges everything in this process."""
+
+    def __init__(self) -> None:
+        super().__init__(None, "auto")
+        self.spark_runner = InProcessRunner()
+
+    def merges_here(self, columns: int) -> bool:
+        return True
+
+    def slots(self) -> int:
+        return 2
+
+
+def policies(columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return policies that store no value counts, by column."""
+    return dict.fromkeys(columns, {"frequencies": "off"})

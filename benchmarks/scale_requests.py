@@ -1,0 +1,163 @@
+"""Counts of requests and bytes: of the root as an object store would get them, and of a table on local disk.
+
+The root has the URI of a bucket, and its objects are below a local folder, so that the code for object stores runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import obstore
+from obstore.store import LocalStore
+
+from metastore_assets.pipeline import refresh
+from metastore_assets.storage.io_counters import IoCounter, count_io
+from metastore_assets.storage.location import Location
+from metastore_assets.store import objects, remote
+
+ROOT = "s3://bench/root"
+_PAGE = 1000
+"""Number of objects that one request lists."""
+_FILE_REQUESTS = ("stat", "identity", "modified")
+_LISTINGS = ("names", "files", "identities", "list")
+
+
+class Requests:
+    """Counts what is requested of a root and of tables while `installed` is active."""
+
+    def __init__(self, folder: Path) -> None:
+        """Count requests.
+
+        Args:
+            folder: The local folder of the bucket.
+        """
+        self._folder = folder
+        self._counts: Counter[str] = Counter()
+        self._counter = IoCounter()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Open the root below the local folder, and count requests during the block."""
+        replaced: list[tuple[Any, str, Any]] = [
+            (remote, "obstore", self._obstore()),
+            (remote, "_open", self._open),
+            # The counter of reads is for the table alone.
+            (remote, "read_recorder", lambda location: lambda size: None),
+            (remote, "record_read", lambda location, size: None),
+            (remote, "record_write", lambda location, size: None),
+            *((Location, name, _counted(getattr(Location, name), self._count_table)) for name in _FILE_REQUESTS),
+            *((Location, name, _counted_listing(getattr(Location, name), self._count_table)) for name in _LISTINGS),
+        ]
+        objects._backend.cache_clear()
+        with ExitStack() as stack:
+            self._counter = stack.enter_context(count_io())
+            # A refresh counts its reads for this counter, too.
+            stack.enter_context(patch.object(refresh, "count_io", lambda: nullcontext(self._counter)))
+            for target, name, function in replaced:
+                stack.enter_context(patch.object(target, name, function))
+            yield
+        objects._backend.cache_clear()
+
+    def reset(self) -> None:
+        """Start to count from zero."""
+        self._counts.clear()
+        self._counter._steps.clear()
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of requests and bytes since the last `reset`.
+
+        A file of the table that is read counts as one request. Reads in child processes are counted, too.
+        """
+        files: set[bytes] = set()
+        read = 0
+        for step in list(self._counter._steps):
+            reads = self._counter.counts(step).read
+            files, read = files | reads.files, read + reads.bytes
+        return {
+            "root requests": self._counts["requests"],
+            "table requests": self._counts["table requests"] + len(files),
+            "root read": self._counts["read"],
+            "table read": read,
+            "written": self._counts["written"],
+        }
+
+    def _count_table(self, requests: int) -> None:
+        self._counts["table requests"] += requests
+
+    def _count(self, requests: int = 1, *, read: int = 0, written: int = 0) -> None:
+        self._counts.update(requests=requests, read=read, written=written)
+
+    def _open(self, uri: str, options: Mapping[str, str]) -> LocalStore:
+        return LocalStore(prefix=self._folder / uri.partition("://")[2], mkdir=True)
+
+    def _obstore(self) -> SimpleNamespace:
+        """Return functions of obstore that count."""
+
+        def get(store: LocalStore, path: str, **options: Any) -> Any:
+            result = obstore.get(store, path, **options)
+            start, end = result.range
+            self._count(read=end - start)
+            return result
+
+        def get_range(store: LocalStore, path: str, *, start: int, end: int) -> Any:
+            self._count(read=end - start)
+            return obstore.get_range(store, path, start=start, end=end)
+
+        def list_all(store: LocalStore, prefix: str | None = None) -> Any:
+            infos = obstore.list(store, prefix).collect()
+            self._count(1 + len(infos) // _PAGE)
+            return SimpleNamespace(collect=lambda: infos)
+
+        def put(store: LocalStore, path: str, data: bytes, **options: Any) -> Any:
+            self._count(written=len(data))
+            return obstore.put(store, path, data, **options)
+
+        def open_writer(store: LocalStore, path: str) -> Any:
+            self._count()
+            writer = obstore.open_writer(store, path)
+
+            def write(data: Any) -> Any:
+                self._count(0, written=len(data))
+                return writer.write(data)
+
+            return SimpleNamespace(write=write, close=writer.close)
+
+        def counted(name: str) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                self._count()
+                return getattr(obstore, name)(*arguments, **options)
+
+            return call
+
+        return SimpleNamespace(
+            get=get,
+            get_range=get_range,
+            list=list_all,
+            put=put,
+            open_writer=open_writer,
+            **{name: counted(name) for name in ("head", "delete", "list_with_delimiter")},
+        )
+
+
+def _counted(function: Callable[..., Any], count: Callable[[int], None]) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        count(1)
+        return function(*arguments, **options)
+
+    return call
+
+
+def _counted_listing(function: Callable[..., Any], count: Callable[[int], None]) -> Callable[..., Iterator[Any]]:
+    def call(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for number, item in enumerate(function(*arguments, **options)):
+            if number % _PAGE == 0:
+                count(1)
+            yield item
+
+    return call

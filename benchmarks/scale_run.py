@@ -1,0 +1,181 @@
+"""One process of the benchmark `scale`: builds a table and its first version, or measures one commit to it.
+
+    python -m benchmarks.scale_run FOLDER build FORMAT COUNT
+    python -m benchmarks.scale_run FOLDER commit KIND
+
+`METASTORE_BENCH_PROFILE=30` also prints the functions in which planning and publishing spend most time.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import os
+import pstats
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+from benchmarks.measure import CpuTime
+from benchmarks.scale_profiles import SyntheticProfiles, policies
+from benchmarks.scale_requests import ROOT, Requests
+from benchmarks.scale_tables import COLUMNS, TABLES, SyntheticTable
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.formats.metadata_cache import clear_process_cache
+from metastore_assets.pipeline import refresh
+from metastore_assets.resources.configuration import Configuration
+from metastore_assets.sensors.table_probe import TableProbe
+from metastore_assets.store import objects
+
+_WARM_UP = 200
+"""Files of the table that is refreshed first, so that imports are not measured."""
+_KEPT_VERSIONS = 100
+
+
+def build(folder: Path, kind: str, count: int) -> dict[str, float]:
+    """Write a table and publish its first version; return the seconds of each."""
+    started = time.perf_counter()
+    table = TABLES[kind](folder / "table", count)
+    table.create()
+    written = time.perf_counter()
+    table.save(folder / "state")
+    with Requests(folder).installed(), SyntheticProfiles().installed():
+        result = refresh.refresh(*_config(folder, table), _no_spark)
+    assert (result.version, result.fragments_added) == (1, count), result
+    return {"write": written - started, "publish": time.perf_counter() - written, **_memory()}
+
+
+def measure(folder: Path, kind: str) -> dict[str, float]:
+    """Commit to a table, and measure a sensor tick and the refresh."""
+    table = SyntheticTable.load(folder / "state")
+    requests, profiles = Requests(folder), SyntheticProfiles()
+    with requests.installed(), profiles.installed():
+        _warm_up(folder / "warm-up", table.format)
+        config, configured = _config(folder, table)
+        probe = TableProbe(Configuration.of(config), configured.name)
+        probe.probe(lambda what: None)
+        table.commit(kind)
+        table.save(folder / "state")
+        steps = _Steps(requests)
+        with steps.measured("tick"):
+            assert probe.probe(lambda what: None).current is not None
+        objects._backend.cache_clear()
+        clear_process_cache()
+        del probe
+        profiles.reads.clear()
+        with steps.measured_refresh():
+            result = refresh.refresh(config, configured, _no_spark)
+    assert result.published, result
+    return {
+        **steps.numbers,
+        "added": result.fragments_added,
+        "removed": result.fragments_removed,
+        "kept": result.fragments_unchanged,
+        "partitions": len(result.partitions_changed),
+        "profiles": sum(profiles.reads.values()),
+    }
+
+
+def _config(folder: Path, table: SyntheticTable) -> tuple[MetastoreConfig, TableConfig]:
+    fields = {"name": "t", "uri": str(table.folder), "format": table.format, "columns": policies(COLUMNS)}
+    config = MetastoreConfig.model_validate(
+        {"root": ROOT, "engine": "auto", "keep_versions": _KEPT_VERSIONS, "tables": [fields]}
+    )
+    return config, config.table("t")
+
+
+def _warm_up(folder: Path, kind: str) -> None:
+    """Refresh a small table, so that everything is imported and child processes run."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    table = TABLES[kind](folder / "table", _WARM_UP)
+    table.create()
+    with Requests(folder).installed():
+        for _ in range(2):
+            refresh.refresh(*_config(folder, table), _no_spark)
+            table.append([1])
+
+
+@dataclass
+class _Steps:
+    """The measurements of the steps of a commit."""
+
+    requests: Requests
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def measured(self, step: str) -> Iterator[None]:
+        """Measure CPU seconds, seconds, requests and bytes of a block."""
+        self.requests.reset()
+        cpu, started = time.process_time(), time.perf_counter()
+        with _profiled(step):
+            yield
+        used = {"cpu": time.process_time() - cpu, "seconds": time.perf_counter() - started, **self.requests.counts()}
+        self.numbers |= {f"{step} {name}": number for name, number in used.items()}
+
+    @contextmanager
+    def measured_refresh(self) -> Iterator[None]:
+        """Measure `plan`, until the plan is executed, and `publish`, the rest of a refresh."""
+        execute = refresh.execute
+        plan = self.measured("plan")
+        publish = self.measured("publish")
+
+        def execute_measured(*arguments: Any) -> Any:
+            plan.__exit__(None, None, None)
+            with publish:
+                return execute(*arguments)
+
+        Path("/proc/self/clear_refs").write_text("5")  # Resets the peak of the process's memory.
+        before = _memory()["resident"]
+        children = _children_cpu()
+        with patch.object(refresh, "execute", execute_measured):
+            plan.__enter__()
+            yield
+        self.numbers |= {"children": _children_cpu() - children, "before": before, "memory": _memory()["peak"]}
+
+
+def _children_cpu() -> float:
+    """Return the CPU seconds of child processes, of ended and running ones."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime + CpuTime()._of_others()["workers"]
+
+
+def _memory() -> dict[str, float]:
+    """Return the resident memory of this process and its peak, in megabytes."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    numbers = {line.split(":")[0]: line.split()[1] for line in status if line.startswith(("VmHWM", "VmRSS"))}
+    return {"resident": int(numbers["VmRSS"]) / 1024, "peak": int(numbers["VmHWM"]) / 1024}
+
+
+@contextmanager
+def _profiled(step: str) -> Iterator[None]:
+    rows = os.environ.get("METASTORE_BENCH_PROFILE")
+    if not rows:
+        yield
+        return
+    profile = cProfile.Profile()
+    with profile:
+        yield
+    print(f"== {step}", file=sys.stderr)
+    pstats.Stats(profile, stream=sys.stderr).sort_stats("cumulative").print_stats(int(rows))
+
+
+def _no_spark() -> NoReturn:
+    raise AssertionError("no step of the benchmark needs Spark")
+
+
+if __name__ == "__main__":
+    folder, command, *arguments = sys.argv[1:]
+    numbers = (
+        build(Path(folder), arguments[0], int(arguments[1]))
+        if command == "build"
+        else measure(Path(folder), arguments[0])
+    )
+    print(json.dumps(numbers))

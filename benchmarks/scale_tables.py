@@ -1,0 +1,682 @@
+"""Synthetic Delta, Iceberg and Hudi tables of any size: real metadata, without data files.
+
+Each partition has a hundred files of a megabyte. Names contain pseudo-random digits, so that they compress as little as
+those of real writers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PER_PARTITION = 100
+ROWS = 1_000
+SIZE = 1 << 20
+COLUMNS = {"id": "long", "text": "string", "price": "double", "shop": "string", "day": "string"}
+_CHECKPOINT_ROWS = 100_000
+"""Files in one part of a Delta checkpoint."""
+_MANIFEST_FILES = 10_000
+"""Files in one Iceberg manifest, which has the files of a hundred neighbouring partitions."""
+_ODD = 0x9E3779B97F4A7C15F39CC0605CEDC835
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One data file of a synthetic table."""
+
+    number: int
+    day: int
+    size: int = SIZE
+    rows: int = ROWS
+
+    @property
+    def partition(self) -> str:
+        """Name of the partition's folder, which is also its partition key."""
+        return f"day={self.day:06}"
+
+    @property
+    def unique(self) -> str:
+        """32 hexadecimal digits that look random."""
+        return f"{(self.number + 1) * _ODD % (1 << 128):032x}"
+
+
+@dataclass
+class Change:
+    """The files that a commit adds and removes."""
+
+    added: list[DataFile] = field(default_factory=list)
+    removed: list[DataFile] = field(default_factory=list)
+
+
+class SyntheticTable(ABC):
+    """A table in a folder, to which commits can be added. `save` and `load` keep it between processes."""
+
+    format = ""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        """Prepare a table with `count` files, a multiple of PER_PARTITION. `create` writes it."""
+        self.folder = folder
+        self.count = count
+        self.partitions = count // PER_PARTITION
+        self._next = count
+        self._added: dict[int, DataFile] = {}
+        self._removed: set[int] = set()
+        self._history: list[Change] = []
+
+    def save(self, path: Path) -> None:
+        """Write the table's state to a file, without its metadata, which are in the folder."""
+        path.write_bytes(pickle.dumps(self))
+
+    @staticmethod
+    def load(path: Path) -> SyntheticTable:
+        """Read a file that `save` wrote."""
+        table: SyntheticTable = pickle.loads(path.read_bytes())
+        return table
+
+    @abstractmethod
+    def create(self) -> None:
+        """Write the table's first state."""
+
+    @abstractmethod
+    def _commit(self, change: Change, operation: str) -> None:
+        """Write a commit with a change. The operation is `append`, `delete`, `rewrite` or `restore`."""
+
+    def commit(self, kind: str) -> None:
+        """Write a commit of one of the COMMITS."""
+        COMMITS[kind](self)
+
+    def append(self, days: Iterable[int]) -> None:
+        """Add a file to each of these partitions."""
+        self._apply(Change([self._new_file(day) for day in days]), "append")
+
+    def delete_partition(self, day: int) -> None:
+        """Remove all files of a partition."""
+        self._apply(Change([], list(self.files_of(day))), "delete")
+
+    def compact(self, days: Iterable[int]) -> None:
+        """Replace the files of each of these partitions by one."""
+        change = Change()
+        for day in days:
+            removed = list(self.files_of(day))
+            sums = (sum(file.size for file in removed), sum(file.rows for file in removed))
+            change.removed += removed
+            change.added.append(self._new_file(day, *sums))
+        self._apply(change, "rewrite")
+
+    def restore(self) -> None:
+        """Return to the state before the last commit."""
+        last = self._history[-1]
+        self._apply(Change(last.removed, last.added), "restore")
+
+    def files_of(self, day: int) -> Iterator[DataFile]:
+        """Yield the live files of a partition."""
+        first = day * PER_PARTITION
+        yield from (
+            DataFile(number, day) for number in range(first, first + PER_PARTITION) if number not in self._removed
+        )
+        yield from (file for file in self._added.values() if file.day == day)
+
+    def base_files(self, first: int, last: int) -> Iterator[DataFile]:
+        """Yield the files of the table's first state, from number `first` (inclusive) to `last` (exclusive)."""
+        return (DataFile(number, number // PER_PARTITION) for number in range(first, min(last, self.count)))
+
+    def _new_file(self, day: int, size: int = SIZE, rows: int = ROWS) -> DataFile:
+        self._next += 1
+        return DataFile(self._next - 1, day, size, rows)
+
+    def _apply(self, change: Change, operation: str) -> None:
+        for file in change.removed:
+            if self._added.pop(file.number, None) is None:
+                self._removed.add(file.number)
+        for file in change.added:
+            if file.number < self.count:
+                self._removed.discard(file.number)
+            else:
+                self._added[file.number] = file
+        self._commit(change, operation)
+        self._history.append(change)
+
+
+def _spread(table: SyntheticTable, count: int) -> list[int]:
+    """Return partitions at equal distances."""
+    count = min(count, table.partitions)
+    return [number * table.partitions // count for number in range(count)]
+
+
+COMMITS: Mapping[str, Callable[[SyntheticTable], None]] = {
+    "one file": lambda table: table.append([table.partitions // 2]),
+    "100 files in 100 partitions": lambda table: table.append(_spread(table, 100)),
+    "delete a partition": lambda table: table.delete_partition(table.partitions // 3),
+    "compact 1,000 files to 10": lambda table: table.compact(range(table.partitions // 2, table.partitions // 2 + 10)),
+    "restore": lambda table: table.restore(),
+}
+"""The measured commits, in their order. `restore` takes back the compaction."""
+
+_SPARK_TYPES = {"long": "long", "string": "string", "double": "double"}
+
+
+class DeltaTable(SyntheticTable):
+    """A Delta log: a checkpoint in parts, and a JSON file per commit."""
+
+    format = "delta"
+    _FIRST = 10
+
+    def create(self) -> None:
+        """Write the checkpoint of a version, and its commit, which adds the last partition."""
+        self.version = self._FIRST
+        log = self._log
+        log.mkdir(parents=True)
+        parts = -(-self.count // _CHECKPOINT_ROWS)
+        for part in range(parts):
+            name = f"{self.version:020}.checkpoint.{part + 1:010}.{parts:010}.parquet"
+            files = list(self.base_files(part * _CHECKPOINT_ROWS, (part + 1) * _CHECKPOINT_ROWS))
+            pq.write_table(self._checkpoint(files, is_first=part == 0), log / name, compression="snappy")
+        hint = {"version": self.version, "size": self.count + 2, "parts": parts}
+        (log / "_last_checkpoint").write_text(json.dumps(hint))
+        self._write([{"add": self._add(file)} for file in self.base_files(self.count - PER_PARTITION, self.count)])
+
+    def _commit(self, change: Change, operation: str) -> None:
+        self.version += 1
+        removes = [
+            {"remove": {"path": self._path(file), "deletionTimestamp": 1_700_000_000_000, "dataChange": True,
+                        "extendedFileMetadata": True, "partitionValues": {"day": f"{file.day:06}"}, "size": file.size}}
+            for file in change.removed
+        ]  # fmt: skip
+        self._write([*removes, *({"add": self._add(file)} for file in change.added)])
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "_delta_log"
+
+    def _write(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        info = {"commitInfo": {"timestamp": 1_700_000_000_000 + self.version, "operation": "WRITE"}}
+        text = "".join(f"{json.dumps(action)}\n" for action in (info, *actions))
+        (self._log / f"{self.version:020}.json").write_text(text)
+
+    def _path(self, file: DataFile) -> str:
+        return f"{file.partition}/part-00000-{file.unique}.c000.snappy.parquet"
+
+    def _add(self, file: DataFile) -> dict[str, Any]:
+        return {
+            "path": self._path(file),
+            "partitionValues": {"day": f"{file.day:06}"},
+            "size": file.size,
+            "modificationTime": 1_700_000_000_000,
+            "dataChange": True,
+            "stats": _STATS.replace("ROWS", str(file.rows)),
+        }
+
+    def _checkpoint(self, files: Sequence[DataFile], *, is_first: bool) -> pa.Table:
+        adds = pa.StructArray.from_arrays(
+            [
+                pa.array([self._path(file) for file in files]),
+                pa.MapArray.from_arrays(
+                    pa.array(range(len(files) + 1), pa.int32()),
+                    pa.array(["day"] * len(files)),
+                    pa.array([f"{file.day:06}" for file in files]),
+                ),
+                pa.array([file.size for file in files], pa.int64()),
+                pa.array([1_700_000_000_000] * len(files), pa.int64()),
+                pa.array([True] * len(files)),
+                pa.array([_STATS.replace("ROWS", str(file.rows)) for file in files]),
+            ],
+            names=["path", "partitionValues", "size", "modificationTime", "dataChange", "stats"],
+        )
+        rows = len(files)
+        protocol, metadata = pa.nulls(rows, _PROTOCOL_TYPE), pa.nulls(rows, _METADATA_TYPE)
+        if is_first:
+            fields = [
+                {"name": name, "type": _SPARK_TYPES[type_], "nullable": True, "metadata": {}}
+                for name, type_ in COLUMNS.items()
+            ]
+            schema = json.dumps({"type": "struct", "fields": fields})
+            adds = pa.concat_arrays([pa.nulls(2, adds.type), adds])
+            protocol = pa.concat_arrays(
+                [pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, None], _PROTOCOL_TYPE), protocol]
+            )
+            described = {"id": "5f0c", "format": {"provider": "parquet", "options": []}, "schemaString": schema,
+                         "partitionColumns": ["day"], "configuration": []}  # fmt: skip
+            metadata = pa.concat_arrays([pa.array([None, described], _METADATA_TYPE), metadata])
+        return pa.table({"protocol": protocol, "metaData": metadata, "add": adds})
+
+
+_PROTOCOL_TYPE = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+_OPTIONS_TYPE = pa.map_(pa.string(), pa.string())
+_METADATA_TYPE = pa.struct(
+    [
+        ("id", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", _OPTIONS_TYPE)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", pa.list_(pa.string())),
+        ("configuration", _OPTIONS_TYPE),
+    ]
+)
+_STATS = json.dumps(
+    {
+        "numRecords": "ROWS",
+        "minValues": {"id": 1, "text": "text 1", "price": 0.25, "shop": "shop 0"},
+        "maxValues": {"id": 999, "text": "text 999", "price": 99.75, "shop": "shop 2"},
+        "nullCount": {"id": 0, "text": 0, "price": 0, "shop": 0},
+    }
+).replace('"ROWS"', "ROWS")
+
+
+@dataclass
+class _Manifest:
+    """A manifest, with what the manifest list records of it, and how its files can be listed again."""
+
+    path: str
+    length: int
+    sequence: int
+    snapshot: int
+    days: tuple[int, int]
+    counts: tuple[int, int, int]
+    """Number of added, existing and deleted entries."""
+    numbers: tuple[int, int] | None
+    """First and last (exclusive) number of its files, for a manifest of the table's first state."""
+    files: list[tuple[DataFile, int]] = field(default_factory=list)
+    """The live files of another manifest, each with its sequence number."""
+
+
+class IcebergTable(SyntheticTable):
+    """Iceberg metadata files, manifest lists, and manifests with statistics of four columns."""
+
+    format = "iceberg"
+
+    def create(self) -> None:
+        """Write a snapshot with a manifest for each hundred partitions."""
+        self.sequence = self.number = 0
+        self._snapshots: list[dict[str, Any]] = []
+        self._log: list[dict[str, int]] = []
+        self._manifests: list[_Manifest] = []
+        self._before: list[list[_Manifest]] = []
+        self._metadata.mkdir(parents=True)
+        self.sequence = 1
+        for first in range(0, self.count, _MANIFEST_FILES):
+            last = min(self.count, first + _MANIFEST_FILES)
+            entries = ((1, None, file) for file in self.base_files(first, last))
+            manifest = self._write_manifest(f"base-{first:09}", entries, (last - first, 0, 0))
+            days = (first // PER_PARTITION, (last - 1) // PER_PARTITION)
+            self._manifests.append(_Manifest(*manifest, 1, self._id, days, (last - first, 0, 0), (first, last)))
+        self._write_snapshot("append")
+
+    def _commit(self, change: Change, operation: str) -> None:
+        if operation == "restore":
+            # The table's state is an earlier snapshot again.
+            self._manifests = self._before.pop()
+            self._write_metadata(self._snapshots[-2]["snapshot-id"])
+            return
+        self._before.append(list(self._manifests))
+        self.sequence += 1
+        removed = {file.number: file for file in change.removed}
+        if removed:
+            self._manifests = [
+                self._without(manifest, removed) if self._has_any(manifest, removed) else manifest
+                for manifest in self._manifests
+            ]
+        if change.added:
+            counts = (len(change.added), 0, 0)
+            written = self._write_manifest(f"m{self.sequence}", ((1, None, file) for file in change.added), counts)
+            days = [file.day for file in change.added]
+            self._manifests.append(
+                _Manifest(
+                    *written,
+                    self.sequence,
+                    self._id,
+                    (min(days), max(days)),
+                    counts,
+                    None,
+                    [(file, self.sequence) for file in change.added],
+                )  # fmt: skip
+            )
+        self._write_snapshot({"append": "append", "delete": "delete", "rewrite": "replace"}[operation])
+
+    @property
+    def _metadata(self) -> Path:
+        return self.folder / "metadata"
+
+    @property
+    def _id(self) -> int:
+        return 1_000_000_000_000_000_000 + self.sequence
+
+    def _has_any(self, manifest: _Manifest, removed: Mapping[int, DataFile]) -> bool:
+        if manifest.numbers is not None:
+            return any(manifest.numbers[0] <= number < manifest.numbers[1] for number in removed)
+        return any(file.number in removed for file, _ in manifest.files)
+
+    def _without(self, manifest: _Manifest, removed: Mapping[int, DataFile]) -> _Manifest:
+        """Rewrite a manifest. Entries of removed files get the status DELETED."""
+        files = manifest.files or [(file, 1) for file in self.base_files(*(manifest.numbers or (0, 0)))]
+        kept = [(file, sequence) for file, sequence in files if file.number not in removed]
+        counts = (0, len(kept), len(files) - len(kept))
+        entries = ((2 if file.number in removed else 0, sequence, file) for file, sequence in files)
+        written = self._write_manifest(f"m{self.sequence}-{Path(manifest.path).stem}", entries, counts)
+        return _Manifest(*written, self.sequence, self._id, manifest.days, counts, None, kept)
+
+    def _write_manifest(
+        self, name: str, entries: Iterable[tuple[int, int | None, DataFile]], counts: tuple[int, int, int]
+    ) -> tuple[str, int]:
+        """Write the entries (status, sequence number, file); return path and length of the manifest."""
+        encoder = _EntryEncoder(str(self.folder), self._id)
+        records = b"".join(encoder.encode(*entry) for entry in entries)
+        header = BytesIO()
+        metadata = {"partition-spec-id": "0", "format-version": "2", "content": "data"}
+        fastavro.writer(header, _ENTRY_SCHEMA, [], codec="deflate", metadata=metadata, sync_marker=_SYNC)
+        deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
+        block = deflate.compress(records) + deflate.flush()
+        data = header.getvalue() + _zigzag(sum(counts)) + _zigzag(len(block)) + block + _SYNC
+        path = self._metadata / f"{name}.avro"
+        path.write_bytes(data)
+        return str(path), len(data)
+
+    def _write_snapshot(self, operation: str) -> None:
+        path = self._metadata / f"snap-{self._id}.avro"
+        records = [
+            {
+                "manifest_path": manifest.path,
+                "manifest_length": manifest.length,
+                "partition_spec_id": 0,
+                "content": 0,
+                "sequence_number": manifest.sequence,
+                "min_sequence_number": 1,
+                "added_snapshot_id": manifest.snapshot,
+                **dict(zip(("added_files_count", "existing_files_count", "deleted_files_count"), manifest.counts)),
+                **dict(zip(("added_rows_count", "existing_rows_count", "deleted_rows_count"),
+                           (count * ROWS for count in manifest.counts))),
+                "partitions": [
+                    {"contains_null": False, "contains_nan": False,
+                     "lower_bound": f"{manifest.days[0]:06}".encode(), "upper_bound": f"{manifest.days[1]:06}".encode()}
+                ],
+            }
+            for manifest in self._manifests
+        ]  # fmt: skip
+        with path.open("wb") as file:
+            fastavro.writer(file, _LIST_SCHEMA, records, codec="deflate")
+        snapshot = {
+            "snapshot-id": self._id,
+            "sequence-number": self.sequence,
+            "timestamp-ms": 1_700_000_000_000 + 60_000 * self.sequence,
+            "manifest-list": str(path),
+            "summary": {"operation": operation},
+            "schema-id": 0,
+        }
+        if self._snapshots:
+            snapshot["parent-snapshot-id"] = self._snapshots[-1]["snapshot-id"]
+        self._snapshots.append(snapshot)
+        self._write_metadata(self._id)
+
+    def _write_metadata(self, current: int) -> None:
+        self.number += 1
+        updated = 1_700_000_000_000 + 60_000 * self.sequence + self.number
+        self._log.append({"snapshot-id": current, "timestamp-ms": updated})
+        fields = [
+            {"id": number, "name": name, "type": type_, "required": False}
+            for number, (name, type_) in enumerate(COLUMNS.items(), 1)
+        ]
+        partition = {"source-id": 5, "field-id": 1000, "name": "day", "transform": "identity"}
+        metadata = {
+            "format-version": 2,
+            "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+            "location": str(self.folder),
+            "last-sequence-number": self.sequence,
+            "last-updated-ms": updated,
+            "last-column-id": 5,
+            "last-partition-id": 1000,
+            "schemas": [{"type": "struct", "schema-id": 0, "fields": fields}],
+            "current-schema-id": 0,
+            "partition-specs": [{"spec-id": 0, "fields": [partition]}],
+            "default-spec-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "default-sort-order-id": 0,
+            "properties": {},
+            "current-snapshot-id": current,
+            "snapshots": self._snapshots,
+            "snapshot-log": self._log,
+            "refs": {"main": {"snapshot-id": current, "type": "branch"}},
+        }
+        (self._metadata / f"v{self.number}.metadata.json").write_text(json.dumps(metadata))
+
+
+class _EntryEncoder:
+    """Encodes the entries of a manifest. It encodes one entry, and replaces the texts that differ in the others."""
+
+    def __init__(self, folder: str, snapshot: int) -> None:
+        self._folder = folder
+        self._snapshot = snapshot
+        self._templates: dict[tuple[int, int | None, int, int], list[bytes]] = {}
+
+    def encode(self, status: int, sequence: int | None, file: DataFile) -> bytes:
+        """Return the Avro record of one entry."""
+        key = (status, sequence, file.size, file.rows)
+        parts = self._templates.get(key)
+        if parts is None:
+            parts = self._templates[key] = self._template(*key)
+        day, unique = b"%06d" % file.day, file.unique.encode()
+        return parts[0] + day + parts[1] + unique + parts[2] + day + parts[3]
+
+    def _template(self, status: int, sequence: int | None, size: int, rows: int) -> list[bytes]:
+        """Return the bytes before, between and after the day, the unique digits, and the day as partition value."""
+        day, unique = "DDDDDD", "U" * 32
+        numbers = range(1, 5)
+        record = {
+            "status": status,
+            "snapshot_id": self._snapshot,
+            "sequence_number": sequence,
+            "file_sequence_number": sequence,
+            "data_file": {
+                "content": 0,
+                "file_path": f"{self._folder}/data/day={day}/{unique}-00001.parquet",
+                "file_format": "PARQUET",
+                "partition": {"day": day},
+                "record_count": rows,
+                "file_size_in_bytes": size,
+                "column_sizes": [{"key": number, "value": 1000 + number} for number in numbers],
+                "value_counts": [{"key": number, "value": rows} for number in numbers],
+                "null_value_counts": [{"key": number, "value": 0} for number in numbers],
+                "lower_bounds": [{"key": number, "value": b"lower-%d" % number} for number in numbers],
+                "upper_bounds": [{"key": number, "value": b"upper-%d" % number} for number in numbers],
+            },
+        }
+        out = BytesIO()
+        fastavro.schemaless_writer(out, _ENTRY_SCHEMA, record)
+        head, middle, tail = out.getvalue().split(day.encode())
+        return [head, *middle.split(unique.encode()), tail]
+
+
+def _zigzag(number: int) -> bytes:
+    """Return a non-negative integer as Avro encodes it."""
+    number, out = number << 1, bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _avro_field(name: str, type_: Any, field_id: int) -> dict[str, Any]:
+    return {"name": name, "type": type_, "field-id": field_id} | ({"default": None} if isinstance(type_, list) else {})
+
+
+def _avro_map(name: str, value: str, ids: tuple[int, int, int]) -> dict[str, Any]:
+    fields = [_avro_field("key", "int", ids[1]), _avro_field("value", value, ids[2])]
+    items = {"type": "record", "name": f"k{ids[1]}_v{ids[2]}", "fields": fields}
+    return _avro_field(name, ["null", {"type": "array", "items": items, "logicalType": "map"}], ids[0])
+
+
+_SYNC = b"benchmarks-scale"
+_PARTITION_FIELDS = [_avro_field("day", ["null", "string"], 1000)]
+_ENTRY_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [
+            _avro_field("status", "int", 0),
+            _avro_field("snapshot_id", ["null", "long"], 1),
+            _avro_field("sequence_number", ["null", "long"], 3),
+            _avro_field("file_sequence_number", ["null", "long"], 4),
+            _avro_field(
+                "data_file",
+                {
+                    "type": "record",
+                    "name": "r2",
+                    "fields": [
+                        _avro_field("content", "int", 134),
+                        _avro_field("file_path", "string", 100),
+                        _avro_field("file_format", "string", 101),
+                        _avro_field("partition", {"type": "record", "name": "r102", "fields": _PARTITION_FIELDS}, 102),
+                        _avro_field("record_count", "long", 103),
+                        _avro_field("file_size_in_bytes", "long", 104),
+                        _avro_map("column_sizes", "long", (108, 117, 118)),
+                        _avro_map("value_counts", "long", (109, 119, 120)),
+                        _avro_map("null_value_counts", "long", (110, 121, 122)),
+                        _avro_map("lower_bounds", "bytes", (125, 126, 127)),
+                        _avro_map("upper_bounds", "bytes", (128, 129, 130)),
+                    ],
+                },
+                2,
+            ),
+        ],
+    }
+)
+_SUMMARY = {
+    "type": "record",
+    "name": "r508",
+    "fields": [
+        _avro_field("contains_null", "boolean", 509),
+        _avro_field("contains_nan", ["null", "boolean"], 518),
+        _avro_field("lower_bound", ["null", "bytes"], 510),
+        _avro_field("upper_bound", ["null", "bytes"], 511),
+    ],
+}
+_LIST_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "manifest_file",
+        "fields": [
+            _avro_field("manifest_path", "string", 500),
+            _avro_field("manifest_length", "long", 501),
+            _avro_field("partition_spec_id", "int", 502),
+            _avro_field("content", "int", 517),
+            _avro_field("sequence_number", "long", 515),
+            _avro_field("min_sequence_number", "long", 516),
+            _avro_field("added_snapshot_id", "long", 503),
+            _avro_field("added_files_count", "int", 504),
+            _avro_field("existing_files_count", "int", 505),
+            _avro_field("deleted_files_count", "int", 506),
+            _avro_field("added_rows_count", "long", 512),
+            _avro_field("existing_rows_count", "long", 513),
+            _avro_field("deleted_rows_count", "long", 514),
+            _avro_field("partitions", ["null", {"type": "array", "items": _SUMMARY, "element-id": 508}], 507),
+        ],
+    }
+)
+
+
+class HudiTable(SyntheticTable):
+    """A Hudi table of version 6: a timeline, and sparse files without content, because the reader lists partitions."""
+
+    format = "hudi"
+    _ARCHIVED = "20240101000000000"
+    """Instant of the files whose commit is no longer on the active timeline."""
+
+    def create(self) -> None:
+        """Write the table's files and a commit of the last one."""
+        self._instants: list[str] = []
+        (self.folder / ".hoodie" / "archived").mkdir(parents=True)
+        properties = {
+            "hoodie.table.name": "t",
+            "hoodie.table.type": "COPY_ON_WRITE",
+            "hoodie.table.version": "6",
+            "hoodie.timeline.layout.version": "1",
+            "hoodie.table.recordkey.fields": "id",
+            "hoodie.table.partition.fields": "day",
+            "hoodie.datasource.write.hive_style_partitioning": "true",
+        }
+        text = "".join(f"{key}={value}\n" for key, value in properties.items())
+        (self.folder / ".hoodie" / "hoodie.properties").write_text(text)
+        self._names: dict[int, str] = {self.count - 1: self._instant(0)}
+        for day in self.written_partitions():
+            self._write_files(self.base_files(day * PER_PARTITION, (day + 1) * PER_PARTITION))
+        self._write("commit", [DataFile(self.count - 1, self.partitions - 1)], [], "INSERT")
+
+    def written_partitions(self) -> Iterable[int]:
+        """Return the partitions whose files are written."""
+        return range(self.partitions)
+
+    def _commit(self, change: Change, operation: str) -> None:
+        if operation == "restore":
+            # Hudi removes the files and the instants after the restored one.
+            (self.folder / ".hoodie" / self._instants.pop()).unlink()
+            for file in change.removed:
+                (self.folder / self.path(file)).unlink()
+            return
+        instant = self._instant(len(self._instants))
+        self._names |= {file.number: instant for file in change.added}
+        self._write_files(change.added)
+        if operation == "append":
+            self._write("commit", change.added, [], "INSERT")
+        else:
+            self._write(
+                "replacecommit",
+                change.added,
+                change.removed,
+                "CLUSTER" if operation == "rewrite" else "DELETE_PARTITION",
+            )
+
+    def path(self, file: DataFile) -> str:
+        """Return the path of a file below the table's folder."""
+        return f"{file.partition}/{file.unique}-0_0-1-2_{self._names.get(file.number, self._ARCHIVED)}.parquet"
+
+    @staticmethod
+    def _instant(number: int) -> str:
+        moment = datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=number)
+        return moment.strftime("%Y%m%d%H%M%S") + "000"
+
+    def _write_files(self, files: Iterable[DataFile]) -> None:
+        for file in files:
+            path = self.folder / self.path(file)
+            if not path.parent.exists():
+                path.parent.mkdir()
+                (path.parent / ".hoodie_partition_metadata").write_text("#partition metadata\n")
+            descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+            os.ftruncate(descriptor, file.size)
+            os.close(descriptor)
+
+    def _write(self, action: str, added: Sequence[DataFile], removed: Collection[DataFile], operation: str) -> None:
+        written: dict[str, list[Any]] = {}
+        for file in added:
+            stat = {"fileId": f"{file.unique}-0", "path": self.path(file), "prevCommit": "null",
+                    "numWrites": file.rows, "partitionPath": file.partition, "fileSizeInBytes": file.size}  # fmt: skip
+            written.setdefault(file.partition, []).append(stat)
+        replaced: dict[str, list[str]] = {}
+        for file in removed:
+            replaced.setdefault(file.partition, []).append(f"{file.unique}-0")
+        fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in COLUMNS.items()]
+        schema = {"type": "record", "name": "t_record", "namespace": "hoodie.t", "fields": fields}
+        document = {
+            "partitionToWriteStats": written,
+            "compacted": False,
+            "extraMetadata": {"schema": json.dumps(schema)},
+            "operationType": operation,
+        }
+        if replaced:
+            document["partitionToReplaceFileIds"] = replaced
+        name = f"{self._instant(len(self._instants))}.{action}"
+        (self.folder / ".hoodie" / name).write_text(json.dumps(document))
+        self._instants.append(name)
+
+
+TABLES: Mapping[str, type[SyntheticTable]] = {table.format: table for table in (DeltaTable, IcebergTable, HudiTable)}
