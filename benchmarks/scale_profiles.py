@@ -192,4 +192,4 @@ class _InProcessEngine(Engine):
 
 def policies(columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return policies that store no value counts, by column."""
-    return dict.fromkeys(columns, {"frequencies": "off"})
+    return {name: {"frequencies": "off"} for name in columns}

@@ -12,20 +12,28 @@ import pickle
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metastore_assets.storage.listing import StoredFile
+from metastore_assets.storage.location import Location
+
 PER_PARTITION = 100
 ROWS = 1_000
 SIZE = 1 << 20
 COLUMNS = {"id": "long", "text": "string", "price": "double", "shop": "string", "day": "string"}
+LOT = 500_000
+"""Files of the first state; more are added by commits with as many files."""
 _CHECKPOINT_ROWS = 100_000
 """Files in one part of a Delta checkpoint."""
 _MANIFEST_FILES = 10_000
@@ -62,7 +70,11 @@ class Change:
 
 
 class SyntheticTable(ABC):
-    """A table in a folder, to which commits can be added. `save` and `load` keep it between processes."""
+    """A table in a folder, to which commits can be added. `save` and `load` keep it between processes.
+
+    `create` writes the first files, and `extend` the rest: a large table needs several commits, so that its first
+    version can be built in little memory.
+    """
 
     format = ""
 
@@ -71,6 +83,8 @@ class SyntheticTable(ABC):
         self.folder = folder
         self.count = count
         self.partitions = count // PER_PARTITION
+        self.written = min(count, LOT)
+        """Number of files that `create` and `extend` have written."""
         self._next = count
         self._added: dict[int, DataFile] = {}
         self._removed: set[int] = set()
@@ -88,7 +102,28 @@ class SyntheticTable(ABC):
 
     @abstractmethod
     def create(self) -> None:
-        """Write the table's first state."""
+        """Write the table's first state, with the first LOT files."""
+
+    @abstractmethod
+    def _add_files(self, first: int, last: int) -> None:
+        """Write a commit that adds the files from number `first` (inclusive) to `last` (exclusive)."""
+
+    def extend(self) -> bool:
+        """Write a commit that adds the next LOT files; return False if there are no more."""
+        first, self.written = self.written, min(self.count, self.written + LOT)
+        if first == self.written:
+            return False
+        self._add_files(first, self.written)
+        return True
+
+    def finish(self) -> None:
+        """Called once all files are written and published."""
+        return
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Add what the reader of the table needs besides the files in the folder."""
+        yield
 
     @abstractmethod
     def _commit(self, change: Change, operation: str) -> None:
@@ -179,14 +214,19 @@ class DeltaTable(SyntheticTable):
         self.version = self._FIRST
         log = self._log
         log.mkdir(parents=True)
-        parts = -(-self.count // _CHECKPOINT_ROWS)
+        parts = -(-self.written // _CHECKPOINT_ROWS)
         for part in range(parts):
             name = f"{self.version:020}.checkpoint.{part + 1:010}.{parts:010}.parquet"
-            files = list(self.base_files(part * _CHECKPOINT_ROWS, (part + 1) * _CHECKPOINT_ROWS))
+            last = min(self.written, (part + 1) * _CHECKPOINT_ROWS)
+            files = list(self.base_files(part * _CHECKPOINT_ROWS, last))
             pq.write_table(self._checkpoint(files, is_first=part == 0), log / name, compression="snappy")
-        hint = {"version": self.version, "size": self.count + 2, "parts": parts}
+        hint = {"version": self.version, "size": self.written + 2, "parts": parts}
         (log / "_last_checkpoint").write_text(json.dumps(hint))
-        self._write([{"add": self._add(file)} for file in self.base_files(self.count - PER_PARTITION, self.count)])
+        self._write({"add": self._add(file)} for file in self.base_files(self.written - PER_PARTITION, self.written))
+
+    def _add_files(self, first: int, last: int) -> None:
+        self.version += 1
+        self._write({"add": self._add(file)} for file in self.base_files(first, last))
 
     def _commit(self, change: Change, operation: str) -> None:
         self.version += 1
@@ -201,10 +241,10 @@ class DeltaTable(SyntheticTable):
     def _log(self) -> Path:
         return self.folder / "_delta_log"
 
-    def _write(self, actions: Sequence[Mapping[str, Any]]) -> None:
+    def _write(self, actions: Iterable[Mapping[str, Any]]) -> None:
         info = {"commitInfo": {"timestamp": 1_700_000_000_000 + self.version, "operation": "WRITE"}}
-        text = "".join(f"{json.dumps(action)}\n" for action in (info, *actions))
-        (self._log / f"{self.version:020}.json").write_text(text)
+        with (self._log / f"{self.version:020}.json").open("w") as file:
+            file.writelines(f"{json.dumps(action)}\n" for action in chain([info], actions))
 
     def _path(self, file: DataFile) -> str:
         return f"{file.partition}/part-00000-{file.unique}.c000.snappy.parquet"
@@ -304,13 +344,17 @@ class IcebergTable(SyntheticTable):
         self._manifests: list[_Manifest] = []
         self._before: list[list[_Manifest]] = []
         self._metadata.mkdir(parents=True)
-        self.sequence = 1
-        for first in range(0, self.count, _MANIFEST_FILES):
-            last = min(self.count, first + _MANIFEST_FILES)
-            entries = ((1, None, file) for file in self.base_files(first, last))
-            manifest = self._write_manifest(f"base-{first:09}", entries, (last - first, 0, 0))
-            days = (first // PER_PARTITION, (last - 1) // PER_PARTITION)
-            self._manifests.append(_Manifest(*manifest, 1, self._id, days, (last - first, 0, 0), (first, last)))
+        self._add_files(0, self.written)
+
+    def _add_files(self, first: int, last: int) -> None:
+        self.sequence += 1
+        for start in range(first, last, _MANIFEST_FILES):
+            end = min(last, start + _MANIFEST_FILES)
+            entries = ((1, None, file) for file in self.base_files(start, end))
+            counts = (end - start, 0, 0)
+            written = self._write_manifest(f"base-{start:09}", entries, counts)
+            days = (start // PER_PARTITION, (end - 1) // PER_PARTITION)
+            self._manifests.append(_Manifest(*written, self.sequence, self._id, days, counts, (start, end)))
         self._write_snapshot("append")
 
     def _commit(self, change: Change, operation: str) -> None:
@@ -340,7 +384,7 @@ class IcebergTable(SyntheticTable):
                     counts,
                     None,
                     [(file, self.sequence) for file in change.added],
-                )  # fmt: skip
+                )
             )
         self._write_snapshot({"append": "append", "delete": "delete", "rewrite": "replace"}[operation])
 
@@ -359,7 +403,7 @@ class IcebergTable(SyntheticTable):
 
     def _without(self, manifest: _Manifest, removed: Mapping[int, DataFile]) -> _Manifest:
         """Rewrite a manifest. Entries of removed files get the status DELETED."""
-        files = manifest.files or [(file, 1) for file in self.base_files(*(manifest.numbers or (0, 0)))]
+        files = manifest.files or [(file, manifest.sequence) for file in self.base_files(*(manifest.numbers or (0, 0)))]
         kept = [(file, sequence) for file, sequence in files if file.number not in removed]
         counts = (0, len(kept), len(files) - len(kept))
         entries = ((2 if file.number in removed else 0, sequence, file) for file, sequence in files)
@@ -393,9 +437,8 @@ class IcebergTable(SyntheticTable):
                 "sequence_number": manifest.sequence,
                 "min_sequence_number": 1,
                 "added_snapshot_id": manifest.snapshot,
-                **dict(zip(("added_files_count", "existing_files_count", "deleted_files_count"), manifest.counts)),
-                **dict(zip(("added_rows_count", "existing_rows_count", "deleted_rows_count"),
-                           (count * ROWS for count in manifest.counts))),
+                **_list_counts("files", manifest.counts, 1),
+                **_list_counts("rows", manifest.counts, ROWS),
                 "partitions": [
                     {"contains_null": False, "contains_nan": False,
                      "lower_bound": f"{manifest.days[0]:06}".encode(), "upper_bound": f"{manifest.days[1]:06}".encode()}
@@ -448,6 +491,12 @@ class IcebergTable(SyntheticTable):
             "refs": {"main": {"snapshot-id": current, "type": "branch"}},
         }
         (self._metadata / f"v{self.number}.metadata.json").write_text(json.dumps(metadata))
+
+
+def _list_counts(what: str, counts: tuple[int, int, int], factor: int) -> dict[str, int]:
+    """Return the counts of added, existing and deleted files or rows, as a manifest list names them."""
+    kinds = ("added", "existing", "deleted")
+    return {f"{kind}_{what}_count": factor * count for kind, count in zip(kinds, counts, strict=True)}
 
 
 class _EntryEncoder:
@@ -586,15 +635,23 @@ _LIST_SCHEMA = fastavro.parse_schema(
 
 
 class HudiTable(SyntheticTable):
-    """A Hudi table of version 6: a timeline, and sparse files without content, because the reader lists partitions."""
+    """A Hudi table of version 6: a timeline, and sparse files without content, because the reader lists partitions.
+
+    Of more than MAX_WRITTEN files, only those of partitions that the COMMITS touch are written. The listing of the
+    table adds the others.
+    """
 
     format = "hudi"
+    MAX_WRITTEN = 100_000
     _ARCHIVED = "20240101000000000"
-    """Instant of the files whose commit is no longer on the active timeline."""
+    """Instant of the first files, whose commit is no longer on the active timeline."""
 
     def create(self) -> None:
-        """Write the table's files and a commit of the last one."""
+        """Write the first files, and a commit of the last one of them."""
         self._instants: list[str] = []
+        self._writes = 0
+        self._lots: list[tuple[int, str]] = []
+        self._names: dict[int, str] = {}
         (self.folder / ".hoodie" / "archived").mkdir(parents=True)
         properties = {
             "hoodie.table.name": "t",
@@ -607,14 +664,50 @@ class HudiTable(SyntheticTable):
         }
         text = "".join(f"{key}={value}\n" for key, value in properties.items())
         (self.folder / ".hoodie" / "hoodie.properties").write_text(text)
-        self._names: dict[int, str] = {self.count - 1: self._instant(0)}
-        for day in self.written_partitions():
-            self._write_files(self.base_files(day * PER_PARTITION, (day + 1) * PER_PARTITION))
-        self._write("commit", [DataFile(self.count - 1, self.partitions - 1)], [], "INSERT")
+        self._lots.append((0, self._ARCHIVED))
+        self._names[self.written - 1] = self._instant
+        self._write_base_files(0, self.written)
+        self._write("commit", self.base_files(self.written - 1, self.written), [], "INSERT")
 
-    def written_partitions(self) -> Iterable[int]:
-        """Return the partitions whose files are written."""
-        return range(self.partitions)
+    def _add_files(self, first: int, last: int) -> None:
+        self._lots.append((first, self._instant))
+        self._write_base_files(first, last)
+        self._write("commit", self.base_files(first, last), [], "INSERT")
+
+    def finish(self) -> None:
+        """Archive all instants except the newest one."""
+        *archived, newest = self._instants
+        for name in archived:
+            (self.folder / ".hoodie" / name).unlink()
+        self._instants = [newest]
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Add the files that are not written to listings of the table."""
+        list_files = Location.list
+
+        def list_all(location: Location, *arguments: Any, **options: Any) -> Iterator[StoredFile]:
+            yield from list_files(location, *arguments, **options)
+            if location.uri == str(self.folder):
+                for day in range(self.written // PER_PARTITION):
+                    if not self._is_written(day):
+                        yield StoredFile(f"day={day:06}/.hoodie_partition_metadata", 20, "1")
+                        for file in self.base_files(day * PER_PARTITION, (day + 1) * PER_PARTITION):
+                            yield StoredFile(self.path(file), file.size, "1")
+
+        with patch.object(Location, "list", list_all):
+            yield
+
+    def _is_written(self, day: int) -> bool:
+        """Return whether the files of a partition are written."""
+        if self.count <= self.MAX_WRITTEN or day in (self.partitions // 3, *_spread(self, 100)):
+            return True
+        return self.partitions // 2 <= day < self.partitions // 2 + 10
+
+    def _write_base_files(self, first: int, last: int) -> None:
+        for day in range(first // PER_PARTITION, last // PER_PARTITION):
+            if self._is_written(day):
+                self._write_files(self.base_files(day * PER_PARTITION, (day + 1) * PER_PARTITION))
 
     def _commit(self, change: Change, operation: str) -> None:
         if operation == "restore":
@@ -623,8 +716,7 @@ class HudiTable(SyntheticTable):
             for file in change.removed:
                 (self.folder / self.path(file)).unlink()
             return
-        instant = self._instant(len(self._instants))
-        self._names |= {file.number: instant for file in change.added}
+        self._names |= {file.number: self._instant for file in change.added}
         self._write_files(change.added)
         if operation == "append":
             self._write("commit", change.added, [], "INSERT")
@@ -638,11 +730,15 @@ class HudiTable(SyntheticTable):
 
     def path(self, file: DataFile) -> str:
         """Return the path of a file below the table's folder."""
-        return f"{file.partition}/{file.unique}-0_0-1-2_{self._names.get(file.number, self._ARCHIVED)}.parquet"
+        instant = self._names.get(file.number) or next(
+            instant for first, instant in reversed(self._lots) if first <= file.number
+        )
+        return f"{file.partition}/{file.unique}-0_0-1-2_{instant}.parquet"
 
-    @staticmethod
-    def _instant(number: int) -> str:
-        moment = datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=number)
+    @property
+    def _instant(self) -> str:
+        """The instant of the next commit."""
+        moment = datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=self._writes)
         return moment.strftime("%Y%m%d%H%M%S") + "000"
 
     def _write_files(self, files: Iterable[DataFile]) -> None:
@@ -655,7 +751,7 @@ class HudiTable(SyntheticTable):
             os.ftruncate(descriptor, file.size)
             os.close(descriptor)
 
-    def _write(self, action: str, added: Sequence[DataFile], removed: Collection[DataFile], operation: str) -> None:
+    def _write(self, action: str, added: Iterable[DataFile], removed: Collection[DataFile], operation: str) -> None:
         written: dict[str, list[Any]] = {}
         for file in added:
             stat = {"fileId": f"{file.unique}-0", "path": self.path(file), "prevCommit": "null",
@@ -674,9 +770,10 @@ class HudiTable(SyntheticTable):
         }
         if replaced:
             document["partitionToReplaceFileIds"] = replaced
-        name = f"{self._instant(len(self._instants))}.{action}"
+        name = f"{self._instant}.{action}"
         (self.folder / ".hoodie" / name).write_text(json.dumps(document))
         self._instants.append(name)
+        self._writes += 1
 
 
 TABLES: Mapping[str, type[SyntheticTable]] = {table.format: table for table in (DeltaTable, IcebergTable, HudiTable)}

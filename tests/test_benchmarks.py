@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,11 +20,14 @@ from benchmarks import (
     quantile_errors,
     quantiles,
     readers,
-    scale,
+    scale_run,
+    scale_tables,
     scans,
     tree,
 )
 from benchmarks.report import Row, show
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import open_table_format
 
 
 def test_produce(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +79,44 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spent.own[0] > 0
 
 
-def test_scale() -> None:
-    """A commit writes what it changed, of a table ten times the size too."""
-    small, large = (scale.measure(count, 5) for count in (200, 2_000))
-    assert small["written"] == large["written"]
-    assert large["bytes_written"] < 2 * small["bytes_written"]
+@pytest.mark.parametrize("kind", list(scale_tables.TABLES))
+def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """After each commit a synthetic table has the files that it says, also if it was written in several lots."""
+    monkeypatch.setattr(scale_tables, "LOT", 1_000)
+    monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
+    table = scale_tables.TABLES[kind](tmp_path / "t", 2_200)
+    table.create()
+    while table.extend():
+        pass
+    table.finish()
+    sizes = []
+    with table.installed():
+        for commit in (None, *scale_tables.COMMITS):
+            if commit is not None:
+                table.commit(commit)
+            snapshot = open_table_format(TableConfig(name="t", uri=str(table.folder))).snapshot()
+            files = [file for day in range(table.partitions) for file in table.files_of(day)]
+            found = {(one.partition_key, re.findall("[0-9a-f]{32}", one.path)[-1]) for one in snapshot.fragments}
+            assert found == {(file.partition, file.unique) for file in files}
+            assert len(snapshot.fragments) == len(files)
+            sizes.append(len(files))
+    assert sizes == [2_200, 2_201, 2_223, 2_122, 1_121, 2_122]
+
+
+@pytest.mark.parametrize("kind", list(scale_tables.TABLES))
+def test_scale(tmp_path: Path, kind: str) -> None:
+    """A commit of the benchmark is refreshed, and each step is measured."""
+    scale_run.build(tmp_path, kind, 2_000)
+    numbers = scale_run.measure(tmp_path, "one file")
+    assert (numbers["added"], numbers["removed"], numbers["kept"], numbers["partitions"]) == (1, 0, 2_000, 1)
+    for step in ("tick", "plan", "publish"):
+        assert numbers[f"{step} cpu"] > 0
+        assert numbers[f"{step} root requests"] > 0
+    assert numbers["plan table requests"] > 0
+    assert numbers["plan table read"] > 0
+    assert numbers["publish written"] > 0
+    numbers = scale_run.measure(tmp_path, "delete a partition")
+    assert (numbers["added"], numbers["removed"], numbers["kept"]) == (0, 100, 1_901)
 
 
 def test_quantile_errors(monkeypatch: pytest.MonkeyPatch) -> None:
