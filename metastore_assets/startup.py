@@ -10,12 +10,12 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "PLAIN_VARIABLE",
@@ -32,7 +32,6 @@ __all__ = [
     "pc",
     "python_command",
     "remove_working_folder",
-    "run_in_large_stack_chunk",
     "safe_import_path",
 ]
 
@@ -40,10 +39,6 @@ PLAIN_VARIABLE = "METASTORE_PLAIN_STARTUP"
 """Environment variable that turns off all start-up tricks when it is neither empty nor 0."""
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable that keeps the working folder out of Python's import path, as the option `-P` does."""
-
-_LARGE_STACK_SIZE = 20_000
-"""Stack size, in pointers, of a frame for which Python maps a chunk of 256 kB. About 100 kB of it stay free."""
-_T = TypeVar("_T")
 
 
 def python_command(*arguments: str) -> list[str]:
@@ -178,25 +173,6 @@ def collect_garbage_seldom() -> None:
     # Measured: 1.00 s of CPU to import what a refresh needs, 0.92 s with this.
     if not is_plain():
         gc.set_threshold(400_000, 50, 100)
-
-
-def run_in_large_stack_chunk(function: Callable[[], _T]) -> _T:
-    """Call a function so that the frames of all calls that it makes fit into one chunk of memory.
-
-    Python stores the frames of Python functions in chunks of 16 kB. It maps a new chunk for a call that does not fit,
-    and unmaps it when the call returns: a loop at the end of a chunk does so for each of its calls.
-    """
-    # Measured: `metastore top` maps 1,145 chunks and uses 493 ms of CPU; 3 chunks and 479 ms with this.
-    if is_plain():
-        return function()
-    call: Callable[[Callable[[], _T]], _T] = FunctionType(
-        _call.__code__.replace(co_stacksize=_LARGE_STACK_SIZE), globals(), _call.__name__
-    )
-    return call(function)
-
-
-def _call(function: Callable[[], _T]) -> _T:
-    return function()
 
 
 class FastExit:

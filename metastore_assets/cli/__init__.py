@@ -14,7 +14,6 @@ from metastore_assets.startup import (
     disable_pydantic_plugins,
     hide_pandas,
     limit_blas_threads,
-    run_in_large_stack_chunk,
 )
 
 
@@ -22,7 +21,7 @@ def main() -> NoReturn:
     """Run the command that the arguments of this process name, and exit with its status."""
     fast_exit = FastExit()
     try:
-        run_in_large_stack_chunk(run)
+        run()
     except SystemExit as request:
         if isinstance(request.code, int):
             fast_exit.status = request.code

@@ -138,15 +138,15 @@ def planned_resolutions(
     return resolved
 
 
-def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Target:
-    """Decide about columns with `auto` or `repeated` after profiling; return the resulting target.
+def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> ProfileSpec:
+    """Decide about columns with `auto` or `repeated` after profiling; return the resulting profile spec.
 
-    Returns the planned target if no decision differs from the plan.
+    Returns the planned spec if no decision differs from the plan.
 
     Args:
         context: The table, its store and engine.
         plan: The plan.
-        fragments: The profiles of all fragments of the snapshot, by id.
+        fragments: The profiles of the fragments that the plan adds or reads, by id.
 
     Raises:
         CorruptionError: A stored profile is damaged.
@@ -154,7 +154,7 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
     engine, store, spec = context.engine, context.objects, plan.spec
     undecided = undecided_columns(spec)
     if not undecided:
-        return plan.target
+        return spec
     estimates_before = table_cardinality(store, plan.base.files) if plan.base is not None else {}
     added_ids = set(plan.added)
     added = [fragments[id_] for id_ in plan.added]
@@ -188,8 +188,8 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
         is_enumerated = _is_enumerated(policy, before, new, has_removed=bool(plan.removed))
         resolved[leaf.field_id] = "enumerated" if is_enumerated else _alternative(policy)
     if all(_is_resolved_as(policy, resolved.get(leaf.field_id)) for leaf, policy in spec.leaves):
-        return plan.target
-    return plan.target.with_spec(table_profile_spec(plan.snapshot.schema, context.table, resolved), fragments)
+        return spec
+    return table_profile_spec(plan.snapshot.schema, context.table, resolved)
 
 
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:

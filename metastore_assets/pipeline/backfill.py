@@ -101,7 +101,7 @@ def plan_backfill(
         ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound is no value of the partition columns.
     """
-    plan = plan_refresh(config, table)
+    plan = plan_refresh(config, table, complete=True)
     versions = versions_of(config, table.name)
     record = BackfillRecord.of(versions.objects, selection.id, plan.base)
     if options.restart:
@@ -214,7 +214,7 @@ def _refresh_chunk(
             result = refresh(config, table, spark, RefreshRequest(partitions=read_again), progress=progress)
         except PartitionNotFoundError:
             # Partitions may have been dropped since the plan was made.
-            current = {part.key for part in plan_refresh(config, table).partitions}
+            current = plan_refresh(config, table).partition_keys
             remaining = tuple(key for key in read_again if key in current)
             if remaining == read_again:
                 raise
@@ -259,7 +259,7 @@ def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: Version
     read_again = set(first.read_again)
     skipped = [
         fragment
-        for fragment in plan.snapshot.fragments
+        for fragment in plan.complete_snapshot.fragments
         if fragment.partition_key in read_again and fragment.id in profiled
     ]
     size = sum(fragment.bytes for fragment in skipped)

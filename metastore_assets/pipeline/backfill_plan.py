@@ -208,7 +208,7 @@ def make_backfill_plan(
     """Return the plan of a backfill: the chunks and their totals, without the duration.
 
     Args:
-        plan: The plan of a refresh that reads no fragments again.
+        plan: The plan of a refresh that reads no fragments again, with a complete snapshot.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
         done: Keys of partitions that an interrupted backfill has finished.
@@ -221,10 +221,10 @@ def make_backfill_plan(
     base = plan.base
     published = {entry.key for entry in base.partitions} if base else set()
     changed = set(plan.changed_partitions)
-    selected = selection.select_keys(plan.table, plan.snapshot)
+    selected = selection.select_keys(plan.table, plan.complete_snapshot)
     fragments: dict[str, list[Fragment]] = {}
     unread: dict[str, list[Fragment]] = {}
-    for fragment in plan.snapshot.fragments:
+    for fragment in plan.complete_snapshot.fragments:
         fragments.setdefault(fragment.partition_key, []).append(fragment)
     for fragment in plan.to_profile:
         unread.setdefault(fragment.partition_key, []).append(fragment)
@@ -258,7 +258,7 @@ def make_backfill_plan(
         version=base.number if base else 0,
         selection=selection,
         selected=len(selected),
-        total=len(plan.partitions),
+        total=plan.partition_count,
         missing=len(outdated) - stale,
         stale=stale,
         chunks=tuple(chunks),

@@ -86,7 +86,7 @@ class Execution:
     target: Target
     """The partitions and spec of the next version: as planned, then as changed by the stages."""
     fragments: dict[str, FragmentEntry]
-    """The profiles of the snapshot's fragments, by id."""
+    """The profiles of all fragments of the target's partitions, by id."""
     profiled: Profiled = field(default_factory=Profiled)
     executed: list[PlanStage] = field(default_factory=list)
     """The stages that are finished."""
@@ -159,7 +159,17 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
 
 
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
-    execution.target = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
+    spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
+    if spec.id != execution.target.spec.id:
+        # Under another spec, any partition may have to be merged again.
+        target = execution.target.with_all_partitions()
+        unchanged = {entry.id: entry for partition in target.partitions for entry in partition.before}
+        execution.fragments = {
+            id_: execution.fragments.get(id_) or unchanged[id_]
+            for partition in target.partitions
+            for id_ in partition.fragments
+        }
+        execution.target = target.with_spec(spec, execution.fragments)
 
 
 def _drop_value_counts(execution: Execution, stage: DropValueCounts) -> None:
@@ -229,7 +239,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
         versions.publish(version, base)
     except VersionConflictError:
         versions.discard(version, base)
-        execution.attempt.unpublished_paths.update(version.paths())
+        execution.attempt.unpublished_paths.update(execution.builder.new_paths(version))
         raise
     execution.version = version
     versions.clear_pending()

@@ -8,6 +8,7 @@ attempt saved their profile, or a restore brought them back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +28,8 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import SECTION_COLUMNS, VALUE_COUNT_COLUMNS
 from metastore_assets.statistics.union import cast_to_union, merge_unions, select_class
-from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.entry_changes import EntryChanges, changed_entries
+from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.values.types import TypeClass, type_class
@@ -41,28 +43,29 @@ _READS_PER_MERGE = 10
 
 
 def update_fragment_index(
-    engine: Engine, store: ObjectStore, columns: int, base: Version | None, fragments: Sequence[FragmentEntry]
+    engine: Engine, store: ObjectStore, columns: int, base: SegmentFiles | None, fragments: EntryChanges[FragmentEntry]
 ) -> SegmentFiles:
     """Update the fragment index for the next version; return its files.
 
-    Reads only the profiles of fragments that are not in the index of `base`.
+    Reads only the profiles of fragments that are not in the published index.
 
     Args:
         engine: The engine that reads profiles.
         store: The table's folder.
         columns: Number of columns of the table, as an estimate of the work.
-        base: The version before; None for the first.
-        fragments: The fragments of the next version.
+        base: The published index; None if there is none.
+        fragments: The fragments of the next version, as changes of the published ones.
 
     Raises:
-        CorruptionError: A stored profile, or the index of `base`, is damaged.
+        CorruptionError: A stored profile, or the published index, is damaged.
     """
-    base_files = base.index if base is not None else None
-    base_fragments = base.fragments if base is not None and base_files is not None else ()
-    before = {entry.files.name: _row(entry) for entry in base_fragments}
-    changes = KeyChanges.between(before, {entry.files.name: _row(entry) for entry in fragments})
-    added = [entry for entry in fragments if entry.files.name in changes.added]
-    return update_index(store, base_files, read_rows(engine, store, columns, added), changes)
+    before, after = changed_entries(fragments, is_complete=base is None)
+    changes = KeyChanges.between(
+        {entry.files.name: _row(entry) for entry in before}, {entry.files.name: _row(entry) for entry in after}
+    )
+    changes = replace(changes, row_count=len(fragments))
+    added = [entry for entry in after if entry.files.name in changes.added]
+    return update_index(store, base, read_rows(engine, store, columns, added), changes)
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:

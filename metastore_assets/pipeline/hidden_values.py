@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.config import HIDDEN_KEY_MIN_LENGTH, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, ObjectExistsError, ObjectNotFoundError
-from metastore_assets.formats.base import DerivedColumn, Snapshot
+from metastore_assets.formats.base import DerivedColumn, SnapshotMetadata
 from metastore_assets.messages import join_names
 from metastore_assets.pipeline.profile_spec import ProfileSpec, field_identity
 from metastore_assets.store.objects import ObjectStore
@@ -106,7 +106,7 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
         )
 
 
-def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Snapshot) -> None:
+def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: SnapshotMetadata) -> None:
     """Raise ConfigError if partition keys or another column reveal the values of a hidden column."""
     if not table.hides_values:
         return

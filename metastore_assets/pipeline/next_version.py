@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -23,12 +23,24 @@ from metastore_assets.pipeline.plan import (
     content_id,
     members_id,
     partition_content_id,
+    updated_content_id,
 )
 from metastore_assets.pipeline.profile_spec import SpecCompatibility, field_identity
+from metastore_assets.pipeline.retired_fragments import expired_fragments, find_retired
 from metastore_assets.pipeline.value_counts.table import ValueCountUpdate
 from metastore_assets.pipeline.value_filters import filtered_columns, update_table_value_filters
+from metastore_assets.store.entries import (
+    FRAGMENTS,
+    NODES,
+    PARTITIONS,
+    RETIRED,
+    EntryKind,
+    StoredEntries,
+)
+from metastore_assets.store.entry_changes import EntryChanges, entries_of
 from metastore_assets.store.manifest import (
     FragmentEntry,
+    MetadataCacheEntries,
     NodeEntry,
     PartitionEntry,
     PartitionIndex,
@@ -37,14 +49,18 @@ from metastore_assets.store.manifest import (
     ValueCountFiles,
     ValueFilterFiles,
     Version,
+    fragment_key,
 )
 from metastore_assets.store.segments import SegmentFiles
+
+Entry = TypeVar("Entry", FragmentEntry, RetiredFragment)
 
 
 class VersionBuilder:
     """Builds the next version step by step. Call each method once, in the order of their definition.
 
-    `discard` is called only if the version is not published.
+    All entries are changes of those of the published version, so the work follows the partitions of the target.
+    `discard` and `new_paths` are called only if the version is not published.
     """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
@@ -53,20 +69,26 @@ class VersionBuilder:
         Args:
             context: The table, its store and engine.
             target: The partitions and the profile spec, with all policies resolved.
-            fragments: The profiles of all fragments of the snapshot, by id.
+            fragments: The profiles of all fragments of the target's partitions, by id.
         """
         self._context = context
         self._target = target
-        self._fragments = fragments
         base = target.base
-        self._nodes_before = {node.id: node for node in base.nodes} if base else {}
+        self._fragments_by_id = fragments
+        self._fragments = _changed_fragments(target, fragments)
+        self._retired = self._changed_retired()
         self._value_counts = ValueCountUpdate(context.engine, context.objects, target, fragments)
         self._compatibility = SpecCompatibility(target.specs, target.spec)
+        changed_groups = [*target.changed_partitions, *(entry.key for entry in target.removed), TABLE]
+        self._nodes_before = {
+            node.id: node
+            for node in (entries_of(base, NODES).find_prefixes([f"{key}:" for key in changed_groups]) if base else ())
+        }
         self._merge = MergeContext(
             context.engine, context.objects, self._compatibility, self._nodes_before, self._value_counts.summaries
         )
-        self._partitions: list[PartitionEntry] = []
-        self._entries = SegmentEntries((), ())
+        self._partitions: EntryChanges[PartitionEntry]
+        self._nodes: list[NodeEntry] = []
         self._table_files: ProfileFiles
         self._value_count_files: ValueCountFiles | None = None
         self._index: SegmentFiles
@@ -76,37 +98,47 @@ class VersionBuilder:
     def merge_partitions(self) -> None:
         """Merge the profiles of changed partitions. Other partitions reuse the published profile."""
         target = self._target
-        children: dict[str, list[Child]] = {}
-        for entry in target.base.fragments if target.base else ():
-            children.setdefault(entry.partition_key, []).append(self._child(entry))
-        published = {entry.key: entry for entry in target.base.partitions} if target.base else {}
         groups = [
             MergeGroup(
                 partition.key,
                 "partitions",
-                tuple(self._child(self._fragments[id_]) for id_ in partition.fragments),
-                self._previous_result(published[partition.key], children[partition.key])
-                if partition.key in published
+                tuple(self._child(self._fragments_by_id[id_]) for id_ in partition.fragments),
+                self._previous_result(partition.published, [self._child(entry) for entry in partition.before])
+                if partition.published is not None
                 else None,
-                has_value_counts=len(target.partitions) > 1,
+                has_value_counts=target.partition_count > 1,
             )
             for partition in target.partitions
             if partition.reused is None
         ]
         reduction = merge_groups(self._merge, groups)
-        self._partitions = [
+        entries = [
             partition.reused or self._partition_entry(partition, reduction.files) for partition in target.partitions
         ]
-        reused = {partition.key for partition in target.partitions if partition.reused is not None}
-        nodes = [node for node in self._nodes_before.values() if node_group(node.id) in reused]
-        self._entries = SegmentEntries(self._fragment_entries(), [*nodes, *reduction.nodes], self._retired_fragments())
+        published = {
+            partition.key: partition.published for partition in target.partitions if partition.published is not None
+        }
+        put = {entry.key: entry for entry in entries if published.get(entry.key) != entry}
+        replaced = {key: entry for key, entry in published.items() if key in put}
+        removed = {entry.key: entry for entry in target.removed}
+        self._partitions = EntryChanges(PARTITIONS, _stored(target.base, PARTITIONS), put, {**replaced, **removed})
+        self._nodes += reduction.nodes
 
     def merge_table(self) -> None:
         """Merge the profiles of all partitions into the profile of the table.
 
         If nothing changed, the published profile is reused.
         """
-        base = self._target.base
+        base, spec = self._target.base, self._target.spec
+        changed = [*self._partitions.dropped, *self._partitions.put]
+        files_before, files_now = (
+            {key: entries[key].files if key in entries else None for key in changed}
+            for entries in (self._partitions.dropped, self._partitions.put)
+        )
+        if base is not None and base.spec_id == spec.id and files_before == files_now:
+            self._table_files = base.files
+            self._nodes += [node for node in self._nodes_before.values() if node_group(node.id) == TABLE]
+            return
         # People read the table's own files, so these have current column names and order, unlike those of partitions.
         children = tuple(
             Child(
@@ -118,44 +150,53 @@ class VersionBuilder:
             )
             for entry in self._partitions
         )
-        if base is not None:
-            before = [(entry.key, entry.files) for entry in base.partitions]
-            if base.spec_id == self._target.spec.id and before == [(child.key, child.files) for child in children]:
-                self._table_files = base.files
-                self._add_nodes([node for node in self._nodes_before.values() if node_group(node.id) == TABLE])
-                return
         group = MergeGroup(TABLE, "table", children, is_input=False, has_value_counts=False)
         reduction = merge_groups(self._merge, [group])
         self._table_files = reduction.files[TABLE]
-        self._add_nodes(reduction.nodes)
+        self._nodes += reduction.nodes
 
     def update_value_counts(self) -> None:
         """Update the value counts of the table by the changed fragments, and write their files."""
-        partitions = self._target.partitions
-        profiles = (
-            [self._fragments[id_].files for id_ in partitions[0].fragments]
-            if len(partitions) == 1
-            else [entry.files for entry in self._partitions]
-        )
+
+        def profiles() -> list[tuple[str, ProfileFiles]]:
+            """Return the profiles that store the value counts: those of fragments if there is only one partition."""
+            entries = self._fragments if len(self._partitions) == 1 else self._partitions
+            return [(entry.key, entry.files) for entry in entries]
+
         self._value_count_files = self._value_counts.files(profiles)
 
     def compact_segments(self) -> None:
-        """Copy profiles that are in use out of files whose other profiles are mostly unused."""
-        columns = len(self._target.spec.leaves)
-        self._entries = compact_segments(self._context.engine, self._context.objects, columns, self._entries)
+        """Copy profiles that are in use out of files whose other profiles are mostly unused.
+
+        Only the groups of entries that this version changes are looked at.
+        """
+        engine, columns = self._context.engine, len(self._target.spec.leaves)
+        changed = (*self._fragments.put.values(), *self._fragments.dropped.values())
+        groups = {entry.group for entry in changed} | {entry.group for entry in self._retired.dropped.values()}
+        fragments = self._fragments.find_prefixes([fragment_key(key, "") for key in groups])
+        retired = [entry for entry in self._retired if entry.group in groups]
+        entries = SegmentEntries(fragments, self._nodes, retired)
+        compacted = compact_segments(engine, self._context.objects, columns, entries)
+        self._fragments = self._fragments.replaced(_replacements(fragments, compacted.fragments))
+        self._retired = self._retired.replaced(_replacements(retired, compacted.retired))
+        self._nodes = list(compacted.nodes)
 
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""
         engine, store, spec, base = (
             self._context.engine, self._context.objects, self._target.spec, self._target.base,
         )  # fmt: skip
-        live = self._entries.fragments
-        self._index = update_fragment_index(engine, store, len(spec.leaves), base, live)
-        self._partition_index = update_partition_index(engine, store, len(spec.leaves), base, self._partitions)
-        self._value_filters = update_table_value_filters(engine, store, filtered_columns(spec), base, live)
+        columns, fragments = len(spec.leaves), self._fragments
+        self._index = update_fragment_index(engine, store, columns, base.index if base else None, fragments)
+        self._partition_index = update_partition_index(
+            engine, store, columns, base.partition_index if base else None, self._partitions
+        )
+        self._value_filters = update_table_value_filters(
+            engine, store, filtered_columns(spec), base.value_filters if base else None, fragments
+        )
 
     def version(
-        self, cached_metadata: Mapping[bytes, bytes] | None = None, dropped_columns: tuple[str, ...] = ()
+        self, cached_metadata: MetadataCacheEntries | None = None, dropped_columns: tuple[str, ...] = ()
     ) -> Version:
         """Return the version, which references all written files. It is not published yet.
 
@@ -164,10 +205,11 @@ class VersionBuilder:
             dropped_columns: Columns that a policy names and the table no longer has.
         """
         target, base, snapshot = self._target, self._target.base, self._target.snapshot
-        fragments, nodes, retired = self._entries.fragments, self._entries.nodes, self._entries.retired
-        used_specs = {entry.spec_id for entries in (fragments, self._partitions, nodes) for entry in entries}
-        used_specs |= {entry.fragment.spec_id for entry in retired}
-        used_specs.add(target.spec.id)
+        nodes = {node.id: node for node in self._nodes}
+        put_nodes = {id_: node for id_, node in nodes.items() if self._nodes_before.get(id_) != node}
+        dropped_nodes = {id_: node for id_, node in self._nodes_before.items() if id_ in put_nodes or id_ not in nodes}
+        put, dropped = self._partitions.put.values(), self._partitions.dropped.values()
+        is_same_spec = base is not None and base.spec_id == target.spec.id
         return Version(
             number=target.number,
             table=self._context.versions.table,
@@ -177,17 +219,19 @@ class VersionBuilder:
             published_at=datetime.now(UTC),
             schema=_stored_schema(target),
             partition_columns=snapshot.partition_columns,
-            row_count=sum(entry.row_count for entry in self._partitions),
-            bytes=sum(entry.bytes for entry in self._partitions),
-            content_id=content_id(target.spec, self._partitions),
+            row_count=_updated_sum(base, "row_count", put, dropped),
+            bytes=_updated_sum(base, "bytes", put, dropped),
+            content_id=updated_content_id(target.spec, base.content_id, dropped, put)
+            if base is not None and is_same_spec
+            else content_id(target.spec, self._partitions),
             files=self._table_files,
             code_version=package_version("metastore-assets"),
             spec_id=target.spec.id,
-            specs={key: value for key, value in target.specs.items() if key in used_specs},
-            fragments=fragments,
+            specs=self._used_specs(put_nodes.values(), is_complete=not is_same_spec),
+            fragments=self._fragments,
+            retired=self._retired,
             partitions=self._partitions,
-            nodes=nodes,
-            retired=retired,
+            nodes=EntryChanges(NODES, _stored(base, NODES), put_nodes, dropped_nodes),
             metadata_cache=cached_metadata or {},
             value_counts=self._value_count_files,
             index=self._index,
@@ -200,12 +244,18 @@ class VersionBuilder:
             purged=base.purged if base else (target.number if target.number > 1 else 0),
         )
 
+    def new_paths(self, version: Version) -> set[str]:
+        """Return the paths of the files that only this version references."""
+        base = self._target.base
+        paths = {*version.files.paths(), *version.auxiliary_files()}
+        for entries in (self._fragments, self._partitions, version.nodes):
+            assert isinstance(entries, EntryChanges)
+            paths.update(path for entry in entries.put.values() for path in entry.files.paths())
+        return paths - ({*base.files.paths(), *base.auxiliary_files()} if base else set())
+
     def discard(self) -> None:
         """Delete the value counts that were written for this version, because it will not be published."""
         self._value_counts.discard()
-
-    def _add_nodes(self, nodes: Sequence[NodeEntry]) -> None:
-        self._entries = replace(self._entries, nodes=[*self._entries.nodes, *nodes])
 
     def _child(self, entry: FragmentEntry) -> Child:
         matches_spec = self._compatibility.equals(entry.spec_id, entry.not_enumerated)
@@ -230,7 +280,7 @@ class VersionBuilder:
             partition: The partition.
             files: The files of the merged profiles, by partition key.
         """
-        fragments = [self._fragments[id_] for id_ in partition.fragments]
+        fragments = [self._fragments_by_id[id_] for id_ in partition.fragments]
         spec_id = self._target.spec.id
         if len(fragments) == 1 and fragments[0].files == files[partition.key]:
             spec_id = fragments[0].spec_id
@@ -246,23 +296,77 @@ class VersionBuilder:
             members=members_id(partition.fragments),
         )
 
-    def _fragment_entries(self) -> list[FragmentEntry]:
-        """Return the entries of all fragments of the version."""
-        return [self._fragments[id_] for partition in self._target.partitions for id_ in partition.fragments]
-
-    def _retired_fragments(self) -> list[RetiredFragment]:
-        """Return the entries of fragments that were removed recently.
+    def _changed_retired(self) -> EntryChanges[RetiredFragment]:
+        """Return the retired fragments of the next version.
 
         A removed fragment is retained for `keep_versions` versions. If a restore brings it back, it is not read again.
         """
-        base, number = self._target.base, self._target.number
-        if base is None:
-            return []
-        live_ids = {id_ for partition in self._target.partitions for id_ in partition.fragments}
-        oldest = number - self._context.keep_versions
-        retired = [entry for entry in base.retired if entry.retired > oldest]
-        retired += [RetiredFragment(number, entry) for entry in base.fragments if oldest < number]
-        return [entry for entry in retired if entry.fragment.id not in live_ids]
+        target, number = self._target, self._target.number
+        if target.base is None:
+            return EntryChanges(RETIRED, None, {}, {})
+        before, now = (
+            {entry.id for entry in entries.values()} for entries in (self._fragments.dropped, self._fragments.put)
+        )
+        retired = [RetiredFragment(number, entry) for entry in self._fragments.dropped.values() if entry.id not in now]
+        restored = find_retired(target.base, now - before)
+        expired = expired_fragments(target.base, number - self._context.keep_versions)
+        dropped = {entry.key: entry for entry in (*restored, *expired)}
+        return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
+
+    def _used_specs(self, nodes: Iterable[NodeEntry], *, is_complete: bool) -> dict[str, Mapping[str, str]]:
+        """Return the specs that entries of the version may use, by id.
+
+        Args:
+            nodes: The new nodes.
+            is_complete: Whether all entries are looked at. Otherwise all specs of the published version are returned,
+                with those of changed entries.
+        """
+        specs, base = self._target.specs, self._target.base
+        used = {self._target.spec.id, *(node.spec_id for node in nodes)}
+        if is_complete or base is None:
+            used |= {entry.spec_id for entries in (self._fragments, self._partitions) for entry in entries}
+            used |= {entry.fragment.spec_id for entry in self._retired} | {node.spec_id for node in self._nodes}
+        else:
+            used |= set(base.specs)
+            used |= {entry.spec_id for entries in (self._fragments, self._partitions) for entry in entries.put.values()}
+        return {key: value for key, value in specs.items() if key in used}
+
+
+def _changed_fragments(target: Target, fragments: Mapping[str, FragmentEntry]) -> EntryChanges[FragmentEntry]:
+    """Return the fragments of the next version as changes of the published ones.
+
+    Args:
+        target: The partitions of the next version.
+        fragments: The profiles of all fragments of the target's partitions, by id.
+    """
+    before = {entry.key: entry for entry in target.fragments_before}
+    now = [fragments[id_] for partition in target.partitions for id_ in partition.fragments]
+    put = {entry.key: entry for entry in now if before.get(entry.key) != entry}
+    keys = {entry.key for entry in now}
+    dropped = {key: entry for key, entry in before.items() if key in put or key not in keys}
+    return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put, dropped)
+
+
+def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | None:
+    """Return the stored entries of one kind in the published version; None without a version."""
+    if base is None:
+        return None
+    entries = getattr(base, kind.name)
+    assert isinstance(entries, StoredEntries), "the published version was read from a store"
+    return entries
+
+
+def _replacements(before: Sequence[Entry], now: Sequence[Entry]) -> dict[str, Entry]:
+    """Return the entries of `now` that differ from those of `before`, by key. Both have the same keys in one order."""
+    return {entry.key: entry for entry, previous in zip(now, before, strict=True) if entry != previous}
+
+
+def _updated_sum(
+    base: Version | None, name: str, put: Iterable[PartitionEntry], dropped: Iterable[PartitionEntry]
+) -> int:
+    """Return the sum of a field over all partitions, from the field of the published version."""
+    total: int = getattr(base, name) if base is not None else 0
+    return total + sum(getattr(entry, name) for entry in put) - sum(getattr(entry, name) for entry in dropped)
 
 
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:
@@ -271,7 +375,7 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
     Args:
         context: The table, its store and engine.
         target: The partitions and the profile spec, with all policies resolved.
-        fragments: The profiles of all fragments of the snapshot, by id.
+        fragments: The profiles of all fragments of the target's partitions, by id.
     """
     builder = VersionBuilder(context, target, fragments)
     try:

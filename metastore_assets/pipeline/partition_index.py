@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from metastore_assets.index import (
@@ -16,6 +17,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import parse_statistics_rows
+from metastore_assets.store.entry_changes import EntryChanges, changed_entries
 from metastore_assets.store.manifest import PartitionEntry, PartitionIndex, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
@@ -29,7 +31,11 @@ _BATCH_ROWS = 500_000
 
 
 def update_partition_index(
-    engine: Engine, store: ObjectStore, columns: int, base: Version | None, partitions: Sequence[PartitionEntry]
+    engine: Engine,
+    store: ObjectStore,
+    columns: int,
+    base: PartitionIndex | None,
+    partitions: EntryChanges[PartitionEntry],
 ) -> PartitionIndex:
     """Update the partition index for the next version, and return it.
 
@@ -40,19 +46,20 @@ def update_partition_index(
         engine: The engine that reads statistics.
         store: The table's folder.
         columns: Number of columns of the table, as an estimate of the work.
-        base: The version before; None for the first.
-        partitions: The partitions of the next version.
+        base: The published index; None if there is none.
+        partitions: The partitions of the next version, as changes of the published ones.
 
     Raises:
         CorruptionError: Stored statistics are damaged.
     """
-    index = base.partition_index if base is not None else None
-    before = {entry.key: _unindexed(entry) for entry in base.partitions} if base is not None and index else {}
-    after = {entry.key: _unindexed(entry) for entry in partitions}
-    changes = KeyChanges.between(before, after)
+    before, after = (
+        {entry.key: _unindexed(entry) for entry in entries}
+        for entries in changed_entries(partitions, is_complete=base is None)
+    )
+    changes = replace(KeyChanges.between(before, after), row_count=len(partitions))
     changed = {key: partition for key, partition in after.items() if key in changes.added}
     read = partial(_read_batches, engine, store, max(1, columns))
-    return update_partitions(store, index, changed, changes, read)
+    return update_partitions(store, base, changed, changes, read)
 
 
 def _unindexed(entry: PartitionEntry) -> UnindexedPartition:

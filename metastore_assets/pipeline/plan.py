@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 
+from metastore_assets.errors import MetastoreError
 from metastore_assets.expressions.partition_patterns import match_partitions
-from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotMetadata
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.pipeline.stages import (
@@ -26,7 +29,10 @@ from metastore_assets.pipeline.stages import (
     WriteIndexes,
     stages_to_json,
 )
-from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
+from metastore_assets.pipeline.table_changes import TableChanges
+from metastore_assets.store.entries import FRAGMENTS, PARTITIONS
+from metastore_assets.store.entry_changes import entries_of
+from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version, fragment_key
 
 
 @dataclass(frozen=True)
@@ -44,22 +50,25 @@ class RefreshRequest:
         return self.full or bool(self.partitions)
 
 
+_MODULUS = 1 << 256
 DEFAULT_REQUEST = RefreshRequest()
 """The request to read only fragments without a stored profile."""
 
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """The inputs of a plan: snapshot, published version, wanted profile spec, and stored profiles."""
+    """The inputs of a plan: published version, changes of the table, wanted profile spec, and stored profiles."""
 
     table: str
     base: Version | None
     """The last published version; None if there is none."""
-    snapshot: Snapshot
+    changes: TableChanges
+    """How the table's snapshot differs from the published version."""
     spec: ProfileSpec
     """The wanted outputs. Policies that depend on profiles still to be made are not resolved."""
     stored: Sequence[FragmentEntry] = ()
-    """Stored profiles: of the published version, of removed fragments, and of attempts that did not publish."""
+    """Stored profiles besides those of the published version: of fragments that were removed earlier, and of attempts
+    that did not publish."""
     attempt_profiles: Sequence[FragmentEntry] = ()
     """Profiles from earlier attempts with the same request. They are used even for fragments that the request reads
     again."""
@@ -72,15 +81,23 @@ class PlanInputs:
     """Columns that a policy names and that only earlier versions of the table had."""
 
 
+class UnknownFragmentError(MetastoreError):
+    """Raised if an unchanged fragment has to be read, but only the difference of the snapshots is known."""
+
+
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One partition of the next version."""
+    """One partition of the next version that the refresh looks at."""
 
     key: str
     fragments: tuple[str, ...]
     """Fragment ids, sorted."""
     reused: PartitionEntry | None
     """The published partition if its profile is reused; None if the profile has to be merged."""
+    published: PartitionEntry | None = None
+    """The partition in the published version; None if it is new."""
+    before: tuple[FragmentEntry, ...] = ()
+    """The fragments of the partition in the published version."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,7 @@ class TypeChange:
 
 @dataclass(frozen=True)
 class Target:
-    """The partitions and the profile spec of the next version.
+    """The partitions and the profile spec of the next version, given as a difference from the published version.
 
     The target is planned before fragments are profiled. Then two stages may change it. `ResolveAutoPolicies` changes
     the spec, and with it which partitions are reused. `SkipRewrites` adds reused partitions.
@@ -109,12 +126,28 @@ class Target:
 
     number: int
     base: Version | None
-    snapshot: Snapshot
+    changes: TableChanges
     spec: ProfileSpec
     specs: ProfileSpecs
     """The specs of all stored profiles, and of those that the plan makes, by id."""
     partitions: tuple[PartitionPlan, ...]
-    """Every partition of the snapshot, sorted by key."""
+    """The partitions that may differ from the published version, sorted by key. All other partitions of the published
+    version stay as they are, except the removed ones."""
+    removed: tuple[PartitionEntry, ...] = ()
+    """The partitions of the published version that the snapshot does not have."""
+    removed_fragments: tuple[FragmentEntry, ...] = ()
+    """The fragments of the removed partitions."""
+
+    @property
+    def snapshot(self) -> SnapshotMetadata:
+        """The snapshot that the next version describes."""
+        return self.changes.snapshot
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of the snapshot."""
+        published = len(self.base.partitions) if self.base else 0
+        return published + sum(partition.published is None for partition in self.partitions) - len(self.removed)
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
@@ -133,8 +166,30 @@ class Target:
             base is not None
             and base.value_counts is not None
             and len(base.partitions) == 1
-            and len(self.partitions) > 1
+            and self.partition_count > 1
         )
+
+    @property
+    def fragments_before(self) -> list[FragmentEntry]:
+        """The published fragments of all partitions in `partitions` and `removed`."""
+        return [*chain.from_iterable(partition.before for partition in self.partitions), *self.removed_fragments]
+
+    def with_all_partitions(self) -> Target:
+        """Return the target with all partitions of the next version in `partitions`. Reads all published entries."""
+        if self.base is None:
+            return self
+        listed = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        published = {entry.key: entry for entry in self.base.partitions if entry.key not in listed}
+        fragments: dict[str, list[FragmentEntry]] = {key: [] for key in published}
+        for entry in self.base.fragments if published else ():
+            if entry.partition_key in fragments:
+                fragments[entry.partition_key].append(entry)
+        others = [
+            PartitionPlan(key, tuple(sorted(each.id for each in fragments[key])), entry, entry, tuple(fragments[key]))
+            for key, entry in published.items()
+        ]
+        partitions = sorted([*self.partitions, *others], key=lambda partition: partition.key)
+        return replace(self, partitions=tuple(partitions))
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
         """Return the target with another profile spec.
@@ -143,7 +198,8 @@ class Target:
 
         Args:
             spec: The profile spec.
-            fragments: The profiles of all fragments of the snapshot, by id.
+            fragments: The profiles of all fragments of `partitions`, by id. If the spec differs, these must be all
+                partitions of the next version, see `with_all_partitions`.
         """
         if spec.id == self.spec.id:
             return self
@@ -196,9 +252,16 @@ class Plan:
         return self.target.base
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SnapshotMetadata:
         """The snapshot that the plan describes."""
         return self.target.snapshot
+
+    @property
+    def complete_snapshot(self) -> Snapshot:
+        """The snapshot with all of its fragments. Only for plans that were requested with it."""
+        snapshot = self.target.changes.complete_snapshot
+        assert snapshot is not None
+        return snapshot
 
     @property
     def spec(self) -> ProfileSpec:
@@ -207,8 +270,18 @@ class Plan:
 
     @property
     def partitions(self) -> tuple[PartitionPlan, ...]:
-        """Every partition of the snapshot, sorted by key."""
+        """The partitions that may differ from the published version, sorted by key."""
         return self.target.partitions
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of the snapshot."""
+        return self.target.partition_count
+
+    @property
+    def partition_keys(self) -> set[str]:
+        """Keys of all partitions of the snapshot. Reads all published partitions."""
+        return {partition.key for partition in self.target.with_all_partitions().partitions}
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
@@ -224,8 +297,7 @@ class Plan:
         profiling.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
-        profiled = {fragment.id for fragment in self.to_profile}
-        unchanged = sum(entry.id not in profiled for entry in self.reused.values())
+        unchanged = len(self.added) + self.unchanged - len(self.to_profile)
         return dict.fromkeys(fingerprinted, unchanged) if unchanged and (self.added or self.removed) else {}
 
     def to_json(self) -> dict[str, object]:
@@ -235,6 +307,7 @@ class Plan:
             "version": self.number,
             "snapshot": self.snapshot.id,
             "dry_run": True,
+            "compared": self.target.changes.comparison or None,
             "fragments": {
                 "added": len(self.added),
                 "removed": len(self.removed),
@@ -244,7 +317,7 @@ class Plan:
             "partitions": {
                 "changed": len(self.changed_partitions),
                 "removed": len(self.removed_partitions),
-                "total": len(self.partitions),
+                "total": self.partition_count,
             },
             "changed_partitions": list(self.changed_partitions),
             "removed_partitions": list(self.removed_partitions),
@@ -257,56 +330,129 @@ class Plan:
 
 
 def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
-    """Plan a refresh: compare a snapshot with the last published version.
+    """Plan a refresh from the changes of the table since the last published version.
+
+    Only the partitions that changed are looked at. If the profile spec differs from the published one, or if columns
+    are fingerprinted, these are all partitions.
 
     Args:
-        inputs: The snapshot, the published version, the profile spec and the stored profiles.
+        inputs: The published version, the changes, the profile spec and the stored profiles.
         request: The fragments that are read again.
 
     Raises:
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
+        UnknownFragmentError: A fragment has to be read that the changes do not have. Compare complete snapshots.
     """
-    base, snapshot, spec = inputs.base, inputs.snapshot, inputs.spec
+    base, changes, spec = inputs.base, inputs.changes, inputs.spec
     compatibility = SpecCompatibility(inputs.specs, spec)
-    fragments_by_partition: dict[str, list[Fragment]] = {}
-    for fragment in snapshot.fragments:
-        fragments_by_partition.setdefault(fragment.partition_key, []).append(fragment)
-    requested = match_partitions(inputs.table, request.partitions, fragments_by_partition)
-    forced = set(fragments_by_partition) if request.full else requested
-    attempt_profiles = _usable_profiles(inputs.attempt_profiles, compatibility, snapshot, ())
-    reused = {**attempt_profiles, **_usable_profiles(inputs.stored, compatibility, snapshot, forced)}
-    to_profile = tuple(fragment for fragment in snapshot.fragments if fragment.id not in reused)
-    published = {entry.id: entry for entry in base.fragments} if base else {}
-    current = {fragment.id for fragment in snapshot.fragments}
+    listed = _list_partitions(inputs, request)
+    forced = set(listed.fragments) if request.full else listed.requested
+    locations = {id_: (key, path) for key, fragments in listed.fragments.items() for id_, path in fragments.items()}
+    unforced = {id_: location for id_, location in locations.items() if location[0] not in forced}
+    stored = [*chain.from_iterable(listed.before.values()), *inputs.stored]
+    reused = {
+        **_usable_profiles(inputs.attempt_profiles, compatibility, locations),
+        **_usable_profiles(stored, compatibility, unforced),
+    }
+    to_profile = _fragments_to_profile(changes, [id_ for id_ in locations if id_ not in reused])
+    published = entries_of(base, PARTITIONS).find_all([*listed.fragments, *listed.before]) if base else {}
     target = Target(
         number=inputs.number or (base.number + 1 if base else 1),
         base=base,
-        snapshot=snapshot,
+        changes=changes,
         spec=spec,
         specs={**compatibility.specs, spec.id: spec.column_specs},
         partitions=tuple(
-            PartitionPlan(key, tuple(sorted(fragment.id for fragment in fragments_by_partition[key])), None)
-            for key in sorted(fragments_by_partition)
+            PartitionPlan(key, tuple(sorted(fragments)), None, published.get(key), tuple(listed.before.get(key, ())))
+            for key, fragments in sorted(listed.fragments.items())
+        ),
+        removed=tuple(entry for key, entry in sorted(published.items()) if key not in listed.fragments),
+        removed_fragments=tuple(
+            entry for key, entries in sorted(listed.before.items()) if key not in listed.fragments for entry in entries
         ),
     )
     merged_again = {fragment.partition_key for fragment in to_profile} | forced
     target = _reuse_partitions(target, compatibility, reused, merged_again)
+    removed_ids, added_ids = ({each.id for each in side} for side in (changes.removed.values(), changes.added))
+    removed = tuple(entry for entry in changes.removed.values() if entry.id not in added_ids)
     return Plan(
         table=inputs.table,
         target=target,
-        stages=_stages(target, request, to_profile, len(reused)),
+        stages=_stages(target, request, to_profile),
         to_profile=to_profile,
         reused=reused,
-        added=tuple(fragment.id for fragment in snapshot.fragments if fragment.id not in published),
-        removed=tuple(entry for id_, entry in published.items() if id_ not in current),
-        unchanged=len(current & set(published)),
-        removed_partitions=tuple(
-            sorted({entry.key for entry in base.partitions} - set(fragments_by_partition)) if base else ()
-        ),
-        type_changes=_type_changes(base.schema, snapshot) if base else (),
-        read_again=_read_again(compatibility, inputs.stored, {fragment.id for fragment in to_profile}),
+        added=tuple(fragment.id for fragment in changes.added if fragment.id not in removed_ids),
+        removed=removed,
+        unchanged=(len(base.fragments) if base else 0) - len(removed),
+        removed_partitions=tuple(entry.key for entry in target.removed),
+        type_changes=_type_changes(base.schema, changes.snapshot) if base else (),
+        read_again=_read_again(compatibility, stored, {fragment.id for fragment in to_profile}),
         dropped_columns=inputs.dropped_columns,
     )
+
+
+@dataclass(frozen=True)
+class _ListedPartitions:
+    """The partitions that a plan looks at, with their fragments before and after the changes."""
+
+    before: Mapping[str, Sequence[FragmentEntry]]
+    """The fragments in the published version, by partition key."""
+    fragments: Mapping[str, Mapping[str, str]]
+    """The path of each fragment of the snapshot, by partition key and id. Partitions without fragments are missing."""
+    requested: set[str]
+    """Keys of the partitions whose fragments the request reads again."""
+
+
+def _list_partitions(inputs: PlanInputs, request: RefreshRequest) -> _ListedPartitions:
+    """Return the partitions that may differ from the published version. Raises PartitionNotFoundError."""
+    base, changes, spec = inputs.base, inputs.changes, inputs.spec
+    changed = {fragment.partition_key for fragment in changes.added}
+    changed |= {entry.partition_key for entry in changes.removed.values()}
+    current: dict[str, dict[str, str]] = {}
+    if changes.current is not None:
+        for fragment in changes.current.values():
+            current.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
+    requested: set[str] = set()
+    if request.partitions:
+        requested = match_partitions(inputs.table, request.partitions, current)
+    before: dict[str, list[FragmentEntry]] = {}
+    if base is None or request.full or spec.id != base.spec_id or needs_all_fragments(spec):
+        assert changes.current is not None, "the planner compares complete snapshots then"
+        for entry in base.fragments if base else ():
+            before.setdefault(entry.partition_key, []).append(entry)
+        return _ListedPartitions(before, current, requested)
+    keys = changed | requested
+    if len(base.partitions) == 1:
+        keys |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
+    for entry in entries_of(base, FRAGMENTS).find_prefixes([fragment_key(key, "") for key in keys]):
+        before.setdefault(entry.partition_key, []).append(entry)
+    if changes.current is not None:
+        fragments = {key: current[key] for key in keys if key in current}
+        return _ListedPartitions(before, fragments, requested)
+    fragments = {}
+    for key, entries in before.items():
+        remaining = {entry.id: entry.path for entry in entries if entry.key not in changes.removed}
+        if remaining:
+            fragments[key] = remaining
+    for fragment in changes.added:
+        fragments.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
+    return _ListedPartitions(before, fragments, requested)
+
+
+def needs_all_fragments(spec: ProfileSpec) -> bool:
+    """Return whether a plan needs all fragments of the snapshot, because values may be read again from any of them."""
+    return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
+
+
+def _fragments_to_profile(changes: TableChanges, ids: Collection[str]) -> tuple[Fragment, ...]:
+    """Return the fragments with some ids, sorted by partition key and id. Raises UnknownFragmentError."""
+    added = {fragment.id: fragment for fragment in changes.added}
+    current = changes.current or {}
+    fragments = [added.get(id_) or current.get(id_) for id_ in ids]
+    known = [fragment for fragment in fragments if fragment is not None]
+    if len(known) < len(fragments):
+        raise UnknownFragmentError("a stored profile of an unchanged fragment cannot be used")
+    return tuple(sorted(known, key=lambda fragment: (fragment.partition_key, fragment.id)))
 
 
 def _reuse_partitions(
@@ -323,10 +469,9 @@ def _reuse_partitions(
         profiles: The usable stored profiles, by fragment id.
         merged_again: Keys of the partitions with fragments that are read.
     """
-    published = {entry.key: entry for entry in target.base.partitions} if target.base else {}
     partitions = []
     for partition in target.partitions:
-        entry = published.get(partition.key)
+        entry = partition.published
         is_reused = (
             entry is not None
             and partition.key not in merged_again
@@ -337,11 +482,9 @@ def _reuse_partitions(
     return replace(target, partitions=tuple(partitions))
 
 
-def _stages(
-    target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], reused: int
-) -> tuple[PlanStage, ...]:
+def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragment]) -> tuple[PlanStage, ...]:
     """Return the stages of a plan, in the order in which they run."""
-    spec, valued = target.spec, target.spec.typed_leaves
+    spec, changes, valued = target.spec, target.changes, target.spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
     counted = tuple(
@@ -353,7 +496,9 @@ def _stages(
     rewritten = () if request.forces_reading else rewritten_partitions(target, {fragment.id for fragment in to_profile})
     stages: list[PlanStage] = []
     if to_profile:
-        stages.append(ProfileFragments(len(to_profile), sum(fragment.bytes for fragment in to_profile), reused))
+        stored = (len(target.base.fragments) if target.base else 0) + len(changes.added) - len(changes.removed)
+        size = sum(fragment.bytes for fragment in to_profile)
+        stages.append(ProfileFragments(len(to_profile), size, stored - len(to_profile)))
     if auto_columns:
         stages += [ResolveAutoPolicies(auto_columns), DropValueCounts(auto_columns)]
     if to_profile:
@@ -363,7 +508,7 @@ def _stages(
     changed_by = tuple(stage.name for stage in stages if isinstance(stage, ResolveAutoPolicies | SkipRewrites))
     return (
         *stages,
-        MergePartitions(target.changed_partitions, len(target.partitions), changed_by),
+        MergePartitions(target.changed_partitions, target.partition_count, changed_by),
         MergeTable(),
         UpdateValueCounts(counted),
         CompactSegments(),
@@ -391,25 +536,17 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
         profiled: Ids of the fragments that the refresh reads. A partition is left out if one of its unchanged
             fragments is among them.
     """
-    base = target.base
-    if base is None:
-        return ()
-    published = {
-        entry.key for entry in base.partitions if entry.files.frequencies or not target.needs_partition_value_counts
-    }
-    fragments_before: dict[str, set[str]] = {}
-    for entry in base.fragments:
-        fragments_before.setdefault(entry.partition_key, set()).add(entry.id)
     keys = []
     for partition in target.partitions:
-        if partition.key in published:
-            before, now = fragments_before.get(partition.key, set()), set(partition.fragments)
+        entry = partition.published
+        if entry is not None and (entry.files.frequencies or not target.needs_partition_value_counts):
+            before, now = {fragment.id for fragment in partition.before}, set(partition.fragments)
             if now - before and before - now and not any(id_ in profiled for id_ in before & now):
                 keys.append(partition.key)
     return tuple(keys)
 
 
-def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ...]:
+def _type_changes(before: pa.Schema, snapshot: SnapshotMetadata) -> tuple[TypeChange, ...]:
     """Return the columns of the snapshot whose type differs from the schema `before`.
 
     Columns are matched by identity. New columns are left out.
@@ -434,8 +571,31 @@ def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Return a digest of all that determines a version's numbers: its spec, and its partitions' content."""
-    return digest([spec.id, *(f"{partition.key}:{partition.content_id}" for partition in partitions)])
+    """Return a digest of all that determines a version's numbers: its spec, and its partitions' content.
+
+    The digest is a sum of digests of the partitions, so that `updated_content_id` can add and subtract some.
+    """
+    return f"{sum(_content_digest(spec.id, partition) for partition in partitions) % _MODULUS:064x}"
+
+
+def updated_content_id(
+    spec: ProfileSpec, before: str, removed: Iterable[PartitionEntry], added: Iterable[PartitionEntry]
+) -> str:
+    """Return the content id of a version that differs from another one in some partitions.
+
+    Args:
+        spec: The profile spec of both versions.
+        before: The content id of the other version.
+        removed: The partitions that only the other version has, or has in another state.
+        added: The partitions that only this version has, or has in another state.
+    """
+    difference = int(content_id(spec, added), 16) - int(content_id(spec, removed), 16)
+    return f"{(int(before, 16) + difference) % _MODULUS:064x}"
+
+
+def _content_digest(spec_id: str, partition: PartitionEntry) -> int:
+    text = chr(0).join((spec_id, partition.key, partition.content_id))
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), "big")
 
 
 def is_current_partition(
@@ -489,23 +649,27 @@ def _read_again(
 
 
 def _usable_profiles(
-    profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, snapshot: Snapshot, forced: Collection[str]
+    profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, locations: Mapping[str, tuple[str, str]]
 ) -> dict[str, FragmentEntry]:
     """Return the profiles that can be used instead of reading their fragments, by fragment id.
 
     A usable profile satisfies the wanted spec. It gets the partition key and path that the fragment has in the
-    snapshot. Profiles of fragments in the partitions `forced` are left out, because these fragments are read again.
+    snapshot.
+
+    Args:
+        profiles: Stored profiles. Those of other fragments are ignored.
+        compatibility: Compares specs of stored profiles with the wanted spec.
+        locations: The partition key and path of each fragment, by id.
     """
-    fragments = {fragment.id: fragment for fragment in snapshot.fragments if fragment.partition_key not in forced}
     usable: dict[str, FragmentEntry] = {}
     for entry in profiles:
-        fragment = fragments.get(entry.id)
-        if fragment is None or entry.id in usable or not compatibility.satisfies(entry.spec_id, entry.not_enumerated):
+        location = locations.get(entry.id)
+        if location is None or entry.id in usable or not compatibility.satisfies(entry.spec_id, entry.not_enumerated):
             continue
         # A column is all null in fragments that were written without it, and must be read from the others.
         missing = compatibility.missing_columns(entry.spec_id)
         if not missing & compatibility.wanted.defaulted_columns and not missing & set(entry.unprofiled):
-            if (entry.partition_key, entry.path) != (fragment.partition_key, fragment.path):
-                entry = replace(entry, partition_key=fragment.partition_key, path=fragment.path)
+            if (entry.partition_key, entry.path) != location:
+                entry = replace(entry, partition_key=location[0], path=location[1])
             usable[entry.id] = entry
     return usable

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
-from metastore_assets.errors import ConfigError, CorruptionError, StoreError
+from metastore_assets.errors import ConfigError, CorruptionError, ObjectNotFoundError, StoreError
 from metastore_assets.formats import MetadataCache
-from metastore_assets.formats.base import SnapshotReference, TableFormat
+from metastore_assets.formats.base import NoDiff, SnapshotMetadata, SnapshotReference, TableFormat
 from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
 from metastore_assets.pipeline.column_spec import check_sources, digest
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
-from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, PlanInputs, RefreshRequest, make_plan
-from metastore_assets.pipeline.profile_spec import table_profile_spec
+from metastore_assets.pipeline.plan import (
+    DEFAULT_REQUEST,
+    Plan,
+    PlanInputs,
+    RefreshRequest,
+    UnknownFragmentError,
+    make_plan,
+    needs_all_fragments,
+)
+from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
+from metastore_assets.pipeline.retired_fragments import find_retired
+from metastore_assets.pipeline.table_changes import TableChanges, changes_from_diff, compare_snapshot
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
@@ -114,8 +125,13 @@ def current_plan(
     table: TableConfig,
     request: RefreshRequest = DEFAULT_REQUEST,
     attempt: AttemptProfiles | None = None,
+    *,
+    complete: bool = False,
 ) -> Plan:
     """Plan a refresh to the table's current snapshot.
+
+    The plan is made from what the commits since the newest version changed, if the table's format tells that. Otherwise
+    all fragments are compared, and the plan says why.
 
     Args:
         versions: The published versions of the table.
@@ -123,6 +139,7 @@ def current_plan(
         table: The configuration, with the key of hidden values.
         request: The fragments that are read again.
         attempt: Profiles from earlier attempts with the same request.
+        complete: Whether the plan's snapshot must have all fragments.
 
     Raises:
         ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden.
@@ -130,35 +147,102 @@ def current_plan(
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
         MetastoreError: The table cannot be read.
     """
-    attempt = attempt or AttemptProfiles()
-    base, number = _read_base(versions, full=request.full)
-    snapshot = table_format.snapshot()
-    resolved: Mapping[str, CardinalityMode] = {}
-    if base is not None:
-        has_new_snapshot = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
-        resolved = planned_resolutions(
-            base, snapshot.schema, table, versions.objects, has_new_snapshot=has_new_snapshot
+    planner = _Planner(versions, table_format, table, request, attempt or AttemptProfiles())
+    with _explain_missing_entries():
+        plan = "all fragments are needed" if complete else planner.plan_from_difference()
+        return planner.plan_from_snapshot(plan) if isinstance(plan, str) else plan
+
+
+@contextmanager
+def _explain_missing_entries() -> Iterator[None]:
+    """Turn the error of a missing file of the newest version into a CorruptionError."""
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh NAME --full`") from error
+
+
+class _Planner:
+    """Makes the plan of one refresh, from the difference of snapshots or from a complete snapshot."""
+
+    def __init__(
+        self,
+        versions: VersionStore,
+        table_format: TableFormat,
+        table: TableConfig,
+        request: RefreshRequest,
+        attempt: AttemptProfiles,
+    ) -> None:
+        self._versions = versions
+        self._format = table_format
+        self._table = table
+        self._request = request
+        self._attempt = attempt
+        self._base, self._number = _read_base(versions, full=request.full)
+        self._pending = versions.pending()
+
+    def plan_from_difference(self) -> Plan | str:
+        """Return the plan made from what the commits changed; or why all fragments must be compared."""
+        base = self._base
+        if base is None:
+            return "no version is published"
+        if self._request.forces_reading:
+            return "fragments are read again on request"
+        diff = self._format.changes(SnapshotReference(base.snapshot, base.committed_at))
+        if isinstance(diff, NoDiff):
+            return diff.reason
+        spec = self._wanted_spec(diff.current)
+        if spec.id != base.spec_id:
+            return "columns or policies changed"
+        if needs_all_fragments(spec):
+            return "columns are stored as fingerprints"
+        changes = changes_from_diff(diff, base)
+        if isinstance(changes, str):
+            return changes
+        try:
+            return self._plan(changes, spec)
+        except UnknownFragmentError as error:
+            return str(error)
+
+    def plan_from_snapshot(self, reason: str) -> Plan:
+        """Return the plan made by a comparison of all fragments, for a reason."""
+        snapshot = self._format.snapshot()
+        spec = self._wanted_spec(snapshot)
+        return self._plan(compare_snapshot(snapshot, self._base, reason), spec)
+
+    def _wanted_spec(self, snapshot: SnapshotMetadata) -> ProfileSpec:
+        """Return the wanted profile spec, with policies resolved as far as the newest version decides.
+
+        Checks hidden columns and statistics of users.
+        """
+        base, table = self._base, self._table
+        resolved: Mapping[str, CardinalityMode] = {}
+        if base is not None:
+            has_new_snapshot = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
+            resolved = planned_resolutions(
+                base, snapshot.schema, table, self._versions.objects, has_new_snapshot=has_new_snapshot
+            )
+        self._dropped_columns = _dropped_columns(self._versions, base, snapshot.schema, table)
+        spec = table_profile_spec(snapshot.schema, table, resolved)
+        check_hidden_not_derived(table, spec, snapshot)
+        check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
+        return spec
+
+    def _plan(self, changes: TableChanges, spec: ProfileSpec) -> Plan:
+        base, attempt = self._base, self._attempt
+        added = [fragment.id for fragment in changes.added]
+        inputs = PlanInputs(
+            table=self._table.name,
+            base=base,
+            changes=changes,
+            spec=spec,
+            stored=[*((each.fragment for each in find_retired(base, added)) if base else ()), *self._pending],
+            attempt_profiles=attempt.entries,
+            specs={**attempt.specs, **(base.specs if base else {}), spec.id: spec.column_specs},
+            number=self._number,
+            dropped_columns=self._dropped_columns,
         )
-    dropped_columns = _dropped_columns(versions, base, snapshot.schema, table)
-    spec = table_profile_spec(snapshot.schema, table, resolved)
-    check_hidden_not_derived(table, spec, snapshot)
-    check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
-    inputs = PlanInputs(
-        table=table.name,
-        base=base,
-        snapshot=snapshot,
-        spec=spec,
-        stored=[
-            *(base.fragments if base else ()),
-            *(entry.fragment for entry in (base.retired if base else ())),
-            *versions.pending(),
-        ],
-        attempt_profiles=attempt.entries,
-        specs={**attempt.specs, **(base.specs if base else {}), spec.id: spec.column_specs},
-        number=number,
-        dropped_columns=dropped_columns,
-    )
-    return make_plan(inputs, request)
+        return make_plan(inputs, self._request)
 
 
 def _unknown_columns(schema: pa.Schema, table: TableConfig) -> list[str]:
@@ -200,7 +284,7 @@ def _dropped_columns(
 
 
 def _read_base(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:
-    """Return the newest version with all of its entries read, and the number of the next version.
+    """Return the newest version, and the number of the next one.
 
     The version is None if there is none, or if a full refresh replaces a damaged one.
 
@@ -211,9 +295,10 @@ def _read_base(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         latest = versions.latest()
         if latest is None:
             return None, 1
-        with corruption_guard(versions.objects, versions.documents.path(latest.number)):
-            for entries in (latest.fragments, latest.retired, latest.partitions, latest.nodes, latest.specs):
-                iter(entries)
+        if full:
+            with corruption_guard(versions.objects, versions.documents.path(latest.number)):
+                for entries in (latest.fragments, latest.retired, latest.partitions, latest.nodes, latest.specs):
+                    iter(entries)
         return latest, latest.number + 1
     except CorruptionError:
         if not full:

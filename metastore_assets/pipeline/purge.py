@@ -20,6 +20,8 @@ from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEnt
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.value_filters import update_table_value_filters
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
+from metastore_assets.store.entries import FRAGMENTS, PARTITIONS
+from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectInfo
 from metastore_assets.store.pending import PendingFiles, list_pending_files
@@ -150,12 +152,12 @@ def _publish_without_removed(
             versions.objects,
             rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
         )
-        index = update_fragment_index(engine, versions.objects, len(latest.schema), None, fragments)
-        partition_index = update_partition_index(
-            engine, versions.objects, len(latest.schema), None, list(latest.partitions)
-        )
+        new_fragments = EntryChanges.between(FRAGMENTS, None, fragments)
+        index = update_fragment_index(engine, versions.objects, len(latest.schema), None, new_fragments)
+        partitions = EntryChanges.between(PARTITIONS, None, list(latest.partitions))
+        partition_index = update_partition_index(engine, versions.objects, len(latest.schema), None, partitions)
         columns = latest.value_filters.columns if latest.value_filters else ()
-        value_filters = update_table_value_filters(engine, versions.objects, columns, None, fragments)
+        value_filters = update_table_value_filters(engine, versions.objects, columns, None, new_fragments)
         new = replace(
             latest,
             value_counts=value_counts,

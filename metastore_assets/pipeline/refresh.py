@@ -37,17 +37,21 @@ if TYPE_CHECKING:
 _ATTEMPTS = 5
 
 
-def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
+def plan_refresh(
+    config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST, *, complete: bool = False
+) -> Plan:
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
     Args:
         config: The configuration.
         table: The table.
         request: The fragments that are read again.
+        complete: Whether the plan's snapshot must have all fragments. A refresh may need only their difference.
     """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
-    return current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
+    attempt = AttemptProfiles.resume(versions, request)
+    return current_plan(versions, table_format, table, request, attempt, complete=complete)
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
@@ -190,7 +194,7 @@ def _result(execution: Execution) -> RefreshResult:
         fragments_profiled=len(execution.attempt.new_entries),
         partitions_changed=execution.target.changed_partitions,
         partitions_removed=plan.removed_partitions,
-        partitions_total=len(plan.partitions),
+        partitions_total=plan.partition_count,
         seconds=0.0,
         dropped_columns=version.dropped_columns,
         refresh_stats=version.refresh_stats,

@@ -56,24 +56,19 @@ def skip_rewrites(
         context: The table, its store and engine.
         stage: The partitions to compare.
         target: The next version under the resolved profile spec.
-        fragments: The profiles of all fragments of the snapshot, by id.
+        fragments: The profiles of all fragments of the target's partitions, by id.
 
     Raises:
         CorruptionError: A stored profile is damaged.
     """
-    assert target.base is not None
     compatibility = SpecCompatibility(target.specs, target.spec)
-    published = {entry.key: entry for entry in target.base.partitions}
-    fragments_before: dict[str, list[FragmentEntry]] = {}
-    for entry in target.base.fragments:
-        fragments_before.setdefault(entry.partition_key, []).append(entry)
     candidates = set(stage.partitions)
     rewrites = []
     for partition in target.partitions:
         if partition.key in candidates and partition.reused is None:
-            before = fragments_before.get(partition.key, [])
-            if is_current_partition(compatibility, published[partition.key], before):
-                rewrites += _rewrite(partition.key, before, [fragments[id_] for id_ in partition.fragments])
+            assert partition.published is not None
+            if is_current_partition(compatibility, partition.published, partition.before):
+                rewrites += _rewrite(partition.key, partition.before, [fragments[id_] for id_ in partition.fragments])
     columns = len(target.spec.leaves)
     weights = [columns * (len(rewrite.added) + len(rewrite.removed)) for rewrite in rewrites]
     compare = partial(_has_same_rows, context.objects, target.spec)
@@ -81,7 +76,9 @@ def skip_rewrites(
     if not unchanged:
         return target
     partitions = tuple(
-        _reuse(partition, published[partition.key], fragments) if partition.key in unchanged else partition
+        _reuse(partition, partition.published, fragments)
+        if partition.published is not None and partition.key in unchanged
+        else partition
         for partition in target.partitions
     )
     return replace(target, partitions=partitions)

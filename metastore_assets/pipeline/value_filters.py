@@ -7,6 +7,7 @@ a given value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,7 +19,8 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies, parse_filters
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueFilterFiles, Version
+from metastore_assets.store.entry_changes import EntryChanges, changed_entries
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueFilterFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 
@@ -37,37 +39,39 @@ def update_table_value_filters(
     engine: Engine,
     store: ObjectStore,
     columns: tuple[str, ...],
-    base: Version | None,
-    fragments: Sequence[FragmentEntry],
+    base: ValueFilterFiles | None,
+    fragments: EntryChanges[FragmentEntry],
 ) -> ValueFilterFiles | None:
     """Update the value filters for the next version; return their files.
 
-    Filters in `base` are retained. The others are read from the profiles of the new fragments.
+    Published filters are retained. The others are read from the profiles of the new fragments.
 
     Args:
         engine: The engine that reads profiles.
         store: The table's folder.
         columns: Field ids of the columns with value filters.
-        base: The version before; None for the first.
-        fragments: The fragments of the next version.
+        base: The published filters; None if there are none.
+        fragments: The fragments of the next version, as changes of the published ones.
 
     Returns:
         The files of the filters; None if `columns` is empty.
 
     Raises:
-        CorruptionError: A stored profile, or a filter of `base`, is damaged.
+        CorruptionError: A stored profile, or a published filter, is damaged.
     """
     if not columns:
         return None
-    base_filters = base.value_filters if base is not None else None
-    if base_filters is not None and base_filters.columns != columns:
-        base_filters = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
-    before = {entry.files.name: "" for entry in base.fragments} if base and base_filters else {}
-    changes = KeyChanges.between(before, dict.fromkeys((entry.files.name for entry in fragments), ""))
-    added = [entry for entry in fragments if entry.files.name in changes.added]
+    if base is not None and base.columns != columns:
+        base = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
+    before, after = changed_entries(fragments, is_complete=base is None)
+    changes = KeyChanges.between(
+        dict.fromkeys((entry.files.name for entry in before), ""),
+        dict.fromkeys((entry.files.name for entry in after), ""),
+    )
+    changes = replace(changes, row_count=len(fragments))
+    added = [entry for entry in after if entry.files.name in changes.added]
     batches = read_filters(engine, store, columns, added)
-    base_files = base_filters.files if base_filters else None
-    return ValueFilterFiles(update_value_filters(store, base_files, changes, batches), columns)
+    return ValueFilterFiles(update_value_filters(store, base.files if base else None, changes, batches), columns)
 
 
 def read_filters(

@@ -215,6 +215,10 @@ class Entries(Sequence[Entry]):
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
         """Return the entries whose keys begin with one of the prefixes, sorted by key."""
 
+    @abstractmethod
+    def least_key(self) -> Key | None:
+        """Return a lower bound of the keys, without reading entries; None if there are none, or if it is unknown."""
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
 
@@ -256,6 +260,9 @@ class StoredEntries(Entries[Entry]):
             return []
         rows = self._reader.find(KeyPrefixes(selected))
         return list(self._decode(rows.take(pc.sort_indices(rows.column(0)))))
+
+    def least_key(self) -> Key | None:
+        return self._reader.least_key()
 
     @lock_free_cached_property
     def _reader(self) -> SegmentReader:

@@ -10,8 +10,17 @@ from typing import Any, overload
 import pyarrow as pa
 
 from metastore_assets.startup import pc
-from metastore_assets.store.entries import Entries, Entry, EntryKind, Key, StoredEntries, encode_entries
+from metastore_assets.store.entries import (
+    Entries,
+    Entry,
+    EntryKind,
+    Key,
+    StoredEntries,
+    encode_entries,
+    version_entries,
+)
 from metastore_assets.store.keys import KeyPrefixes
+from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, Segment, SegmentFiles, SegmentOutput, SegmentUpdate
 
@@ -116,6 +125,16 @@ class EntryChanges(Entries[Entry]):
         """Whether nothing changes."""
         return not self.put and not self.dropped
 
+    def replaced(self, entries: Mapping[Key, Entry]) -> EntryChanges[Entry]:
+        """Return the changes in which some entries have other values, with the same keys.
+
+        Args:
+            entries: The new values, by key. Each key is one of this set.
+        """
+        unchanged = [key for key in entries if key not in self.put]
+        before = self.base.find_all(unchanged) if self.base is not None and unchanged else {}
+        return EntryChanges(self.kind, self.base, {**self.put, **entries}, {**self.dropped, **before})
+
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
         unchanged = [key for key in keys if key not in self.put and key not in self.dropped]
         found = self.base.find_all(unchanged) if self.base is not None and unchanged else {}
@@ -133,6 +152,10 @@ class EntryChanges(Entries[Entry]):
         stored = self.base.find_prefixes(starts) if self.base is not None else []
         unchanged = [entry for entry in stored if key_of(entry) not in self.dropped]
         return list(heapq.merge(unchanged, sorted(put, key=key_of), key=key_of))
+
+    def least_key(self) -> Key | None:
+        keys = [*self.put, *((key,) if self.base is not None and (key := self.base.least_key()) is not None else ())]
+        return min(keys, default=None)
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
@@ -159,6 +182,22 @@ def is_same_base(one: StoredEntries[Any] | None, other: StoredEntries[Any] | Non
     if one is None or other is None:
         return one is other
     return one.is_same(other)
+
+
+def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
+    """Return the entries of one kind in a version, with lookups by key, even if the version has them as a list."""
+    entries = version_entries(version, kind)
+    return entries if isinstance(entries, Entries) else EntryChanges.between(kind, None, entries)
+
+
+def changed_entries(entries: EntryChanges[Entry], *, is_complete: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
+    """Return the entries that something derived from them has to remove, and those that it has to add.
+
+    Args:
+        entries: The entries of a new version.
+        is_complete: Whether it is derived from scratch: then none are removed, and all are added.
+    """
+    return ((), entries) if is_complete else (entries.dropped.values(), entries.put.values())
 
 
 def write_entries(objects: ObjectStore, changes: EntryChanges[Any]) -> SegmentFiles:

@@ -325,6 +325,12 @@ class SectionReader:
         statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
         return [(chunk.min, chunk.max) if chunk is not None and chunk.has_min_max else None for chunk in statistics]
 
+    @property
+    def least_key(self) -> Any:
+        """The least value of the first column, from the file's metadata; None if a row group does not record it."""
+        bounds = self._key_bounds
+        return None if None in bounds else min((each[0] for each in bounds if each is not None), default=None)
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()

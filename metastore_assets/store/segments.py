@@ -280,6 +280,11 @@ class SegmentReader:
         tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
         return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
 
+    def least_key(self) -> Any:
+        """Return a lower bound of the keys, from the files' metadata; None if there are none, or if it is unknown."""
+        keys = [segment.sections.least_key for segment in self.segments]
+        return min(keys, default=None) if None not in keys else None
+
     @lock_free_cached_property
     def live_masks(self) -> list[pa.Array | None]:
         """For each segment, a mask of its rows that is true for live ones; None if all are live."""

@@ -102,15 +102,6 @@ def test_a_look_at_statistics_does_without_what_counts_values(published: Path) -
     assert modules_imported & {f"metastore_assets.{package}" for package in packages} == set()
 
 
-def test_reading_value_counts_imports_nothing_that_writes_them(published: Path) -> None:
-    """The code that applies updates is half of the package `produce`."""
-    modules_imported = imported("top", "orders", "state", folder=published.parent)
-    assert "metastore_assets.value_counts.reading" in modules_imported
-    writers = {f"metastore_assets.produce.{name}" for name in ("flow_step", "node_step", "run_produce", "sums")}
-    assert all(find_spec(name) for name in writers)
-    assert modules_imported & writers == set()
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["profile", "--help"], ["--version"]])
 def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> None:
     modules = imported(*arguments, folder=tmp_path)
@@ -154,7 +145,6 @@ print(json.dumps({
     "variables": sorted({"PYDANTIC_DISABLE_PLUGINS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"} & set(os.environ)),
     "lazy": type(startup.pc) is not types.ModuleType,
     "gc": gc.get_threshold()[0] > 10_000,
-    "stack": startup.run_in_large_stack_chunk(lambda: sys._getframe(1).f_code.co_stacksize > 10_000),
 }))
 end = startup.FastExit()
 sys.modules["held"] = held = types.SimpleNamespace()
@@ -177,7 +167,6 @@ def test_one_variable_turns_off_all_start_up_tricks(tmp_path: Path, value: str |
         "variables": sorted(variables[:3]) if is_fast else [],
         "lazy": is_fast,
         "gc": is_fast,
-        "stack": is_fast,
     }
     assert ((tmp_path / "output").read_text() == "") == is_fast
 

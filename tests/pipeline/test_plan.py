@@ -22,6 +22,7 @@ from metastore_assets.pipeline.plan import (
     partition_content_id,
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
+from metastore_assets.pipeline.table_changes import compare_snapshot
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, RetiredFragment, Version
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -48,10 +49,14 @@ def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
     )
 
 
-def published(plan: Plan, *retired: RetiredFragment, unprofiled: tuple[str, ...] = ()) -> Version:
+def published(plan: Plan, *removed: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
     """The version that carrying out the plan would publish."""
-    fragments = [entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile] + list(plan.reused.values())
-    partitions = [partition.reused or _partition(plan, partition) for partition in plan.partitions]
+    target = plan.target.with_all_partitions()
+    profiles = {one.id: entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile}
+    profiles |= {each.id: each for each in plan.reused.values()}
+    before = {each.id: each for each in (plan.base.fragments if plan.base else ())}
+    fragments = [profiles.get(id_) or before[id_] for partition in target.partitions for id_ in partition.fragments]
+    partitions = [partition.reused or _partition(plan, partition) for partition in target.partitions]
     return Version(
         number=plan.number,
         table="t",
@@ -69,7 +74,7 @@ def published(plan: Plan, *retired: RetiredFragment, unprofiled: tuple[str, ...]
         spec_id=plan.spec.id,
         specs=plan.target.specs,
         fragments=fragments,
-        retired=retired,
+        retired=[RetiredFragment(plan.number, each) for each in removed],
         partitions=partitions,
     )
 
@@ -79,8 +84,9 @@ def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how:
     spec = table_profile_spec(now.schema, table, resolved)
     specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
     request = RefreshRequest(how.pop("full", False), tuple(how.pop("partitions", ())))
-    stored = [*base.fragments, *(entry.fragment for entry in base.retired)] if base else []
-    return make_plan(PlanInputs("t", base, now, spec, stored, specs=specs, **how), request)
+    stored = [each.fragment for each in base.retired] if base else []
+    changes = compare_snapshot(now, base, "a test")
+    return make_plan(PlanInputs("t", base, changes, spec, stored, specs=specs, **how), request)
 
 
 def ids(plan: Plan) -> list[str]:
@@ -98,7 +104,8 @@ def test_unchanged_fragments_are_not_read_and_their_partitions_stay() -> None:
     second = plan(base, snapshot(fragment("a", "k=1"), fragment("b", "k=2"), fragment("c", "k=2"), identity="2"))
     assert (second.number, ids(second), second.changed_partitions) == (2, ["c"], ("k=2",))
     assert (second.added, second.removed, second.unchanged) == (("c",), (), 2)
-    assert second.partitions[0].reused == base.partitions[0]
+    assert [partition.key for partition in second.partitions] == ["k=2"]
+    assert second.target.with_all_partitions().partitions[0].reused == base.partitions[0]
 
 
 def test_a_removed_fragment_changes_its_partition_without_reading() -> None:
@@ -117,7 +124,7 @@ def test_a_restored_fragment_is_not_read_again() -> None:
     first = snapshot(fragment("a"), fragment("b"))
     base = published(plan(None, first))
     without = plan(base, snapshot(fragment("a"), identity="2"))
-    later = published(without, RetiredFragment(2, entry(fragment("b"), without.spec)))
+    later = published(without, entry(fragment("b"), without.spec))
     restored = plan(later, snapshot(fragment("a"), fragment("b"), identity="3"))
     assert (ids(restored), restored.added, restored.changed_partitions) == ([], ("b",), ("all",))
 
@@ -126,13 +133,19 @@ def test_profiles_of_an_attempt_that_did_not_publish_are_used() -> None:
     now = snapshot(fragment("a"), fragment("b"))
     spec = table_profile_spec(SCHEMA, TABLE)
     stored = [entry(fragment("a"), spec)]
-    assert ids(make_plan(PlanInputs("t", None, now, spec, stored, specs={spec.id: spec.column_specs}))) == ["b"]
+    assert ids(
+        make_plan(
+            PlanInputs("t", None, compare_snapshot(now, None, ""), spec, stored, specs={spec.id: spec.column_specs})
+        )
+    ) == ["b"]
 
 
 def test_a_profile_of_an_unknown_profile_spec_is_not_used() -> None:
     spec = table_profile_spec(SCHEMA, TABLE)
     stored = [entry(fragment("a"), spec)]
-    assert ids(make_plan(PlanInputs("t", None, snapshot(fragment("a")), spec, stored))) == ["a"]
+    assert ids(make_plan(PlanInputs("t", None, compare_snapshot(snapshot(fragment("a")), None, ""), spec, stored))) == [
+        "a"
+    ]
 
 
 def with_id(name: str, identity: str, kind: pa.DataType) -> pa.Field:

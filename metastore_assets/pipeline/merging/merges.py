@@ -39,11 +39,13 @@ _SMALL_NODE = 1 << 20
 """Maximum size in memory, in bytes, of the states of a node that shares a file with other nodes."""
 
 
-SummarizeValueCounts: TypeAlias = Callable[[Sequence[ProfileFiles], Mapping[int, int]], Mapping[int, FrequencySummary]]
+SummarizeValueCounts: TypeAlias = Callable[
+    [Callable[[], Sequence[tuple[str, ProfileFiles]]], Mapping[int, int]], Mapping[int, FrequencySummary]
+]
 """Returns the summaries of the table's value counts, by position of the column.
 
-The first argument has the profiles of the group. The second has the columns to summarize, by position, with their
-approximate numbers of distinct values.
+The first argument returns the profiles of the group, with their keys. The second has the columns to summarize, by
+position, with their approximate numbers of distinct values.
 """
 
 

@@ -120,7 +120,8 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
     summed = sum_columns(engine, store, merging[0].folder, spec, sums)
     for group in merging:
         if distinct_counts := merged[group.key].distinct_counts:
-            summaries = context.summarize_value_counts([child.files for child in group.children], distinct_counts)
+            profiles = [(child.key, child.files) for child in group.children]
+            summaries = context.summarize_value_counts(profiles.copy, distinct_counts)
             summed[numbers[group.key]] = SummedColumns(dict(summaries))
     completions = [
         _Completion(group, merged[group.key].files, summed[numbers[group.key]])

@@ -59,7 +59,7 @@ def build_value_counts(
         CorruptionError: A profile is damaged.
     """
     columns, distinct = source.columns, source.distinct_counts
-    profiles = [profile.files for profile in source.profiles]
+    profiles = [profile.files for profile in source.profiles()]
     # Columns are in key order, so that adjacent columns share a run.
     leaves = sorted(
         ((leaf, policy) for leaf, policy in spec.leaves if leaf.field_id in columns),

@@ -57,8 +57,9 @@ def write_runs_by_partition(
     """
     columns = source.columns
     tasks = _tasks(flow, columns, source.row_count)
-    reads, values = len(columns) * len(source.profiles), source.row_count * len(columns)
-    write = partial(_write_runs, store, tuple(source.profiles))
+    profiles = source.profiles()
+    reads, values = len(columns) * len(profiles), source.row_count * len(columns)
+    write = partial(_write_runs, store, tuple(profiles))
     runner = engine.summing_runner(reads, values)
     results = runner.map(write, tasks, costs=[float(len(task.columns)) for task in tasks])
     runs_by_stage: dict[str, list[Run]] = {stage_name(BY_PARTITION, name): [] for name in columns.values()}

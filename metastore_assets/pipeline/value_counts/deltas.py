@@ -6,7 +6,7 @@ share one table of deltas.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -40,7 +40,8 @@ class CountSource:
 
     columns: Mapping[str, str]
     """The type class of each column, by field id."""
-    profiles: Sequence[CountedProfile]
+    profiles: Callable[[], Sequence[CountedProfile]]
+    """Returns the profiles. An update of few profiles does not call it."""
     row_count: int
     """The number of rows of the table."""
     distinct_counts: Mapping[str, int] = field(default_factory=dict)

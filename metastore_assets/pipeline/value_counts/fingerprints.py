@@ -114,16 +114,17 @@ class FingerprintUpdate:
             engine: Runs the tasks.
             store: The folder of the table.
             target: The partitions and the profile spec of the next version.
-            fragments: The profiles of all fragments of the snapshot, by id.
+            fragments: The profiles of all fragments of the target's partitions, by id.
             changes: The fragments that were added to the table or removed from it.
         """
         self._engine = engine
         self._store = store
         self._columns = fingerprinted_columns(target.spec, target.snapshot.schema)
-        snapshot_fragments = {fragment.id: fragment for fragment in target.snapshot.fragments}
+        snapshot_fragments = target.changes.current or {}
+        # Without fingerprinted columns the target may lack unchanged partitions, and no fragment is read.
         self._live = [
             ProfiledFragment(fragments[id_], snapshot_fragments[id_])
-            for partition in target.partitions
+            for partition in (target.partitions if self._columns else ())
             for id_ in partition.fragments
         ]
         added = {entry.files.name for entry in changes.added}

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -43,6 +44,8 @@ from metastore_assets.value_counts.graph import delta_name, rows_of
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
 
+AllProfiles: TypeAlias = Callable[[], Sequence[tuple[str, ProfileFiles]]]
+"""A function that returns profiles whose value counts sum to those of the table, each with its partition key."""
 _MAX_LOCAL_VALUES = 20_000_000
 """The number of changed values above which Spark tasks apply the update."""
 
@@ -50,8 +53,8 @@ _MAX_LOCAL_VALUES = 20_000_000
 class ValueCountUpdate:
     """Computes the value counts of the version that a refresh publishes, when they are first used.
 
-    Methods take the profiles of the partitions in the order of the target. The first call determines the result; later
-    calls return the same value counts.
+    Methods take a function that returns the profiles of all partitions, because an update reads few of them. The first
+    call determines the result; later calls return the same value counts.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class ValueCountUpdate:
             engine: Runs the tasks.
             store: The folder of the table.
             target: The partitions and the profile spec of the next version.
-            fragments: The profiles of all fragments of the snapshot, by id.
+            fragments: The profiles of all fragments of the target's partitions, by id.
         """
         self._engine = engine
         self._store = store
@@ -72,18 +75,17 @@ class ValueCountUpdate:
         self._published = None if target.base is None else target.base.value_counts
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # With a single partition, counts by partition would repeat the table's counts.
-        self._by_partition = _columns_by_partition(target.spec, self._columns) if len(target.partitions) > 1 else {}
-        self._keys = [partition.key for partition in target.partitions]
-        self._row_count = sum(fragments[id_].row_count for part in target.partitions for id_ in part.fragments)
+        self._by_partition = _columns_by_partition(target.spec, self._columns) if target.partition_count > 1 else {}
+        added_rows = sum(fragments[id_].row_count for part in target.partitions for id_ in part.fragments)
+        removed_rows = sum(entry.row_count for entry in target.fragments_before)
+        self._row_count = (target.base.row_count if target.base else 0) + added_rows - removed_rows
         self._changes_by_partition = _partition_changes(target, fragments)
         self._changes = self._changes_by_partition.without_moves()
         self._fingerprints = FingerprintUpdate(engine, store, target, fragments, self._changes)
         self._files: ValueCountFiles | None = None
         self._state: TableValueCounts | None = None
 
-    def summaries(
-        self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]
-    ) -> Mapping[int, FrequencySummary]:
+    def summaries(self, profiles: AllProfiles, distinct_counts: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
         """Return a summary of the frequencies of each requested column, by position in the profile spec.
 
         Args:
@@ -120,7 +122,7 @@ class ValueCountUpdate:
                 summaries[position] = summary
         return summaries
 
-    def files(self, profiles: Sequence[ProfileFiles]) -> ValueCountFiles | None:
+    def files(self, profiles: AllProfiles) -> ValueCountFiles | None:
         """Return the value count files that the next version references, and write them if counts changed.
 
         If nothing changed, returns the published files, without plain files if columns were renamed.
@@ -156,7 +158,7 @@ class ValueCountUpdate:
     def _base(self) -> TableValueCounts:
         return read_value_counts(self._store, self._published)
 
-    def _next_state(self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]) -> TableValueCounts:
+    def _next_state(self, profiles: AllProfiles, distinct_counts: Mapping[int, int]) -> TableValueCounts:
         """Return the next value counts. Only the first call computes them; later calls ignore arguments.
 
         Args:
@@ -186,7 +188,7 @@ class ValueCountUpdate:
         }
 
     def _build(
-        self, profiles: Sequence[ProfileFiles], distinct_counts: Mapping[int, int]
+        self, profiles: AllProfiles, distinct_counts: Mapping[int, int]
     ) -> tuple[FlowState, Mapping[str, Built]]:
         """Build the value counts of all enumerated columns from profiles.
 
@@ -197,11 +199,11 @@ class ValueCountUpdate:
             return FlowState(), {}
         flow = self._dataflow(classes)
         counts = {self._spec.leaves[position][0].field_id: count for position, count in distinct_counts.items()}
-        source = CountSource(self._columns, [CountedProfile(files) for files in profiles], self._row_count, counts)
+        source = CountSource(self._columns, partial(_counted_profiles, profiles), self._row_count, counts)
         result = build_value_counts(self._engine, self._store, flow, self._spec, source)
         return flow.load(FlowState(), {**result.runs, **self._build_by_partition(flow, profiles)}), result.built
 
-    def _update(self, profiles: Sequence[ProfileFiles]) -> FlowState:
+    def _update(self, profiles: AllProfiles) -> FlowState:
         """Update the published value counts by the added and removed fragments.
 
         Counts by partition are built again if at least half of the table changed, or if none of their columns had them
@@ -212,7 +214,7 @@ class ValueCountUpdate:
         changes, partition_changes = self._changes, self._changes_by_partition
         by_class = self._deltas(
             base.columns,
-            CountSource(self._columns, [CountedProfile(files) for files in profiles], self._row_count),
+            CountSource(self._columns, partial(_counted_profiles, profiles), self._row_count),
             changes,
             lambda field_id, name: pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema),
         )
@@ -226,7 +228,7 @@ class ValueCountUpdate:
             before = {id_: name for id_, name in base.by_partition.items() if name in self._by_partition.values()}
             by_class = self._deltas(
                 before,
-                CountSource(self._by_partition, self._partitions(profiles), self._row_count),
+                CountSource(self._by_partition, partial(_partition_profiles, profiles), self._row_count),
                 partition_changes,
                 lambda field_id, _: reader.table_by_partition(field_id),
                 by_partition=True,
@@ -271,7 +273,7 @@ class ValueCountUpdate:
         for part in (
             read_deltas(self._store, added, retained, changes.row_count, removed=False),
             read_deltas(self._store, removed, retained, changes.row_count, removed=True),
-            read_deltas(self._store, after.profiles, new, after.row_count, removed=False),
+            read_deltas(self._store, after.profiles() if new else (), new, after.row_count, removed=False),
         ):
             for name, class_deltas in part.items():
                 by_class.setdefault(name, []).extend(class_deltas)
@@ -280,19 +282,15 @@ class ValueCountUpdate:
                 by_class.setdefault(name, []).append(Delta(read_stored(field_id, name), removed=True))
         return by_class
 
-    def _build_by_partition(self, flow: Dataflow, profiles: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:
+    def _build_by_partition(self, flow: Dataflow, profiles: AllProfiles) -> Mapping[str, Sequence[Run]]:
         """Write the value counts by partition as runs; return them by name of the stage.
 
         Empty if no column is counted by partition.
         """
         if not self._by_partition:
             return {}
-        source = CountSource(self._by_partition, self._partitions(profiles), self._row_count)
+        source = CountSource(self._by_partition, partial(_partition_profiles, profiles), self._row_count)
         return write_runs_by_partition(self._engine, self._store, flow, source)
-
-    def _partitions(self, profiles: Sequence[ProfileFiles]) -> list[CountedProfile]:
-        """Pair the profiles of the partitions with the partition keys."""
-        return [CountedProfile(files, key) for files, key in zip(profiles, self._keys, strict=True)]
 
     def _dataflow(self, classes: Iterable[str], *, on_spark: bool = False) -> Dataflow:
         runner = self._engine.spark_runner if on_spark else None
@@ -329,18 +327,23 @@ def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLim
     }
 
 
+def _counted_profiles(profiles: AllProfiles) -> list[CountedProfile]:
+    return [CountedProfile(files) for _, files in profiles()]
+
+
+def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
+    """Pair the profiles with the partition keys."""
+    return [CountedProfile(files, key) for key, files in profiles()]
+
+
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
     """Return the fragments added to and removed from partitions, except reused partitions."""
-    reused = {partition.key for partition in target.partitions if partition.reused is not None}
-    before = {
-        (entry.files.name, entry.partition_key): entry
-        for entry in (target.base.fragments if target.base else ())
-        if entry.partition_key not in reused
-    }
+    changed = [partition for partition in target.partitions if partition.reused is None]
+    removed = [*target.removed_fragments, *(entry for partition in changed for entry in partition.before)]
+    before = {(entry.files.name, entry.partition_key): entry for entry in removed}
     after = {
         (fragments[id_].files.name, fragments[id_].partition_key): fragments[id_]
-        for partition in target.partitions
-        if partition.reused is None
+        for partition in changed
         for id_ in partition.fragments
     }
     return FragmentChanges(

@@ -24,6 +24,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import PlanInputs, make_plan
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiling import profile_all
+from metastore_assets.pipeline.table_changes import compare_snapshot
 from metastore_assets.pipeline.verification.version_differences import (
     Recomputation,
     VersionDifference,
@@ -145,7 +146,8 @@ def verify(
         fragments, is_complete = random.sample(fragments, min(scope.sample, len(fragments))), False
     if is_complete and (missing := tuple(missing_files(versions.objects, version))):
         return Verification(table.name, version.number, 0, 0, False, skipped, missing, ())
-    plan = make_plan(PlanInputs(table.name, None, replace(snapshot, fragments=tuple(fragments)), spec))
+    changes = compare_snapshot(replace(snapshot, fragments=tuple(fragments)), None, "no version is published")
+    plan = make_plan(PlanInputs(table.name, None, changes, spec))
     with _scratch_folder(versions.objects) as scratch:
         context = RefreshContext(engine, VersionStore(scratch, table.name), table, progress)
         profiled = profile_all(context, plan)

@@ -1,0 +1,36 @@
+"""Fragments that a recent version removed, whose profiles are retained in case a restore brings them back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from metastore_assets.store.entries import RETIRED
+from metastore_assets.store.entry_changes import entries_of
+from metastore_assets.store.manifest import RetiredFragment, Version, retired_prefix, split_retired_key
+
+
+def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment]:
+    """Return the retired fragments of a version that have one of some ids.
+
+    Args:
+        version: The version.
+        ids: Ids of fragments.
+    """
+    numbers = _numbers(version)
+    if len(numbers) * len(ids) > len(version.retired):
+        wanted = set(ids)
+        return [entry for entry in version.retired if entry.fragment.id in wanted]
+    keys = [f"{retired_prefix(number)}{id_}" for number in numbers for id_ in ids]
+    return list(entries_of(version, RETIRED).find_all(keys).values())
+
+
+def expired_fragments(version: Version, oldest: int) -> list[RetiredFragment]:
+    """Return the retired fragments of a version that versions up to the number `oldest` have removed."""
+    prefixes = [retired_prefix(number) for number in _numbers(version) if number <= oldest]
+    return entries_of(version, RETIRED).find_prefixes(prefixes)
+
+
+def _numbers(version: Version) -> range:
+    """Return the numbers of the versions that may have removed the retired fragments of a version."""
+    least_key = entries_of(version, RETIRED).least_key() if len(version.retired) else None
+    return range(split_retired_key(least_key)[0] if least_key else version.number + 1, version.number + 1)

@@ -1,0 +1,83 @@
+"""How the fragments of a table differ from those of a published version.
+
+The table's format may tell the difference from its commits. Otherwise all fragments of both are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotDiff, SnapshotMetadata
+from metastore_assets.store.entries import FRAGMENTS
+from metastore_assets.store.entry_changes import entries_of
+from metastore_assets.store.manifest import FragmentEntry, Version, fragment_key
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """The difference between a table's snapshot and a published version, in fragments."""
+
+    snapshot: SnapshotMetadata
+    added: tuple[Fragment, ...]
+    """Fragments that the version does not have, or has with another partition key or path, sorted by (partition_key,
+    id)."""
+    removed: Mapping[str, FragmentEntry]
+    """Fragments of the version that the snapshot does not have with the same partition key and path, by key."""
+    comparison: str = ""
+    """Why all fragments were compared, for people; empty if the format told the difference."""
+
+    @property
+    def complete_snapshot(self) -> Snapshot | None:
+        """The snapshot with all of its fragments; None if only the difference is known."""
+        return self.snapshot if isinstance(self.snapshot, Snapshot) else None
+
+    @cached_property
+    def current(self) -> Mapping[str, Fragment] | None:
+        """All fragments of the snapshot, by id; None if only the difference is known."""
+        snapshot = self.complete_snapshot
+        return None if snapshot is None else {fragment.id: fragment for fragment in snapshot.fragments}
+
+
+def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> TableChanges:
+    """Compare all fragments of a snapshot with all of a published version.
+
+    Args:
+        snapshot: The snapshot.
+        base: The version; None if there is none.
+        reason: Why all are compared.
+    """
+    published = {entry.key: entry for entry in base.fragments} if base else {}
+    keys: set[str] = set()
+    added = []
+    for fragment in snapshot.fragments:
+        key = fragment_key(fragment.partition_key, fragment.path)
+        entry = published.get(key)
+        if entry is not None and entry.id == fragment.id:
+            keys.add(key)
+        else:
+            added.append(fragment)
+    removed = {key: entry for key, entry in published.items() if key not in keys}
+    return TableChanges(snapshot, tuple(added), removed, reason)
+
+
+def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
+    """Return the changes that a format told, with the published entries of the removed fragments.
+
+    Returns the reason, for people, if the difference does not fit the version.
+
+    Args:
+        diff: The difference between the version's snapshot and the current one.
+        base: The version.
+    """
+    removed_keys = {fragment_key(*path): path for path in diff.removed}
+    added_keys = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in diff.added}
+    published = entries_of(base, FRAGMENTS).find_all([*removed_keys, *added_keys])
+    unknown = [path for key, path in removed_keys.items() if key not in published]
+    if unknown:
+        return f"the commits remove {len(unknown):,} files that version {base.number} does not have"
+    unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
+    added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
+    removed = {key: entry for key, entry in published.items() if key not in unchanged}
+    return TableChanges(diff.current, added, removed)

@@ -1,0 +1,132 @@
+"""Plans and versions made from the difference of two snapshots equal those from a comparison of all fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.formats.base import NoDiff
+from metastore_assets.pipeline import planning
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.refresh import plan_refresh
+from metastore_assets.store.manifest import Version
+from tests.pipeline.file_lake import assert_same, everything
+from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
+from tests.robustness.histories import History, shuffled
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.refresh_assertions import refreshed, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    # Of pyiceberg, where a commit finds nothing to delete.
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
+]
+
+_KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite]
+
+
+@contextmanager
+def without_differences() -> Iterator[None]:
+    """Plan as if no format told what its commits changed."""
+
+    def changes(planner: Any) -> str:
+        return "a test"
+
+    with patch.object(planning._Planner, "plan_from_difference", changes):
+        yield
+
+
+def plan_content(plan: Plan) -> dict[str, Any]:
+    """Everything that a plan decides, in a form that does not depend on how the changes were found."""
+    target = plan.target
+    return {
+        **{name: value for name, value in plan.to_json().items() if name != "compared"},
+        "to_profile": sorted(fragment.id for fragment in plan.to_profile),
+        "added": sorted(plan.added),
+        "removed": sorted(entry.id for entry in plan.removed),
+        "partitions": {partition.key: partition.fragments for partition in target.with_all_partitions().partitions},
+        "spec": target.spec.id,
+    }
+
+
+def version_content(version: Version) -> dict[str, Any]:
+    """The entries of a version without the names of files."""
+    return {
+        "fragments": {
+            entry.key: (entry.id, entry.row_count, entry.bytes, entry.spec_id) for entry in version.fragments
+        },
+        "retired": sorted(entry.key for entry in version.retired),
+        "partitions": {
+            entry.key: (entry.members, entry.row_count, entry.bytes, entry.fragments, entry.content_id, entry.spec_id)
+            for entry in version.partitions
+        },
+        "totals": (version.row_count, version.bytes, version.fragment_count, version.content_id, version.snapshot),
+        "nodes": len(version.nodes),
+    }
+
+
+def newest(config: MetastoreConfig) -> Version:
+    version = versions(config).latest()
+    assert version is not None
+    return version
+
+
+def _cases(length: int, seeds: range) -> list[object]:
+    return [pytest.param(kind, seed, length, id=f"{kind.__name__}-{seed}") for kind in _KINDS for seed in seeds]
+
+
+@pytest.mark.parametrize(("kind", "seed", "length"), _cases(6, range(1)))
+def test_a_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
+    _compare(kind, seed, length, tmp_path, spark)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "seed", "length"), _cases(16, range(1, 13)))
+def test_a_long_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
+    _compare(kind, seed, length, tmp_path, spark)
+
+
+def _compare(kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession) -> None:
+    """Follow a history with two roots: one whose plans may use differences, and one whose plans never do."""
+    history = kind(folder, seed)
+    config = history.config().model_copy(update={"keep_versions": 3})
+    other = config.model_copy(update={"root": str(folder / "other")})
+    used = 0
+    for step in ["", *shuffled(history, length)]:
+        if step:
+            history.take(step)
+        if history.draw.random() < 0.2:
+            continue  # The next plan describes several commits.
+        plan = plan_refresh(config, config.tables[0])
+        used += not plan.target.changes.comparison
+        with without_differences():
+            assert plan_content(plan) == plan_content(plan_refresh(config, config.tables[0])), step
+        refreshed(config, spark)
+        with without_differences():
+            refreshed(other, spark)
+        assert version_content(newest(config)) == version_content(newest(other)), step
+        assert_same(everything(config), everything(other))
+    assert used, "no plan was made from a difference"
+
+
+def test_a_plan_says_why_all_fragments_are_compared(tmp_path: Path, spark: SparkSession) -> None:
+    history = DeltaCopyOnWrite(tmp_path, 0)
+    config = history.config()
+    table = config.tables[0]
+    assert plan_refresh(config, table).to_json()["compared"] == "no version is published"
+    refreshed(config, spark)
+    history.append(3)
+    assert plan_refresh(config, table).to_json()["compared"] is None
+    with patch("metastore_assets.formats.delta.table.DeltaFormat.changes", lambda *_: NoDiff("the log is too short")):
+        assert plan_refresh(config, table).to_json()["compared"] == "the log is too short"
+    changed = type(table).model_validate({"name": "t", "uri": table.uri, "columns": {"n": {"frequencies": "off"}}})
+    assert plan_refresh(config, changed).to_json()["compared"] == "columns or policies changed"
