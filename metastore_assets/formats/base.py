@@ -229,10 +229,16 @@ class SnapshotDiff:
     current: SnapshotMetadata
     """The newer snapshot, without its fragments."""
     added: tuple[Fragment, ...]
-    """Fragments that only the newer snapshot has, sorted by (partition_key, id)."""
+    """Fragments that only the newer snapshot has, sorted by (partition_key, id).
+
+    They may include fragments of both snapshots, which a commit in between has added again.
+    """
     removed: frozenset[FragmentPath]
     """Fragments that only the older snapshot has. A fragment of the older snapshot with the partition key and path of
     an added fragment is removed, too, whether it is listed here or not."""
+    possibly_removed: frozenset[FragmentPath] = frozenset()
+    """Fragments that the newer snapshot does not have and the older one usually does not have either, because the
+    commits in between have both added and removed them. The older one has them if they were only added again."""
 
 
 @dataclass(frozen=True)

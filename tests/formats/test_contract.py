@@ -23,8 +23,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
-from metastore_assets.formats import NoDiff, Snapshot, SnapshotDiff, decode_partition_key
+from metastore_assets.formats import (
+    MetadataCache,
+    NoDiff,
+    Snapshot,
+    SnapshotDiff,
+    decode_partition_key,
+    open_table_format,
+)
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.plugins import TABLE_FORMATS
 from tests.arrow_scalars import scalars_in
@@ -155,11 +163,12 @@ def test_what_a_commit_does_not_touch_keeps_its_id(table: Table) -> None:
 
 def test_changes_are_the_difference_of_two_snapshots(table: Table) -> None:
     """A format that reports changes reports what a comparison of both snapshots shows."""
-    before = table.snapshot()
+    config, cache = TableConfig(name="t", uri=str(table.folder)), MetadataCache(ignore_process=True)
+    before = open_table_format(config, cache).snapshot()
     table.append([(100, "new", DAYS[0])])
     table.delete({0})
     now = table.snapshot()
-    diff = table.format().changes(before.reference)
+    diff = open_table_format(config, cache).changes(before.reference)
     if isinstance(diff, NoDiff):
         return
     assert (diff.since, diff.current.reference) == (before.reference, now.reference)
@@ -170,12 +179,17 @@ def assert_is_difference(diff: SnapshotDiff, before: Snapshot, now: Snapshot) ->
     """Check a difference: applied to the older snapshot, it gives the newer one."""
     old_paths = {(fragment.partition_key, fragment.path) for fragment in before.fragments}
     assert diff.removed <= old_paths
-    replaced = diff.removed | {(fragment.partition_key, fragment.path) for fragment in diff.added}
+    assert not diff.removed & diff.possibly_removed
+    removed = diff.removed | diff.possibly_removed
+    replaced = removed | {(fragment.partition_key, fragment.path) for fragment in diff.added}
+    assert not removed & {(fragment.partition_key, fragment.path) for fragment in now.fragments}
     kept = [f for f in before.fragments if (f.partition_key, f.path) not in replaced]
     applied = sorted([*kept, *diff.added], key=lambda fragment: (fragment.partition_key, fragment.id))
     assert [fragment.id for fragment in applied] == [fragment.id for fragment in now.fragments]
     old_ids = {fragment.id for fragment in before.fragments}
-    assert diff.added == tuple(fragment for fragment in now.fragments if fragment.id not in old_ids)
+    added = [fragment for fragment in diff.added if fragment.id not in old_ids]
+    assert added == [fragment for fragment in now.fragments if fragment.id not in old_ids]
+    assert {fragment.id for fragment in diff.added} <= {fragment.id for fragment in now.fragments}
 
 
 def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:

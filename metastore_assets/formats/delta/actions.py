@@ -7,9 +7,12 @@ not removed since.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -31,6 +34,7 @@ from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.values import dates_as_text
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import LimitError, error_reason, metadata_errors
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import path_without_origin
 from metastore_assets.tasks.isolation import stream_isolated
@@ -41,10 +45,12 @@ _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sideca
 """By kind of action, a field that is null in the rows of a checkpoint that contain another kind."""
 _LEADING_ROW_COUNT = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 _BATCH = 8192
+_READERS = 4
+"""Number of commits that are read at the same time from an object store."""
 
-_Action = tuple[str, Mapping[str, Any]]
+Action: TypeAlias = tuple[str, Mapping[str, Any]]
 """Kind and JSON content of an action."""
-FileKey = tuple[str, str | None]
+FileKey: TypeAlias = tuple[str, str | None]
 """Identity of a logical file, which is a data file with its deletion vector: (path, id of the vector or None)."""
 
 
@@ -80,23 +86,8 @@ class TableState:
     adds: list[AddedFile] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class LogChanges:
-    """The net effect of consecutive commits.
-
-    For each logical file only the newest of their actions counts.
-    """
-
-    adds: list[AddedFile]
-    removed: list[FileKey]
-    """Identities of the logical files that these commits remove. Older commits need not have added them."""
-
-
 class Replay:
-    """A replay of commits from the newest one backwards. For each logical file the newest action wins.
-
-    `read`, or `read_commit` and then `add_cached`, add actions. After that, `state` or `changes` return the result.
-    """
+    """A replay of the log from the newest commit backwards. For each logical file the newest action wins."""
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:
         self._location = location
@@ -105,44 +96,18 @@ class Replay:
         self._file_keys: set[FileKey] = set()
         self._live: dict[str, AddedFile] = {}
 
-    def read(self, log: Log, version: int) -> None:
-        """Read the commits and the checkpoint that make up a version.
+    def read_commits(self, names: Sequence[str]) -> None:
+        """Read the files of commits, and compacted files, from the newest to the oldest.
 
-        Raises TableFormatError if the log has gaps or violates the protocol.
+        Raises TableFormatError if one violates the protocol.
         """
-        names, checkpoint = log.files(self._location.uri, version)
+        for name, read in _read_ahead(self._location, names):
+            self._add(name, _json_actions(read))
+
+    def read_checkpoint(self, names: Sequence[str]) -> None:
+        """Read the parts of a checkpoint. Raises TableFormatError if one violates the protocol."""
         for name in names:
-            self.read_commit(name)
-        for name in checkpoint:
             self._add(name, _checkpoint_actions(self._location, name, self._with_statistics))
-
-    def read_commit(self, name: str) -> None:
-        """Read the file of one commit, or a compacted file.
-
-        Raises TableFormatError if it violates the protocol.
-        """
-        self._add(name, _json_actions(self._location, f"{LOG}/{name}"))
-
-    def add_cached(self, protocol: dict[str, Any], metadata: dict[str, Any], pieces: Iterable[LogChanges]) -> None:
-        """Add the cached result of all older commits, which are then not read.
-
-        Args:
-            protocol: the protocol, unless a newer commit changed it.
-            metadata: the metadata, unless a newer commit changed them.
-            pieces: changes of older commits, newest first.
-        """
-        state = self._state
-        state.protocol, state.metadata = state.protocol or protocol, state.metadata or metadata
-        for changes in pieces:
-            adds = {add.key: add for add in changes.adds}
-            for key in adds.keys() - self._file_keys:
-                self._live.setdefault(key[0], adds[key])
-            self._file_keys.update(adds, changes.removed)
-
-    def changes(self) -> LogChanges:
-        """Return the net effect of the commits that were read."""
-        live = {add.key for add in self._live.values()}
-        return LogChanges(list(self._live.values()), sorted(self._file_keys - live, key=repr))
 
     def state(self, version: int) -> TableState:
         """Return the state after all added actions. `version` is for messages.
@@ -156,7 +121,7 @@ class Replay:
         state.adds = list(self._live.values())
         return state
 
-    def _add(self, name: str, actions: Iterator[_Action]) -> None:
+    def _add(self, name: str, actions: Iterator[Action]) -> None:
         """Add the actions of one file of the log. Newer actions of the same logical files take precedence."""
         state, file_keys = self._state, self._file_keys
         added_paths: set[str] = set()
@@ -166,7 +131,7 @@ class Replay:
                     state.protocol = state.protocol or check_protocol(action)
                 elif kind == "metaData":
                     state.metadata = state.metadata or check_metadata(action)
-                elif (key := _action_key(action)) not in file_keys:
+                elif (key := action_key(action)) not in file_keys:
                     file_keys.add(key)
                     if kind == "add":
                         if key[0] in added_paths:
@@ -190,14 +155,37 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
     Raises:
         TableFormatError: the log has gaps or violates the protocol.
     """
+    names, checkpoint = log.files(location.uri, version)
     log_replay = Replay(location, with_statistics)
-    log_replay.read(log, version)
+    log_replay.read_commits(names)
+    log_replay.read_checkpoint(checkpoint)
     return log_replay.state(version)
 
 
-def _json_actions(location: Location, path: str) -> Iterator[_Action]:
-    """Yield the actions in a JSON file of the log. Raises ValueError that names the invalid line."""
-    for number, line in enumerate(location.read(path).splitlines(), 1):
+def _read_ahead(location: Location, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Yield each name with a function that returns the content of this file of the log, or raises OSError.
+
+    From an object store, the next files are read meanwhile.
+    """
+    if location.is_local or len(names) < 2:
+        yield from ((name, partial(location.read, f"{LOG}/{name}")) for name in names)
+        return
+    with IoCountingThreadPool(_READERS) as pool:
+        started: deque[tuple[str, Future[bytes]]] = deque()
+        for name in names:
+            started.append((name, pool.submit(location.read, f"{LOG}/{name}")))
+            if len(started) > _READERS:
+                oldest, content = started.popleft()
+                yield oldest, content.result
+        yield from ((name, content.result) for name, content in started)
+
+
+def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
+    """Yield the actions in a JSON file of the log. Raises ValueError that names the invalid line.
+
+    `read` returns the content of the file.
+    """
+    for number, line in enumerate(read().splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -209,11 +197,14 @@ def _json_actions(location: Location, path: str) -> Iterator[_Action]:
                 yield kind, as_object(actions[kind], kind)
 
 
-def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[_Action]:
+def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[Action]:
     """Yield the actions in one file of a checkpoint and in its sidecars, without removals."""
     path = f"{LOG}/{name}"
     is_json = name.endswith(".json")
-    all_actions = _json_actions(location, path) if is_json else _parquet_actions(location, path, with_statistics)
+    if is_json:
+        all_actions = _json_actions(partial(location.read, path))
+    else:
+        all_actions = _parquet_actions(location, path, with_statistics)
     sidecars = []
     for kind, action in all_actions:
         if kind == "sidecar":
@@ -231,7 +222,7 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
                     yield kind, action
 
 
-def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[_Action]:
+def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[Action]:
     for kind, rows in stream_isolated(_parquet_rows, location.full_path(path), location, path, with_statistics):
         yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
 
@@ -252,7 +243,8 @@ def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Itera
                         yield kind, dates_as_text(rows)
 
 
-def _action_key(action: Mapping[str, Any]) -> FileKey:
+def action_key(action: Mapping[str, Any]) -> FileKey:
+    """Return the identity of the logical file that an action adds or removes. Raises ValueError if it is invalid."""
     vector = _parse_vector(action.get("deletionVector"))
     return _file_key(as_text(action.get("path"), "path"), vector)
 

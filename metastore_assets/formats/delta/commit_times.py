@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from metastore_assets.formats.delta.log import LOG, NUMBERED, Log, commit_name, commit_path
+from metastore_assets.formats.delta.log import Log, commit_path, log_since
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.metadata_json import as_object, parse_json_line
 from metastore_assets.storage.location import Location
@@ -43,40 +43,39 @@ class CommitTimes:
         self._newest_key = cache_key("delta newest commit", location.uri)
         self._times: dict[int, CommitTime] = {}
 
-    def recorded_time(self, version: int, *, is_newest: bool = False) -> datetime | None:
+    def recorded_time(self, version: int, newest: Sequence[str] | None = None) -> datetime | None:
         """Return the time in a version's commit file, in UTC; None if the file has none or was removed.
 
         Args:
             version: the version.
-            is_newest: whether it is the newest version. If so, the time is cached for `newest`.
+            newest: if it is the newest version, the listed identity of its commit file. The time is then cached.
         """
         if version in self._times:
             return self._times[version].recorded
+        if newest is not None:
+            cached = self._cache.get(self._newest_key, _decode_newest)
+            if cached is not None and cached[:2] == (version, newest):
+                return cached[2]
         try:
-            # The identity is read first. If the table is recreated meanwhile, the cached time will not match the new
-            # log.
-            identity = self._identity(version) if is_newest else []
             recorded = _recorded_time(self._location, version)[0]
         except FileNotFoundError:
             return None
-        if is_newest:
-            self._cache.put(self._newest_key, json.dumps([version, identity, _microseconds(recorded)]).encode())
+        if newest is not None:
+            self._cache.put(self._newest_key, json.dumps([version, newest, _microseconds(recorded)]).encode())
         return recorded
 
-    def newest(self) -> tuple[int, datetime | None] | None:
-        """Return the cached newest version and the time in its commit file, or None.
+    def log(self) -> Log | None:
+        """List the log from the cached newest version on.
 
-        If a version is cached, the log is listed from it on. The result is None if nothing is cached, if the log has a
-        newer version, or if the table was recreated.
+        Return None if none is cached, or if the log no longer has the commit file of this version. The table may then
+        have been recreated.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:
             return None
-        version, identity, recorded = cached
-        listed = dict(self._location.identities(LOG, f"{version:020}", NUMBERED[1]))
-        if Log.of(listed).newest == version and listed.get(commit_name(version)) == identity:
-            return version, recorded
-        return None
+        version, identity, _ = cached
+        log = log_since(self._location, version)
+        return log if log.identity(version) == identity else None
 
     def version_at(self, log: Log, moment: datetime) -> int | None:
         """Return the newest version that was committed up to a moment, inclusive; None if all are later.
@@ -132,7 +131,7 @@ def _recorded_time(location: Location, version: int) -> tuple[datetime | None, b
     The result is (None, False) if the file has no time. Writers record it in the first or the last line. Of a long
     file, only the beginning and the end are read.
     """
-    with location.open(f"{LOG}/{version:020}.json") as file:
+    with location.open(commit_path(version)) as file:
         size = file.size()
         text = file.read(_END)
         file.seek(max(len(text), size - _END))

@@ -6,8 +6,8 @@ They are commits, compacted files (several commits in one file) and checkpoints.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from metastore_assets.errors import TableFormatError
@@ -34,6 +34,8 @@ class Log:
     """First and last version, both inclusive, of each compacted file."""
     checkpoints: dict[int, tuple[str, ...]]
     """File names of one complete checkpoint per version, by version."""
+    identities: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Identity of each file by name, see `Location.identity`. Empty unless `log_since` listed the log."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Log:
@@ -74,6 +76,22 @@ class Log:
                 complete.add(version)
         return tuple(sorted(complete))
 
+    def identity(self, version: int) -> Sequence[str] | None:
+        """Return the identity of a version's commit file; None if the log lacks the file, or lists no identities."""
+        return self.identities.get(commit_name(version))
+
+    def commits_between(self, since: int, version: int) -> list[str] | None:
+        """Return the names of the files with the commits after one version up to another, newest first.
+
+        These are commits, and compacted files where commits are missing. Return None if the log lacks some of them.
+
+        Args:
+            since: the older version, whose own commit is left out.
+            version: the newer version, inclusive.
+        """
+        names, number = self._json_files(version, since, ())
+        return names if number == since else None
+
     def files(self, table: str, version: int) -> tuple[list[str], tuple[str, ...]]:
         """Return the names of the files that make up a version, as (JSON files, parts of a checkpoint).
 
@@ -87,26 +105,41 @@ class Log:
         Raises:
             TableFormatError: commits are missing, and no checkpoint or compacted file replaces them.
         """
+        names, number = self._json_files(version, -1, self.checkpoints)
+        if number >= 0 and number not in self.checkpoints:
+            raise TableFormatError(f"{table}: the log has no commit {number}, nor a checkpoint behind it")
+        return names, self.checkpoints[number] if number >= 0 else ()
+
+    def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
+        """Return the names of the JSON files with the commits up to a version, newest first, and where they end.
+
+        The end is the first version, going back, that is `since`, is one of `checkpoints`, or has no commit.
+        """
         names = []
         number = version
-        while number >= 0 and number not in self.checkpoints:
+        while number > since and number not in checkpoints:
             if number in self.commits:
                 names.append(commit_name(number))
                 number -= 1
                 continue
             # A compacted file may overlap other files: newer actions win.
-            covering = [pair for pair in self.compactions if pair[0] <= number <= pair[1] <= version]
+            covering = [pair for pair in self.compactions if since < pair[0] <= number <= pair[1] <= version]
             if not covering:
-                raise TableFormatError(f"{table}: the log has no commit {number}, nor a checkpoint behind it")
+                break
             first, last = min(covering)
             names.append(f"{first:020}.{last:020}.compacted.json")
             number = first - 1
-        return names, self.checkpoints[number] if number >= 0 else ()
+        return names, number
 
 
 def commit_name(version: int) -> str:
     """Return the name of the commit file of a version."""
     return f"{version:020}.json"
+
+
+def is_commit_name(name: str) -> bool:
+    """Return whether a name is that of a commit, not of a compacted file or a checkpoint."""
+    return _COMMIT.fullmatch(name) is not None
 
 
 def commit_path(version: int) -> str:
@@ -129,8 +162,9 @@ def read_log(location: Location, complete: bool = False) -> Log:
 
 
 def log_since(location: Location, version: int) -> Log:
-    """List the log from a version on."""
-    return Log.of(location.names(LOG, f"{version:020}", NUMBERED[1]))
+    """List the log from a version on, with the identities of its files."""
+    listed = dict(location.identities(LOG, f"{version:020}", NUMBERED[1]))
+    return replace(Log.of(listed), identities=listed)
 
 
 def is_delta_table(location: Location) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,14 +16,18 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import (
     DerivedColumn,
     Fragment,
+    FragmentPath,
     HistoryChange,
+    NoDiff,
     Snapshot,
+    SnapshotDiff,
+    SnapshotMetadata,
     SnapshotReference,
     TableFormat,
     parse_state_time,
@@ -32,12 +36,13 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
-from metastore_assets.formats.delta.cached_log import CachedLog
+from metastore_assets.formats.delta.changes import RemovedFile, read_changes
 from metastore_assets.formats.delta.commit_times import CommitTimes
-from metastore_assets.formats.delta.log import LOG, Log, read_log
+from metastore_assets.formats.delta.log import LOG, Log, log_since, read_log
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta.schema import arrow_schema, check_schema, derived_columns, parse_partition_value
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
+from metastore_assets.formats.delta.version_head import HeadCache, VersionHead
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.parquet import ParquetColumns
@@ -60,14 +65,17 @@ class DeltaFormat(TableFormat):
         self._at = table.at
         self._location_policy = LocationPolicy.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
-        self._cached_log = CachedLog(self._location, cache, self._at)
+        policy = self._location_policy
+        selection = repr((self._filter, policy.path_mapping, policy.restrict_to_table_root))
+        self._selection = hashlib.sha256(selection.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self._heads = HeadCache(cache, self._location.uri)
         self._times = CommitTimes(self._location, cache)
         self._state_with_statistics: tuple[str, TableState] | None = None
 
     def snapshot_id(self) -> str:
         """Return the newest or requested version as text, from a listing of the log."""
         with _delta_errors(self._location):
-            return str(self._version()[1])
+            return str(self._current_version()[0])
 
     def current(self) -> SnapshotReference:
         """Return the newest or requested version with the time in its commit file.
@@ -75,10 +83,8 @@ class DeltaFormat(TableFormat):
         If the newest version is cached, one listing of the log confirms it.
         """
         with _delta_errors(self._location):
-            if self._at is None and (newest := self._times.newest()) is not None:
-                return SnapshotReference(str(newest[0]), newest[1])
-            version = self._version()[1]
-            return SnapshotReference(str(version), self._times.recorded_time(version, is_newest=self._at is None))
+            version, identity = self._current_version()
+            return SnapshotReference(str(version), self._times.recorded_time(version, identity))
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Return "recreated" or "rolled back" if the version number did not increase, else None.
@@ -94,21 +100,52 @@ class DeltaFormat(TableFormat):
         return "recreated" if current.committed_at > previous.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the version, from the cached replay and later commits."""
+        """Return the snapshot of the version, by a replay of the log from its last checkpoint on."""
         with _delta_errors(self._location):
             log, version = self._version()
-            table = _Table(self._location_policy, self._cached_log.replay(log, version), self._filter)
-            fragments = [fragment for _, fragment, _ in table.files()]
-            committed_at = self._times.recorded_time(version)
-        return Snapshot(
-            format="delta",
-            id=str(version),
-            committed_at=committed_at,
-            schema=table.schema,
-            partition_columns=table.partition_columns,
-            derived=table.derived,
-            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
-        )
+            # The identity is read first. If the table is recreated meanwhile, the cached head will not match its log.
+            identity = log_since(self._location, version).identity(version)
+            state = replay(self._location, log, version)
+            table = _Table(self._location_policy, state.protocol, state.metadata, self._filter)
+            fragments = [fragment for _, fragment, _ in table.files(state.adds)]
+            metadata = self._snapshot_metadata(table, version, identity)
+        return Snapshot(**vars(metadata), fragments=_sorted(fragments))
+
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
+        """Return the difference that the commits since a version record.
+
+        Only these commits are read. Protocol and metadata of the older version come from the cache.
+        """
+        with _delta_errors(self._location):
+            if not (since.id.isascii() and since.id.isdecimal()):
+                return NoDiff(f"{since.id!r} is no version of a Delta table")
+            older = int(since.id)
+            log = log_since(self._location, older)
+            version = log.newest if self._at is None else None
+            if version is None:
+                version = self._version()[1]
+            head = self._head(since, log, version)
+            if isinstance(head, NoDiff):
+                return head
+            names = log.commits_between(older, version)
+            if names is None:
+                return NoDiff(f"the log no longer has all commits from version {older} to version {version}")
+            changes = read_changes(self._location, names)
+            protocol, metadata = changes.protocol or head.protocol, changes.metadata or head.metadata
+            table = _Table(self._location_policy, protocol, metadata, self._filter)
+            if changes.protocol or changes.metadata:
+                before = _Table(self._location_policy, head.protocol, head.metadata, self._filter)
+                if (changed := table.changed_layout(before)) is not None:
+                    return NoDiff(f"{changed} changed since version {older}")
+            added = _sorted(fragment for _, fragment, _ in table.files(changes.adds))
+            live = {(fragment.partition_key, fragment.path) for fragment in added}
+            try:
+                removed = table.removed_paths(file for file in changes.removed if file.was_live) - live
+                transient = table.removed_paths(file for file in changes.removed if not file.was_live) - live
+            except (MetastoreError, *CORRUPTION_ERRORS):
+                return NoDiff(f"the commits since version {older} remove files without recording their partition")
+            current = self._snapshot_metadata(table, version, log.identity(version))
+            return SnapshotDiff(since, current, added, removed, possibly_removed=transient)
 
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns in the table's metadata."""
@@ -123,10 +160,11 @@ class DeltaFormat(TableFormat):
         """
         path = column_path(snapshot.schema, column)
         with _delta_errors(self._location):
-            table = _Table(self._location_policy, self._state(snapshot.id), self._filter)
+            state = self._state(snapshot.id)
+            table = _Table(self._location_policy, state.protocol, state.metadata, self._filter)
             statistics = statistics_column(table.fields, path)
             bounds = {}
-            for add, fragment, values in table.files():
+            for add, fragment, values in table.files(state.adds):
                 if identity(path[0]) in values:
                     bounds[fragment.id] = constant_bounds(values[identity(path[0])], fragment.row_count)
                 elif statistics is not None:
@@ -134,13 +172,65 @@ class DeltaFormat(TableFormat):
         unknown = FragmentBounds()
         return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
+    def _head(self, since: SnapshotReference, log: Log, version: int) -> VersionHead | NoDiff:
+        """Return the cached head of an older version, if the log continues that version.
+
+        Args:
+            since: the older version.
+            log: the log from this version on, with identities.
+            version: the current version.
+        """
+        older = int(since.id)
+        if version < older:
+            return NoDiff(f"version {version} is older than version {older}")
+        if older not in log.commits:
+            return NoDiff(f"the log no longer has the commit of version {older}")
+        head = self._heads.get(older)
+        if head is None:
+            return NoDiff(f"the metadata of version {older} are not cached")
+        if (log.identity(older), since.committed_at) != (head.identity, head.committed_at):
+            return NoDiff(f"the table was recreated since version {older}")
+        if head.selection != self._selection:
+            return NoDiff(f"other partitions or locations were configured for version {older}")
+        return head
+
+    def _snapshot_metadata(self, table: _Table, version: int, identity: Sequence[str] | None) -> SnapshotMetadata:
+        """Return the metadata of the current version, and cache its head.
+
+        Args:
+            table: the protocol and metadata of the version.
+            version: the version.
+            identity: the listed identity of its commit file; None if there is no such file. Then nothing is cached.
+        """
+        committed_at = self._times.recorded_time(version, identity if self._at is None else None)
+        if identity is not None:
+            head = VersionHead(version, identity, committed_at, self._selection, table.protocol, table.metadata)
+            self._heads.put(head)
+        return SnapshotMetadata(
+            format="delta",
+            id=str(version),
+            committed_at=committed_at,
+            schema=table.schema,
+            partition_columns=table.partition_columns,
+            derived=table.derived,
+        )
+
+    def _current_version(self) -> tuple[int, Sequence[str] | None]:
+        """Return the newest or requested version.
+
+        The second result is the identity of its commit file if it is the newest version and a listing contained it.
+        """
+        if self._at is None and (log := self._times.log()) is not None and log.newest is not None:
+            return log.newest, log.identity(log.newest)
+        version = self._version()[1]
+        return version, log_since(self._location, version).identity(version) if self._at is None else None
+
     def _version(self) -> tuple[Log, int]:
         """Return a listing of the log, and the version that the configuration selects.
 
         The listing suffices to replay the version.
         """
-        log = self._cached_log.log() if self._at is None else None
-        log = log or read_log(self._location, complete=self._at is not None)
+        log = read_log(self._location, complete=self._at is not None)
         uri = self._location.uri
         if log.newest is None:
             raise TableNotFoundError(f"{uri} is no Delta table: there is no {LOG} with commits")
@@ -178,22 +268,29 @@ class DeltaFormat(TableFormat):
 
 
 class _Table:
-    """The replayed state of one version, with its schema and partition columns. It lists the fragments."""
+    """The protocol and the metadata of one version, by which files become fragments."""
 
-    def __init__(self, location_policy: LocationPolicy, state: TableState, partitions: PartitionFilter) -> None:
-        """Check the metadata.
+    def __init__(
+        self,
+        location_policy: LocationPolicy,
+        protocol: dict[str, Any],
+        metadata: dict[str, Any],
+        partitions: PartitionFilter,
+    ) -> None:
+        """Check the protocol and the metadata.
 
         Raises TableFormatError for an unsupported feature, or a filter that names no partition column.
         """
         location = location_policy.table_root
-        check_readable(location.uri, state.protocol, state.metadata)
+        check_readable(location.uri, protocol, metadata)
+        self.protocol = protocol
+        self.metadata = metadata
         self._location = location
-        self._state = state
         self._location_policy = location_policy
-        self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
-        self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
+        self._mode = mapping_mode(location.uri, protocol, metadata)
+        self.partition_columns = tuple(metadata.get("partitionColumns") or ())
         with metadata_errors(f"{location.uri}/{LOG}", "the schema in"):
-            schema = check_schema(parse_json(state.metadata["schemaString"]), self.partition_columns)
+            schema = check_schema(parse_json(metadata["schemaString"]), self.partition_columns)
             self.fields: list[dict[str, Any]] = schema["fields"]
             self.schema = arrow_schema(location.uri, schema, self._mode)
         if unknown := partitions.unknown_columns(self.partition_columns):
@@ -203,6 +300,7 @@ class _Table:
             )
         types = {name: self.schema.field(name).type for name in self.partition_columns}
         self._filter = partitions.bind(location.uri, types)
+        self._partitions: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
@@ -218,18 +316,27 @@ class _Table:
             result.append(DerivedColumn(generated.name, named, "a generated column", is_partition_field))
         return tuple(result)
 
-    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Yield each live file in the selected partitions, with its fragment and its partition values.
+    def changed_layout(self, before: _Table) -> str | None:
+        """Return what changed since an older version so that its fragments may have to be read again, for messages.
+
+        None means that only properties changed.
+        """
+        if self.partition_columns != before.partition_columns:
+            return "the partition columns"
+        if not self.schema.equals(before.schema, check_metadata=True):
+            return "the schema"
+        if (self._mode, self._partition_fields) != (before._mode, before._partition_fields):
+            return "the column mapping"
+        return None
+
+    def files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
+        """Yield each file in the selected partitions, with its fragment and its partition values.
 
         The partition values are a dict by column identity.
         """
-        partitions: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
-        for add in self._state.adds:
-            texts = self._partition_texts(add)
-            if texts not in partitions:
-                partitions[texts] = self._partition(texts)
-            values, key = partitions[texts]
+        for add in adds:
+            values, key = self._partition(self._partition_texts(add.partition_values, add.path))
             if key is None:
                 continue
             fragment = self._fragment(add, values, key)
@@ -238,22 +345,39 @@ class _Table:
             paths.add(fragment.path)
             yield add, fragment, values
 
+    def removed_paths(self, files: Iterable[RemovedFile]) -> frozenset[FragmentPath]:
+        """Return partition key and path of each removed file in the selected partitions.
+
+        Raises MetastoreError, or the error of a decoder, if the partition or the path of a file is missing or invalid.
+        """
+        result = set()
+        for file in files:
+            _, key = self._partition(self._partition_texts(file.partition_values, file.path))
+            if key is not None:
+                location, path = self._resolve(file.path)
+                result.add((key, location.full_path(path)))
+        return frozenset(result)
+
     @cached_property
     def _partition_fields(self) -> list[tuple[pa.Field, str]]:
         """Each partition column with its physical name."""
         by_name = {field["name"]: field for field in self.fields}
         return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
 
-    def _partition_texts(self, add: AddedFile) -> tuple[str | None, ...]:
+    def _partition_texts(self, values: Mapping[str, str | None], path: str) -> tuple[str | None, ...]:
         """Return the recorded partition values of a file, in the order of the partition columns.
 
         Raises TableFormatError if one is missing.
+
+        Args:
+            values: the values by physical column name.
+            path: the path of the file, for the message.
         """
         try:
-            return tuple(add.partition_values[name] for _, name in self._partition_fields)
+            return tuple(values[name] for _, name in self._partition_fields)
         except KeyError as error:
             raise TableFormatError(
-                f"{self._location.uri}: the log records no value of the partition column {error} for {add.path}"
+                f"{self._location.uri}: the log records no value of the partition column {error} for {path}"
             ) from None
 
     def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
@@ -261,21 +385,31 @@ class _Table:
 
         The key is None if the configuration does not select the partition.
         """
+        if (partition := self._partitions.get(texts)) is not None:
+            return partition
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
         by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
-        return by_identity, encode_partition_key(items) if self._filter.may_match(items) else None
+        partition = by_identity, encode_partition_key(items) if self._filter.may_match(items) else None
+        self._partitions[texts] = partition
+        return partition
+
+    def _resolve(self, path: str) -> tuple[Location, str]:
+        """Return the location of a recorded data file, and the path below it.
+
+        Raises TableFormatError if the location policy does not allow the file.
+        """
+        if path.startswith("/") or _ABSOLUTE.match(path):
+            return self._location_policy.resolve(unquote(path))
+        return self._location_policy.resolve_relative(self._location, unquote(path))
 
     def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
         """Return the fragment of a live file with its deletion vector.
 
         `values` has the partition values by column identity.
         """
-        if add.path.startswith("/") or _ABSOLUTE.match(add.path):
-            location, path = self._location_policy.resolve(unquote(add.path))
-        else:
-            location, path = self._location_policy.resolve_relative(self._location, unquote(add.path))
+        location, path = self._resolve(add.path)
         if add.vector is not None:
             with suppress(ValueError, struct.error):  # an invalid name is reported when the fragment is opened
                 add.vector.file(self._location_policy)
@@ -326,6 +460,10 @@ class DeltaFragmentSource:
             mapping=ColumnMapping(matcher, dict(self.partition_values)),
             deleted=deleted,
         )
+
+
+def _sorted(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:
+    return tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id)))
 
 
 def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:

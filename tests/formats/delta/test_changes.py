@@ -1,0 +1,611 @@
+"""What the commits since a version say is what a comparison of both snapshots says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats import (
+    MetadataCache,
+    NoDiff,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotReference,
+    TableFormat,
+    open_table_format,
+)
+from metastore_assets.storage.location import Location
+from tests.formats.delta.log_writer import add_file, commit, log_files, mapped, metadata, protocol, write_vector
+from tests.formats.delta.log_writer import field as column
+from tests.formats.test_contract import assert_is_difference
+from tests.formats.test_metadata_cache import assert_same, plan
+
+_REALTABLES = sorted((Path(__file__).parents[4] / "shared" / "realtables" / "delta").glob("*"))
+Cached = Mapping[bytes, bytes]
+
+
+def _open(config: TableConfig, cached: Cached) -> tuple[TableFormat, MetadataCache]:
+    cache = MetadataCache(lambda: cached, ignore_process=True)
+    return open_table_format(config, cache), cache
+
+
+def _changes(config: TableConfig, cached: Cached, since: SnapshotReference) -> tuple[SnapshotDiff | NoDiff, Cached]:
+    """The difference by what is cached, and what is cached then."""
+    table, cache = _open(config, cached)
+    return table.changes(since), cache.entries
+
+
+def _difference(config: TableConfig, cached: Cached, before: Snapshot) -> tuple[SnapshotDiff, Cached]:
+    """The difference, checked against a comparison, and what is cached then."""
+    diff, renewed = _changes(config, cached, before.reference)
+    now, scratch = plan(config, {})
+    assert isinstance(diff, SnapshotDiff), diff
+    assert diff.since == before.reference
+    assert diff.current.schema.equals(now.schema, check_metadata=True)
+    for name in ("format", "id", "committed_at", "partition_columns", "derived"):
+        assert getattr(diff.current, name) == getattr(now, name), name
+    assert_is_difference(diff, before, now)
+    assert renewed.keys() == scratch.keys()
+    return diff, renewed
+
+
+def _reason(config: TableConfig, cached: Cached, before: Snapshot) -> str:
+    diff, _ = _changes(config, cached, before.reference)
+    assert isinstance(diff, NoDiff)
+    return diff.reason
+
+
+def _config(folder: Path | str, **settings: Any) -> TableConfig:
+    return TableConfig(name="t", uri=str(folder), **settings)
+
+
+_STEPS = st.lists(
+    st.sampled_from(
+        ["append"] * 4
+        + ["delete", "compact", "restore", "vacuum", "checkpoint", "clean", "evolve", "again", "plan", "plan", "plan"]
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(steps=_STEPS)
+@settings(max_examples=max(6, settings().max_examples // 20))
+def test_histories(steps: list[str]) -> None:
+    """Of commits by a real writer, which also cleans up its log, or makes the table again."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = _config(f"{folder}/t")
+        _append(config.uri, 30)
+        before, cached = plan(config, {})
+        is_recreated = False
+        for number, step in enumerate([*steps, "plan"]):
+            if step == "again":
+                shutil.rmtree(config.uri)
+                _append(config.uri, 2)
+                is_recreated = True
+            elif step != "plan":
+                _apply(config.uri, step, number)
+                continue
+            now, scratch = plan(config, {})
+            diff, renewed = _changes(config, cached, before.reference)
+            commits = {int(path.stem) for path in log_files(Path(config.uri))}
+            has_commits = commits >= set(range(int(before.id), int(now.id) + 1))
+            if now.schema == before.schema and has_commits and not is_recreated:
+                assert isinstance(diff, SnapshotDiff)
+                assert_is_difference(diff, before, now)
+                assert diff.current.reference == now.reference
+                assert not diff.possibly_removed & {(one.partition_key, one.path) for one in before.fragments}
+                before, cached = now, renewed
+            else:
+                assert isinstance(diff, NoDiff)
+                before, cached = now, scratch
+            is_recreated = False
+
+
+def _append(uri: str, count: int = 1, **more: Any) -> None:
+    for _ in range(1 if count < 30 else 3):
+        rows = pa.table({"id": range(count), "day": [str(number) for number in range(count)], **more})
+        write_deltalake(uri, rows, mode="append", partition_by=["day"], schema_mode="merge")
+
+
+def _apply(uri: str, step: str, number: int) -> None:
+    table = DeltaTable(uri)
+    if step == "append":
+        _append(uri, 1 + number % 3)
+    elif step == "delete":
+        table.delete(f"day = '{number % 5}'")
+    elif step == "compact":
+        table.optimize.compact()
+    elif step == "restore":
+        with suppress(DeltaError):  # There is no such version any more.
+            table.restore(max(0, table.version() - 2))
+    elif step == "vacuum":
+        table.vacuum(0, enforce_retention_duration=False, dry_run=False)
+    elif step == "checkpoint":
+        table.create_checkpoint()
+    elif step == "clean":
+        table.create_checkpoint()
+        for path in log_files(Path(uri)):
+            if int(path.stem) < table.version():
+                path.unlink()
+    elif step == "evolve":
+        _append(uri, 1, **{f"c{number}": [1]})
+
+
+_FILES = st.integers(0, 5)
+_COMMIT = st.fixed_dictionaries(
+    {
+        "add": st.sets(_FILES),
+        "return": st.sets(_FILES),
+        "vector": st.sets(_FILES),
+        "again": st.sets(_FILES),
+        "remove": st.sets(_FILES),
+        "values": st.booleans() | st.just(True),
+        "metadata": st.sampled_from([None] * 5 + ["a", "b"]),
+        "upgrade": st.booleans(),
+        "after": st.sampled_from([None] * 3 + ["plan"] * 3 + ["checkpoint", "forget", "compact"]),
+    }
+)
+
+
+@dataclass
+class _Model:
+    """A log that is written by hand, and what its files should be."""
+
+    folder: Path
+    live: dict[int, dict[str, Any]] = field(default_factory=dict)
+    added: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The last action that added each file."""
+    named: list[tuple[int, bool]] = field(default_factory=list)
+    """Files of the actions since the last plan, and whether they have partition values."""
+
+    def commit(self, step: dict[str, Any]) -> None:
+        """Commit changes of files. Each file is the subject of one action, or of two for a deletion vector."""
+        actions = []
+        if step["metadata"]:
+            actions.append(_schema(step["metadata"]))
+        if step["upgrade"]:
+            actions.append(protocol("deletionVectors", "timestampNtz"))
+        busy: set[int] = set()
+        for kind in ("remove", "vector", "again", "return", "add"):
+            for file in sorted(step[kind] - busy):
+                before = self.live.get(file)
+                if (before is None) != (kind in ("add", "return")) or (kind == "return" and file not in self.added):
+                    continue
+                busy.add(file)
+                number = len(log_files(self.folder))
+                if kind in ("remove", "vector"):
+                    self.live.pop(file)
+                    actions.append({"remove": _remove_action(before, step["values"])})
+                    self.named.append((file, step["values"]))
+                if kind == "remove":
+                    continue
+                self.live[file] = {
+                    "vector": lambda file=file, number=number: (
+                        self.added[file] | {"deletionVector": write_vector(self.folder, [number % 9], "i")}
+                    ),
+                    "again": lambda file=file, number=number: (
+                        self.added[file] | {"tags": {"number": str(number)}, "dataChange": False}
+                    ),
+                    "return": lambda file=file: self.added[file],
+                    "add": lambda file=file, number=number: _add_action(file, number),
+                }[kind]()
+                self.added[file] = self.live[file]
+                actions.append({"add": self.live[file]})
+                self.named.append((file, True))
+        commit(self.folder, *actions)
+
+    def fragments(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Size and row count of each live file, by partition key and path."""
+        return {
+            (f"day={file % 2}", str(self.folder / unquote(add["path"]))): (
+                add["size"],
+                9 - ("deletionVector" in add),
+            )
+            for file, add in self.live.items()
+        }
+
+
+def _schema(name: str) -> dict[str, Any]:
+    return metadata([column("day", "string"), column(name, "long")], ["day"], note=f"{name}")
+
+
+def _add_action(file: int, number: int) -> dict[str, Any]:
+    return {
+        "path": f"day={file % 2}/f%20{file}",
+        "partitionValues": {"day": str(file % 2)},
+        "size": number,
+        "modificationTime": number,
+        "dataChange": True,
+        "stats": '{"numRecords":9}',
+    }
+
+
+def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
+    names = ["path", "size", "deletionVector", *(["partitionValues"] if with_values else [])]
+    copied = {name: add[name] for name in names if name in add}
+    return copied | {"dataChange": True, "extendedFileMetadata": with_values, "deletionTimestamp": 1}
+
+
+@given(st.lists(_COMMIT, min_size=1, max_size=12))
+def test_any_log(steps: list[dict[str, Any]]) -> None:
+    """Files that come, go and come back, with vectors and without; checkpoints, compacted files, and lost commits."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        commit(folder, protocol("deletionVectors"), _schema("a"))
+        config, model = _config(folder), _Model(folder)
+        before, cached = plan(config, {})
+        known = model.fragments()
+        for step in [*steps, steps[-1] | {"after": "plan"}]:
+            model.commit(step)
+            if step["after"] == "compact":
+                _compact(folder, int(before.id))
+            elif step["after"] in ("checkpoint", "forget"):
+                DeltaTable(name).create_checkpoint()
+                if step["after"] == "forget":
+                    for path in log_files(folder)[:-1]:
+                        path.unlink()
+            if step["after"] != "plan":
+                continue
+            now, scratch = plan(config, {})
+            diff, renewed = _changes(config, cached, before.reference)
+            if isinstance(diff, SnapshotDiff):
+                added = {(one.partition_key, one.path): (one.bytes, one.row_count) for one in diff.added}
+                for path in diff.removed | diff.possibly_removed:
+                    assert path not in added
+                    known.pop(path, None)
+                assert known | added == model.fragments()
+                assert now.schema == before.schema
+                assert diff.current.reference == now.reference
+                if not any((folder / "_delta_log").glob("*.compacted.json")):
+                    assert_is_difference(diff, before, now)
+                assert renewed.keys() == scratch.keys()
+                cached = renewed
+            else:
+                without = {file for file, has_values in model.named if not has_values}
+                without -= {file for file, has_values in model.named if has_values}
+                lost = not set(range(int(before.id), int(now.id) + 1)) <= {int(p.stem) for p in log_files(folder)}
+                assert now.schema != before.schema or without or lost
+                cached = scratch
+            before, known = now, model.fragments()
+            model.named.clear()
+
+
+def _compact(folder: Path, since: int) -> None:
+    """Replace all commits but the newest, and that which was planned, by a compacted file."""
+    replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > since]
+    versions = [int(path.stem) for path in replaced]
+    if not versions or versions != list(range(versions[0], versions[-1] + 1)):
+        return
+    newest: dict[Any, dict[str, Any]] = {}
+    for path in replaced:
+        actions = [json.loads(line) for line in path.read_text().splitlines()]
+        # One file may be removed with one vector, and added with another.
+        for action in sorted(actions, key=lambda action: "add" in action):
+            for kind, content in action.items():
+                if kind in ("protocol", "metaData"):
+                    newest[kind] = action
+                elif kind in ("add", "remove"):
+                    newest[content["path"], json.dumps(content.get("deletionVector"))] = action
+    name = f"{versions[0]:020}.{versions[-1]:020}.compacted.json"
+    (folder / "_delta_log" / name).write_text("\n".join(map(json.dumps, newest.values())))
+    for path in replaced:
+        path.unlink()
+
+
+def _table(folder: Path, count: int = 3) -> TableConfig:
+    """A table of one file each of some commits, in the partitions 0 and 1."""
+    commit(folder, protocol("deletionVectors"), _schema("a"))
+    for number in range(count):
+        commit(folder, {"add": _add_action(number, number)})
+    return _config(folder)
+
+
+def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the checkpoint, not older commits; the head of the new version takes the place of the old one."""
+    config = _table(tmp_path, 30)
+    before, cached = plan(config, {})
+    commit(tmp_path, {"add": _add_action(30, 30)})
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    commit(tmp_path, {"remove": _remove_action(_add_action(3, 3), True)}, {"add": _add_action(31, 31)})
+    opened: list[str] = []
+    for name in ("read", "open"):
+        original = getattr(Location, name)
+
+        def noted(self: Location, path: str, original: Any = original) -> Any:
+            opened.append(path)
+            return original(self, path)
+
+        monkeypatch.setattr(Location, name, noted)
+    diff, renewed = _changes(config, cached, before.reference)
+    assert isinstance(diff, SnapshotDiff)
+    assert opened == [f"_delta_log/{number:020}.json" for number in (32, 31, 32)]
+    assert len(diff.added) == 2
+    assert diff.removed == {("day=1", str(tmp_path / "day=1" / "f 3"))}
+    assert len(renewed) == len(cached) == 2
+    assert len(renewed.keys() & cached.keys()) == 1, "only the newest commit is cached under the same key"
+    opened.clear()
+    table, _ = _open(config, renewed)
+    assert table.current() == diff.current.reference
+    assert table.snapshot_id() == diff.current.id
+    assert opened == []
+
+
+def test_nothing_changed(tmp_path: Path) -> None:
+    """The difference is empty, and costs no file."""
+    config = _table(tmp_path)
+    before, cached = plan(config, {})
+    diff, _ = _difference(config, cached, before)
+    assert (diff.added, diff.removed, diff.possibly_removed) == ((), frozenset(), frozenset())
+
+
+def test_a_second_attempt_finds_the_same(tmp_path: Path) -> None:
+    """Whose first has replaced what was cached; nothing was published in between."""
+    config = _table(tmp_path)
+    before, cached = plan(config, {})
+    commit(tmp_path, {"add": _add_action(9, 9)})
+    table, cache = _open(config, cached)
+    first = table.changes(before.reference)
+    entries = dict(cache.entries)
+    assert table.changes(before.reference) == first
+    assert cache.entries == entries
+    assert isinstance(first, SnapshotDiff)
+    commit(tmp_path, {"add": _add_action(10, 10)})
+    second = table.changes(first.current.reference)
+    assert isinstance(second, SnapshotDiff)
+    assert [Path(fragment.path).name for fragment in second.added] == ["f 10"]
+
+
+def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: Path) -> None:
+    """Whether the version had it, its commits do not tell: a file may be added again to change its statistics."""
+    config = _table(tmp_path, 2)
+    before, cached = plan(config, {})
+    for number in (1, 7):
+        commit(tmp_path, {"add": _add_action(number, number)})
+        commit(tmp_path, {"remove": _remove_action(_add_action(number, number), True)})
+    commit(tmp_path, {"remove": _remove_action(_add_action(0, 0), True)})
+    diff, _ = _difference(config, cached, before)
+    assert diff.removed == {("day=0", str(tmp_path / "day=0" / "f 0"))}
+    assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / f"f {number}")) for number in (1, 7)}
+
+
+@pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
+def test_a_removed_file_without_partition(tmp_path: Path, values: Any) -> None:
+    """Its partition may be known from the commit that added it; else all fragments are compared."""
+    config = _table(tmp_path, 2)
+    before, cached = plan(config, {})
+    removed = _remove_action(_add_action(5, 5), False) | {"partitionValues": values}
+    commit(tmp_path, {"add": _add_action(5, 5)})
+    commit(tmp_path, {"remove": removed})
+    if not values:
+        diff, _ = _difference(config, cached, before)
+        assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / "f 5"))}
+    before, cached = plan(config, {})
+    commit(tmp_path, {"remove": removed | {"path": "day=0/f%200"}})
+    assert "without recording their partition" in _reason(config, cached, before)
+
+
+def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> None:
+    config = _config(tmp_path)
+    commit(tmp_path, protocol(), metadata([column("a", "long")]), {"add": _add_action(0, 0) | {"partitionValues": {}}})
+    before, cached = plan(config, {})
+    commit(tmp_path, {"remove": _remove_action(_add_action(0, 0), False)})
+    diff, _ = _difference(config, cached, before)
+    assert diff.removed == {("all", str(tmp_path / "day=0" / "f 0"))}
+
+
+def test_changes_of_the_metadata(tmp_path: Path) -> None:
+    """Properties and nullability change no fragment; schema, partition columns and column mapping do."""
+    fields = [column("day", "string"), column("a", "long"), column("b", "integer")]
+    mapped_fields = [mapped("day", "string", 1, "day"), mapped("a", "long", 2, "a"), mapped("b", "integer", 3, "b")]
+    renamed = [*mapped_fields[:2], mapped("c", "integer", 3, "b")]
+    commit(tmp_path, protocol("columnMapping"), metadata(fields, ["day"]), {"add": _add_action(0, 0)})
+    config = _config(tmp_path)
+    mode = "delta.columnMapping.mode"
+    not_null = [*fields[:2], fields[2] | {"nullable": False}]
+    commented = [*fields[:2], column("b", "integer", comment="text")]
+    for action, reason in (
+        (metadata(fields, ["day"], note="x"), None),
+        (metadata(not_null, ["day"]), None),
+        (metadata(commented, ["day"]), None),
+        (metadata([*fields, column("c", "long")], ["day"]), "the schema changed since version 6"),
+        (metadata(fields[::-1], ["day"]), "the schema"),
+        (metadata([*fields[:2], column("b", "long")], ["day"]), "the schema"),
+        (metadata(fields, []), "the partition columns"),
+        (metadata(fields, ["day"]), "the partition columns"),
+        (metadata(mapped_fields, ["day"], **{mode: "name"}), "the column mapping"),
+        (metadata(renamed, ["day"], **{mode: "name"}), "the schema"),
+        (metadata(renamed, ["day"], **{mode: "id"}), "the schema"),
+    ):
+        before, cached = plan(config, {})
+        commit(tmp_path, action)
+        commit(tmp_path)
+        if reason is None:
+            _difference(config, cached, before)
+        else:
+            assert _reason(config, cached, before).startswith(reason), (action, _reason(config, cached, before))
+
+
+def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """As by the snapshot; one that can be read is a commit like others."""
+    config = _table(tmp_path)
+    before, cached = plan(config, {})
+    commit(tmp_path, protocol("deletionVectors", "v2Checkpoint"))
+    diff, cached = _difference(config, cached, before)
+    commit(tmp_path, protocol("unheardOf"))
+    with pytest.raises(TableFormatError, match="unheardOf"):
+        _changes(config, cached, diff.current.reference)
+    commit(tmp_path, {"add": _add_action(4, 4)})
+    with pytest.raises(TableFormatError, match="unheardOf"):
+        _changes(config, cached, diff.current.reference)
+
+
+def test_a_recreated_table(tmp_path: Path) -> None:
+    """Also when it has as many versions, and the newest commit is the same to the letter."""
+    folder = tmp_path / "t"
+    config = _table(folder)
+    before, cached = plan(config, {})
+    shutil.rmtree(folder)
+    assert_same(plan(_table(folder), cached)[0], before)
+    assert _reason(config, cached, before) == "the table was recreated since version 3"
+    commit(folder, {"add": _add_action(8, 8)})
+    assert _reason(config, cached, before) == "the table was recreated since version 3"
+    shutil.rmtree(folder)
+    _table(folder, 1)
+    assert _reason(config, cached, before) == "version 1 is older than version 3"
+    shutil.rmtree(folder)
+    with pytest.raises(TableNotFoundError):
+        _changes(config.model_copy(update={"format": "delta"}), cached, before.reference)
+
+
+def test_another_commit_of_the_same_version(tmp_path: Path) -> None:
+    """What is cached is of one state: a version of another time is another state."""
+    config = _table(tmp_path)
+    _, cached = plan(config, {})
+    diff, _ = _changes(config, cached, SnapshotReference("3", None))
+    assert diff == NoDiff("the table was recreated since version 3")
+    for id_ in ("main", "²", ""):
+        diff, _ = _changes(config, cached, SnapshotReference(id_, None))
+        assert isinstance(diff, NoDiff)
+
+
+def test_commits_that_are_gone(tmp_path: Path) -> None:
+    """That of the version itself, or one since; without what is cached there is nothing to go by."""
+    config = _table(tmp_path)
+    before, cached = plan(config, {})
+    commit(tmp_path, {"add": _add_action(4, 4)})
+    commit(tmp_path, {"add": _add_action(5, 5)})
+    assert _reason(config, {}, before) == "the metadata of version 3 are not cached"
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    *_, third, fourth, _ = log_files(tmp_path)
+    data = fourth.read_bytes()
+    fourth.unlink()
+    assert _reason(config, cached, before) == "the log no longer has all commits from version 3 to version 5"
+    fourth.write_bytes(data)
+    _difference(config, cached, before)
+    third.unlink()
+    assert _reason(config, cached, before) == "the log no longer has the commit of version 3"
+
+
+def test_only_selected_partitions(tmp_path: Path) -> None:
+    """By pattern and by condition. When the selection changes, all fragments are compared."""
+    _table(tmp_path, 4)
+    selections: Sequence[Any] = ({"day": "1"}, "day in ('1', 'x')", {})
+    plans = [plan(_config(tmp_path, partitions=selection), {}) for selection in selections]
+    commit(tmp_path, {"add": _add_action(4, 4)}, {"remove": _remove_action(_add_action(0, 0), True)})
+    commit(tmp_path, {"add": _add_action(5, 5)}, {"remove": _remove_action(_add_action(1, 1), True)})
+    for selection, (before, cached) in zip(selections, plans, strict=True):
+        diff, _ = _difference(_config(tmp_path, partitions=selection), cached, before)
+        assert len(diff.added) == len(diff.removed) == (1 if selection else 2)
+        for other in selections:
+            if other != selection:
+                reason = _reason(_config(tmp_path, partitions=other), cached, before)
+                assert reason == "other partitions or locations were configured for version 4"
+
+
+def test_mapped_paths(tmp_path: Path) -> None:
+    """Removed files are named as the snapshot names them. When the mapping changes, all fragments are compared."""
+    config = _config(tmp_path / "t", path_mapping={"/old": str(tmp_path / "new")})
+    adds = [_add_action(number, number) | {"path": f"/old/f%20{number}"} for number in range(2)]
+    commit(tmp_path / "t", protocol(), _schema("a"), *({"add": add} for add in adds))
+    before, cached = plan(config, {})
+    commit(tmp_path / "t", {"remove": _remove_action(adds[0], True) | {"path": "file:///old/f%200"}})
+    diff, _ = _difference(config, cached, before)
+    assert diff.removed == {("day=0", str(tmp_path / "new" / "f 0"))}
+    assert "locations" in _reason(_config(tmp_path / "t"), cached, before)
+
+
+def test_versions_of_the_past(tmp_path: Path) -> None:
+    """`at` moved forwards is a difference; moved back it is none, because removed files are not described."""
+    _table(tmp_path, 4)
+    at = {version: _config(tmp_path, at=str(version)) for version in range(5)}
+    newest = _config(tmp_path)
+    before, cached = plan(at[1], {})
+    diff, cached = _difference(at[3], cached, before)
+    assert len(diff.added) == 2
+    before, cached = plan(at[3], cached)
+    _difference(newest, cached, before)
+    assert _reason(at[2], cached, before) == "version 2 is older than version 3"
+    _difference(at[3], cached, before)
+
+
+def test_nothing_of_the_rows_is_cached(tmp_path: Path) -> None:
+    """Defaults and constraints may quote them."""
+    fields = [column("day", "string"), column("a", "long", CURRENT_DEFAULT="4711")]
+    action = metadata(fields, ["day"], **{"delta.constraints.c": "a <> 4711"})
+    commit(tmp_path, protocol(), action)
+    config = _config(tmp_path)
+    before, cached = plan(config, {})
+    commit(tmp_path, action)
+    diff, renewed = _difference(config, cached, before)
+    for entries in (cached, renewed):
+        table, cache = _open(config, entries)
+        head = table._heads.get(int(diff.current.id if entries is renewed else before.id))  # type: ignore[attr-defined]
+        assert head is not None
+        assert "4711" not in repr(head)
+        assert len(cache.entries) == 1
+
+
+def test_a_broken_commit_is_a_clear_error(tmp_path: Path) -> None:
+    config = _table(tmp_path)
+    before, cached = plan(config, {})
+    commit(tmp_path)
+    log_files(tmp_path)[-1].write_text("{")
+    with pytest.raises(TableFormatError, match=r"4\.json"):
+        _changes(config, cached, before.reference)
+
+
+def test_deletion_vectors(tmp_path: Path) -> None:
+    """The fragment without the vector is replaced by that with it; a second vector replaces the first."""
+    commit(tmp_path, protocol("deletionVectors"), metadata([column("a", "long")]))
+    add = add_file(tmp_path, pa.table({"a": range(9)}))
+    commit(tmp_path, add)
+    config = _config(tmp_path)
+    before, cached = plan(config, {})
+    for positions in ([1], [1, 2]):
+        new = {"add": add["add"] | {"deletionVector": write_vector(tmp_path, positions, "u")}}
+        commit(tmp_path, new, {"remove": _remove_action(add["add"], True)})
+        add = new
+        diff, _ = _difference(config, cached, before)
+        assert [fragment.row_count for fragment in diff.added] == [9 - len(positions)]
+        assert diff.removed == diff.possibly_removed == frozenset()
+
+
+@pytest.mark.parametrize("table", _REALTABLES or [None], ids=lambda table: table.name if table else "none")
+def test_versions_of_real_tables(table: Path, realtables: Path) -> None:
+    """From each version to the next, and from each to the newest; by many writers."""
+    assert table.parent == realtables / "delta"
+    versions = [int(path.stem) for path in log_files(table)]
+    snapshots: dict[int, tuple[Snapshot, Cached]] = {}
+    for version in versions:
+        with suppress(TableFormatError):  # There is no checkpoint to begin with.
+            snapshots[version] = plan(_config(table, at=str(version)), {})
+    for version in snapshots:
+        before, cached = snapshots[version]
+        for newer in {version + 1, max(snapshots)} & snapshots.keys() - {version}:
+            now, _ = snapshots[newer]
+            diff, _ = _changes(_config(table, at=str(newer)), cached, before.reference)
+            if isinstance(diff, SnapshotDiff):
+                assert_is_difference(diff, before, now)
+                assert diff.current.reference == now.reference
+            elif "schema" in diff.reason:
+                assert not now.schema.equals(before.schema, check_metadata=True)
+            else:
+                assert diff.reason == f"the partition columns changed since version {version}"
+                assert now.partition_columns != before.partition_columns
