@@ -128,7 +128,7 @@ class Log:
                 break
             first, last = min(covering)
             names.append(f"{first:020}.{last:020}.compacted.json")
-            number = first - 1
+            number = max([first - 1, *(end for end in checkpoints if first <= end < number)])
         return names, number
 
 

@@ -323,10 +323,11 @@ class _Table:
         """
         if self.partition_columns != before.partition_columns:
             return "the partition columns"
+        physical, physical_before = ([name for _, name in table._partition_fields] for table in (self, before))
+        if (self._mode, physical) != (before._mode, physical_before):
+            return "the column mapping"
         if not self.schema.equals(before.schema, check_metadata=True):
             return "the schema"
-        if (self._mode, self._partition_fields) != (before._mode, before._partition_fields):
-            return "the column mapping"
         return None
 
     def files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:

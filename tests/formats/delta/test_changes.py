@@ -189,27 +189,26 @@ class _Model:
                 if (before is None) != (kind in ("add", "return")) or (kind == "return" and file not in self.added):
                     continue
                 busy.add(file)
-                number = len(log_files(self.folder))
-                if kind in ("remove", "vector"):
-                    self.live.pop(file)
+                if before is not None and kind in ("remove", "vector"):
+                    del self.live[file]
                     actions.append({"remove": _remove_action(before, step["values"])})
                     self.named.append((file, step["values"]))
-                if kind == "remove":
-                    continue
-                self.live[file] = {
-                    "vector": lambda file=file, number=number: (
-                        self.added[file] | {"deletionVector": write_vector(self.folder, [number % 9], "i")}
-                    ),
-                    "again": lambda file=file, number=number: (
-                        self.added[file] | {"tags": {"number": str(number)}, "dataChange": False}
-                    ),
-                    "return": lambda file=file: self.added[file],
-                    "add": lambda file=file, number=number: _add_action(file, number),
-                }[kind]()
-                self.added[file] = self.live[file]
-                actions.append({"add": self.live[file]})
-                self.named.append((file, True))
+                if kind != "remove":
+                    self.live[file] = self.added[file] = self._added(kind, file)
+                    actions.append({"add": self.live[file]})
+                    self.named.append((file, True))
         commit(self.folder, *actions)
+
+    def _added(self, kind: str, file: int) -> dict[str, Any]:
+        """The action that adds a file: a new one, one that was removed, one with a vector, or with other tags."""
+        number = int(log_files(self.folder)[-1].stem)
+        if kind == "add":
+            return _add_action(file, number)
+        if kind == "return":
+            return self.added[file]
+        if kind == "vector":
+            return self.added[file] | {"deletionVector": write_vector(self.folder, [number], "i")}
+        return self.added[file] | {"tags": {"number": str(number)}, "dataChange": False}
 
     def fragments(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Size and row count of each live file, by partition key and path."""
@@ -257,10 +256,12 @@ def test_any_log(steps: list[dict[str, Any]]) -> None:
             if step["after"] == "compact":
                 _compact(folder, int(before.id))
             elif step["after"] in ("checkpoint", "forget"):
-                DeltaTable(name).create_checkpoint()
-                if step["after"] == "forget":
-                    for path in log_files(folder)[:-1]:
-                        path.unlink()
+                with suppress(DeltaError):  # Another reader refuses commits that only a compacted file has.
+                    DeltaTable(name).create_checkpoint()
+                newest = log_files(folder)[-1]
+                if step["after"] == "forget" and newest.with_suffix(".checkpoint.parquet").exists():
+                    for commit_file in log_files(folder)[:-1]:
+                        commit_file.unlink()
             if step["after"] != "plan":
                 continue
             now, scratch = plan(config, {})
@@ -288,8 +289,9 @@ def test_any_log(steps: list[dict[str, Any]]) -> None:
 
 
 def _compact(folder: Path, since: int) -> None:
-    """Replace all commits but the newest, and that which was planned, by a compacted file."""
-    replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > since]
+    """Replace the commits after the last checkpoint and that which was planned, but the newest, by a compacted file."""
+    checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
+    replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]
     versions = [int(path.stem) for path in replaced]
     if not versions or versions != list(range(versions[0], versions[-1] + 1)):
         return
@@ -431,7 +433,7 @@ def test_changes_of_the_metadata(tmp_path: Path) -> None:
         (metadata(fields, ["day"]), "the partition columns"),
         (metadata(mapped_fields, ["day"], **{mode: "name"}), "the column mapping"),
         (metadata(renamed, ["day"], **{mode: "name"}), "the schema"),
-        (metadata(renamed, ["day"], **{mode: "id"}), "the schema"),
+        (metadata(renamed, ["day"], **{mode: "id"}), "the column mapping"),
     ):
         before, cached = plan(config, {})
         commit(tmp_path, action)
@@ -604,7 +606,7 @@ def test_versions_of_real_tables(table: Path, realtables: Path) -> None:
             if isinstance(diff, SnapshotDiff):
                 assert_is_difference(diff, before, now)
                 assert diff.current.reference == now.reference
-            elif "schema" in diff.reason:
+            elif "schema" in diff.reason or "mapping" in diff.reason:
                 assert not now.schema.equals(before.schema, check_metadata=True)
             else:
                 assert diff.reason == f"the partition columns changed since version {version}"

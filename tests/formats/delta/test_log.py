@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.delta.log import Log
 from metastore_assets.formats.readers.parquet_footer import REFUSED
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.oracle import read_rows
@@ -151,6 +152,12 @@ def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
     _forget(tmp_path, 6)
     assert open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot_id() == "5"
     assert _paths(tmp_path) == seven[5]
+
+
+def test_a_compaction_may_begin_before_a_checkpoint() -> None:
+    """Then both are read: older files are only in the checkpoint."""
+    names = [f"{2:020}.{5:020}.compacted.json", f"{2:020}.checkpoint.parquet", f"{6:020}.json"]
+    assert Log.of(names).files("t", 6) == ([names[2], names[0]], (names[1],))
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
