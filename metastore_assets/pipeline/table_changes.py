@@ -73,7 +73,8 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
     """
     removed_keys = {fragment_key(*path): path for path in diff.removed}
     added_keys = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in diff.added}
-    published = entries_of(base, FRAGMENTS).find_all([*removed_keys, *added_keys])
+    possibly_removed = [fragment_key(*path) for path in diff.possibly_removed]
+    published = entries_of(base, FRAGMENTS).find_all([*removed_keys, *added_keys, *possibly_removed])
     unknown = [path for key, path in removed_keys.items() if key not in published]
     if unknown:
         return f"the commits remove {len(unknown):,} files that version {base.number} does not have"
