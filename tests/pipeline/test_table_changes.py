@@ -19,7 +19,7 @@ def test_files_that_are_possibly_removed(tmp_path: Path) -> None:
     removes = [{"remove": {"path": add["add"]["path"], "dataChange": True}} for add in adds]
     commit(folder, protocol(), metadata([field("a", "long")]), adds[0], adds[1])
     table = TableConfig(name="t", uri=str(folder))
-    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="local")
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
     refresh(config, table, no_spark)
     for number in (1, 2):
         commit(folder, adds[number])
