@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import MetadataCache, open_table_format
+from metastore_assets.formats import MetadataCache, SnapshotDiff, open_table_format
 from metastore_assets.storage.object_store import open_object_store
 from tests.formats.delta.log_writer import commit, field, metadata, protocol
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
@@ -33,6 +33,8 @@ class Lake(ABC):
     settings: ClassVar[dict[str, Any]] = {}
     bytes_per_known = 0
     """That metadata of the format have to say again of each file, whoever writes them."""
+    has_differences = False
+    """Whether the test plans from the difference instead of from a complete snapshot."""
 
     def __init__(self, folder: Path, uri: str) -> None:
         self.folder = folder
@@ -77,6 +79,8 @@ class Mixed(Lake):
 
 
 class Delta(Lake):
+    has_differences = True
+
     def __init__(self, folder: Path, uri: str) -> None:
         super().__init__(folder, uri)
         commit(folder, protocol(), metadata([field("id", "long")]))
@@ -157,18 +161,25 @@ def test_a_new_file_among_cached_ones(
         options = {**s3_options, "aws_endpoint": requests.endpoint}
         config = TableConfig(name="t", uri=lake.uri, storage_options=options, **lake.settings)
         direct = config.model_copy(update={"storage_options": s3_options})
-        _, old_cache = plan(direct, {})
+        before, old_cache = plan(direct, {})
         cache = MetadataCache(lambda old_cache=old_cache: old_cache, ignore_process=True)  # type: ignore[misc]
         open_table_format(config, cache).current()
         look = sum(not request.startswith("list ") for request in requests.take())
         lake.grow()
         _upload(lake, prefix, s3_options, uploaded)
-        planned, new_cache = plan(config, old_cache)
+        if lake.has_differences:
+            cache = MetadataCache(lambda old_cache=old_cache: old_cache, ignore_process=True)  # type: ignore[misc]
+            diff = open_table_format(config, cache).changes(before.reference)
+            assert isinstance(diff, SnapshotDiff)
+            planned_id, planned_fragments, new_cache = diff.current.id, size + len(diff.added), cache.entries
+        else:
+            planned, new_cache = plan(config, old_cache)
+            planned_id, planned_fragments = planned.id, len(planned.fragments)
         plan_requests = requests.take()
         listed = sum(request.startswith("list ") for request in plan_requests)
         costs.append((len(plan_requests) - listed, look, listed, requests.data_bytes, size))
-        assert len(planned.fragments) == size + 1
-        assert planned.id == plan(direct, {})[0].id
+        assert planned_fragments == size + 1
+        assert planned_id == plan(direct, {})[0].id
         assert len(new_cache) <= 3 * size + 20
     (few, few_look, few_listed, few_bytes, _), (many, many_look, many_listed, many_bytes, _) = costs
     pages = 8 * (sizes[1] // 1000)  # A listing takes a request per 1,000 names, of which metadata have several.
