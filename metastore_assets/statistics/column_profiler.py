@@ -30,7 +30,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.keyed_hashing import hash_with_key
 from metastore_assets.statistics.multiset_hash import add_multiset_hashes, multiset_hash, multiset_hash_of_nulls
-from metastore_assets.statistics.registry import BUILTIN_STATISTICS, DISTINCT_COUNT, HISTOGRAM
+from metastore_assets.statistics.registry import BUILTIN_STATISTICS, DISTINCT_COUNT, HISTOGRAM, QUANTILES
 from metastore_assets.statistics.runs import BLOCK, ValueRun
 from metastore_assets.statistics.value_filter import build_filter
 from metastore_assets.values.leaf_columns import LeafColumn
@@ -112,6 +112,8 @@ class ColumnProfiler:
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
         """Return the column's row with all statistics of the added values. Call it once.
 
+        Percentiles of values that were added unsorted are missing: `restrict_to_policy` estimates them.
+
         Args:
             row: The row so far, which has the counts of the column's values and nulls.
         """
@@ -121,7 +123,9 @@ class ColumnProfiler:
         row = replace(row, **fields)
         derived: dict[str, Any] = {}
         for statistic in self._states:
-            derived |= statistic.finalize(row)
+            # `restrict_to_policy` would discard percentiles that are estimated here.
+            if statistic is not QUANTILES:
+                derived |= statistic.finalize(row)
         return replace(row, **derived)
 
     def _update(self, block: ValueBlock) -> None:

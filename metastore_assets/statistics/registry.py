@@ -19,7 +19,7 @@ from metastore_assets.statistics.multiset_hash import MultisetHash
 from metastore_assets.statistics.quantiles import QuantileStatistics
 from metastore_assets.statistics.user_defined.states import UserStates
 
-DISTINCT_COUNT, HISTOGRAM = DistinctCount(), HistogramStatistic()
+DISTINCT_COUNT, HISTOGRAM, QUANTILES = DistinctCount(), HistogramStatistic(), QuantileStatistics()
 
 BUILTIN_STATISTICS: tuple[BuiltinStatistic[Any], ...] = (
     UserStates(),
@@ -29,7 +29,7 @@ BUILTIN_STATISTICS: tuple[BuiltinStatistic[Any], ...] = (
     Extremes(),
     MultisetHash(),
     MomentStatistics(),
-    QuantileStatistics(),
+    QUANTILES,
     DISTINCT_COUNT,
     HISTOGRAM,
 )
