@@ -307,7 +307,7 @@ class Plan:
             "version": self.number,
             "snapshot": self.snapshot.id,
             "dry_run": True,
-            "compared": self.target.changes.comparison or None,
+            "full_comparison": self.target.changes.comparison or None,
             "fragments": {
                 "added": len(self.added),
                 "removed": len(self.removed),

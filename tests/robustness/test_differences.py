@@ -49,7 +49,7 @@ def plan_content(plan: Plan) -> dict[str, Any]:
     """Everything that a plan decides, in a form that does not depend on how the changes were found."""
     target = plan.target
     return {
-        **{name: value for name, value in plan.to_json().items() if name != "compared"},
+        **{name: value for name, value in plan.to_json().items() if name != "full_comparison"},
         "to_profile": sorted(fragment.id for fragment in plan.to_profile),
         "added": sorted(plan.added),
         "removed": sorted(entry.id for entry in plan.removed),
@@ -122,11 +122,11 @@ def test_a_plan_says_why_all_fragments_are_compared(tmp_path: Path, spark: Spark
     history = DeltaCopyOnWrite(tmp_path, 0)
     config = history.config()
     table = config.tables[0]
-    assert plan_refresh(config, table).to_json()["compared"] == "no version is published"
+    assert plan_refresh(config, table).to_json()["full_comparison"] == "no version is published"
     refreshed(config, spark)
     history.append(3)
-    assert plan_refresh(config, table).to_json()["compared"] is None
+    assert plan_refresh(config, table).to_json()["full_comparison"] is None
     with patch("metastore_assets.formats.delta.table.DeltaFormat.changes", lambda *_: NoDiff("the log is too short")):
-        assert plan_refresh(config, table).to_json()["compared"] == "the log is too short"
+        assert plan_refresh(config, table).to_json()["full_comparison"] == "the log is too short"
     changed = type(table).model_validate({"name": "t", "uri": table.uri, "columns": {"n": {"frequencies": "off"}}})
-    assert plan_refresh(config, changed).to_json()["compared"] == "columns or policies changed"
+    assert plan_refresh(config, changed).to_json()["full_comparison"] == "columns or policies changed"

@@ -146,6 +146,8 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
     )
     subject = f" version {plan['version']} of snapshot {short_snapshot(plan['snapshot'])}"
     page.line(Styled(plan["table"], "bold"), f"{subject} would read {reading}: {_format_counts(plan)}")
+    if plan.get("full_comparison") and plan["version"] > 1:
+        page.line(Styled(f"  all fragments are compared, because {plan['full_comparison']}", "dim"))
     for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):
         page.line(Styled(f"  {line}", "dim"))
     _draw_type_changes(page, plan)
