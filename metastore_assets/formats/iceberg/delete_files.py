@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.deletion_vectors import decode_vector, read_part, verify_checksum
-from metastore_assets.formats.iceberg.locations import plain_path
+from metastore_assets.formats.iceberg.locations import is_same_file
 from metastore_assets.formats.readers.chunks import decode_dictionary
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.startup import pc
@@ -40,14 +40,12 @@ class PositionDeletes:
     """Offset of a deletion vector in its file, in bytes."""
     size: int | None = None
 
-    def positions(self, data_path: str, row_count: int, *, exact: bool) -> Positions:
+    def positions(self, data_path: str, row_count: int) -> Positions:
         """Return the deleted positions of a data file, in any order and possibly repeated.
 
         Args:
             data_path: the recorded path of the data file. A deletion vector is of one data file and ignores it.
             row_count: the number of rows of the data file.
-            exact: whether complete paths are compared. Otherwise paths that differ in scheme or authority name the same
-                file.
 
         Raises:
             ValueError, OSError, ArrowException: the file cannot be read.
@@ -60,7 +58,7 @@ class PositionDeletes:
             paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
             deleted: list[Positions] = []
             for chunk_paths, chunk_positions in align_chunks([paths, positions]):
-                part = pc.filter(chunk_positions, _names_file(chunk_paths, data_path, exact))
+                part = pc.filter(chunk_positions, _names_file(chunk_paths, data_path))
                 if part.null_count:
                     raise ValueError("it has a row without a position")
                 if len(part):
@@ -112,14 +110,11 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
         yield from decode_dictionary(chunk)
 
 
-def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:
+def _names_file(paths: pa.Array, data_path: str) -> pa.Array:
     """Return a mask that is true for the paths that name the data file.
 
     Each distinct path is compared once.
     """
-    wanted = data_path if exact else plain_path(data_path)
     encoded = paths.dictionary_encode()
-    matches = [
-        path is not None and (path if exact else plain_path(path)) == wanted for path in encoded.dictionary.to_pylist()
-    ]
+    matches = [path is not None and is_same_file(path, data_path) for path in encoded.dictionary.to_pylist()]
     return pc.fill_null(pc.take(pa.array(matches, pa.bool_()), encoded.indices), False)

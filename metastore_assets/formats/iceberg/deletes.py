@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metastore_assets.formats.iceberg.locations import plain_path
+from metastore_assets.formats.iceberg.locations import is_same_file, plain_path
 from metastore_assets.formats.iceberg.manifests import DELETED_PATH_ID, EQUALITY_DELETES, FileEntry
 
 _Partition = tuple[int, tuple[Any, ...]]
@@ -25,12 +24,6 @@ class Deletes:
     files: tuple[FileEntry, ...] = ()
     digest: str = ""
     """Digest that identifies `files`; empty if there are none."""
-    exact_path: bool = False
-    """Whether delete files must name the data file by its complete recorded path.
-
-    Otherwise they may name it under another scheme or authority. It is true if another data file has the same path
-    under another scheme or authority.
-    """
 
     def row_count(self, data: FileEntry) -> int | None:
         """Return the number of live rows of a data file; None if the manifests do not determine it."""
@@ -47,37 +40,34 @@ _NO_DELETES = Deletes()
 
 
 class DeleteIndex:
-    """An index of a snapshot's delete files, by data file and by partition.
+    """An index of delete files, by data file and by partition.
 
+    Whether a delete file applies to a data file depends on these two only, not on the other files of the snapshot.
     Equality deletes of an unpartitioned spec apply to all partitions.
     """
 
-    def __init__(
-        self,
-        deletes: Collection[FileEntry],
-        data_paths: Iterable[str],
-        is_unpartitioned: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, deletes: Iterable[FileEntry], is_unpartitioned: Callable[[int], bool]) -> None:
         """Create the index.
 
         Args:
-            deletes: the entries of all delete files.
-            data_paths: the recorded paths of all data files.
+            deletes: the entries of delete files.
             is_unpartitioned: returns whether the spec with an id is unpartitioned.
         """
-        counts = Counter(map(plain_path, data_paths)) if deletes else Counter()
-        self._ambiguous = {path for path, count in counts.items() if count > 1}
-        self._by_path: dict[str, list[FileEntry]] = {}
+        self.crosses_partitions = False
+        """Whether `deletes_of` returned a position delete file of another partition than its data file. The
+        specification forbids such files, but other readers apply them."""
+        self._by_path: dict[str, list[tuple[str, FileEntry]]] = {}
         self._by_partition: dict[_Partition, list[FileEntry]] = {}
         self._unpartitioned: list[FileEntry] = []
         for entry in deletes:
-            target = None if entry.content == EQUALITY_DELETES else _target(entry, counts)
+            target = target_path(entry)
             if target is not None:
-                self._by_path.setdefault(self._key(target), []).append(entry)
+                self._by_path.setdefault(plain_path(target), []).append((target, entry))
             elif entry.content == EQUALITY_DELETES and is_unpartitioned(entry.spec_id):
                 self._unpartitioned.append(entry)
             else:
                 self._by_partition.setdefault((entry.spec_id, entry.partition), []).append(entry)
+        self._lengths = sorted(set(map(len, self._by_path)))
         self._shared: dict[tuple[_Partition, int], Deletes] = {}
 
     def deletes_of(self, data: FileEntry) -> Deletes:
@@ -85,9 +75,7 @@ class DeleteIndex:
 
         Raises ValueError if a sequence number that is needed is missing, or if the file has several deletion vectors.
         """
-        if not (self._by_path or self._by_partition or self._unpartitioned):
-            return _NO_DELETES
-        by_path = self._by_path.get(self._key(data.path), ())
+        by_path = self.path_deletes(data) if self._by_path else []
         if not by_path and not self._by_partition and not self._unpartitioned:
             return _NO_DELETES
         if data.sequence_number is None:
@@ -99,6 +87,9 @@ class DeleteIndex:
             shared = self._shared[partition, data.sequence_number] = self._partition_deletes(
                 partition, data.sequence_number
             )
+        if not by_path:
+            return shared
+        self.crosses_partitions |= any((entry.spec_id, entry.partition) != partition for entry in by_path)
         files = (*by_path, *shared.files)
         if any(entry.format == "puffin" for entry in by_path):
             # A deletion vector includes all earlier position deletes of its data file.
@@ -106,19 +97,31 @@ class DeleteIndex:
             files = (*vectors, *(entry for entry in shared.files if entry.content == EQUALITY_DELETES))
             if len(vectors) > 1:
                 raise ValueError(f"{data.path} has {len(vectors)} deletion vectors, of which there may be one")
-        exact = plain_path(data.path) in self._ambiguous
-        if not by_path and not exact:
-            return shared
-        return Deletes(files, _digest(files), exact)
+        return Deletes(files, _digest(files))
+
+    def path_deletes(self, data: FileEntry) -> list[FileEntry]:
+        """Return the position delete files that concern one data file, and may concern this one.
+
+        A path from bounds may be truncated. It then concerns all files of the partition whose paths start with it.
+        """
+        path, partition = plain_path(data.path), (data.spec_id, data.partition)
+        files: list[FileEntry] = []
+        for length in self._lengths:
+            if length > len(path):
+                break
+            for target, entry in self._by_path.get(path[:length], ()):
+                if length == len(path):
+                    is_concerned = is_same_file(target, data.path)
+                else:
+                    is_concerned = entry.referenced_data_file is None and (entry.spec_id, entry.partition) == partition
+                if is_concerned:
+                    files.append(entry)
+        return sorted(files, key=_order)
 
     def _partition_deletes(self, partition: _Partition, sequence_number: int) -> Deletes:
         candidates = [*self._by_partition.get(partition, ()), *self._unpartitioned]
-        files = tuple(entry for entry in candidates if _applies(entry, sequence_number))
+        files = tuple(sorted((entry for entry in candidates if _applies(entry, sequence_number)), key=_order))
         return Deletes(files, _digest(files))
-
-    def _key(self, path: str) -> str:
-        plain = plain_path(path)
-        return path if plain in self._ambiguous else plain
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
@@ -134,11 +137,18 @@ def _applies(entry: FileEntry, sequence_number: int) -> bool:
     return sequence_number <= entry.sequence_number
 
 
-def _target(entry: FileEntry, data_paths: Collection[str]) -> str | None:
-    """Return the path of the only data file that a position delete file concerns.
+def _order(entry: FileEntry) -> tuple[str, int]:
+    """Return a sort key, so that the order of manifests does not matter."""
+    return entry.path, entry.content_offset or 0
+
+
+def target_path(entry: FileEntry) -> str | None:
+    """Return the path of the only data file that a position delete file concerns, or the start of that path.
 
     None if it concerns several, or if the manifest does not show which.
     """
+    if entry.content == EQUALITY_DELETES:
+        return None
     if entry.referenced_data_file is not None:
         return entry.referenced_data_file
     if entry.statistics is None:
@@ -146,11 +156,10 @@ def _target(entry: FileEntry, data_paths: Collection[str]) -> str | None:
     lower, upper = (
         bounds.get(DELETED_PATH_ID) for bounds in (entry.statistics.lower_bounds, entry.statistics.upper_bounds)
     )
-    if lower is None or lower != upper:
-        return None
-    path = lower.decode("utf-8", "replace")
-    # Bounds may be truncated. They are used only if they name an existing file.
-    return path if plain_path(path) in data_paths else None
+    try:
+        return lower.decode() if lower is not None and lower == upper else None
+    except UnicodeDecodeError:
+        return None  # it is truncated inside of a character
 
 
 def _digest(files: Sequence[FileEntry]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from metastore_assets.formats.base import FragmentReader, FragmentSource
 from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
 from metastore_assets.formats.iceberg.equality import EqualityDeletes, deleted_positions
@@ -28,8 +30,6 @@ class IcebergFragmentSource:
     format: str
     recorded_path: str
     """The path of the data file as manifests and delete files record it."""
-    exact_path: bool
-    """Whether delete files must name the data file by its complete path: see `Deletes.exact_path`."""
     constants: tuple[tuple[str, Constant], ...]
     """Field id and value of each column whose value is constant in the file's partition. The file may also store the
     column."""
@@ -75,7 +75,7 @@ class IcebergFragmentSource:
         for deletes in self.position_deletes:
             what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"
             with fragment_errors(full_path, what, deletes.location.full_path(deletes.path)):
-                positions = deletes.positions(self.recorded_path, row_count, exact=self.exact_path)
+                positions = deletes.positions(self.recorded_path, row_count)
                 check_within(positions, row_count)
                 deleted.append(positions)
         if self.equality_deletes:
@@ -86,3 +86,47 @@ class IcebergFragmentSource:
 
 def _ascending(parts: Sequence[Positions]) -> Positions:
     return np.unique(np.concatenate(parts))
+
+
+@dataclass(frozen=True)
+class RepeatedFragmentSource:
+    """A data file that a snapshot lists several times, so that its rows are repeated."""
+
+    sources: tuple[FragmentSource, ...]
+    """The file once for each time that it is listed, with the deletes that apply to that one."""
+
+    def open(self) -> RepeatedFragmentReader:
+        """Open the data file once for each time that it is listed. Raises FragmentError."""
+        with ExitStack() as stack:
+            readers = [stack.enter_context(source.open()) for source in self.sources]
+            return RepeatedFragmentReader(readers, stack.pop_all())
+
+
+class RepeatedFragmentReader:
+    """A reader of the rows of several readers, one after the other."""
+
+    def __init__(self, readers: Sequence[FragmentReader], exit_stack: ExitStack) -> None:
+        """Chain readers of files with the same columns. `exit_stack` closes them."""
+        self._readers = readers
+        self._exit_stack = exit_stack
+
+    @property
+    def row_count(self) -> int:
+        """Number of live rows of all readers."""
+        return sum(reader.row_count for reader in self._readers)
+
+    @property
+    def stored_columns(self) -> frozenset[str]:
+        """Identities of the top-level columns whose values the file stores."""
+        return self._readers[0].stored_columns
+
+    def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
+        """Return the live rows of one top-level column, see `FragmentReader.read`."""
+        for reader in self._readers:
+            yield from reader.read(field, encoded=encoded)
+
+    def __enter__(self) -> RepeatedFragmentReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._exit_stack.close()

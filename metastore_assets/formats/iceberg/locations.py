@@ -21,6 +21,20 @@ def plain_path(recorded: str) -> str:
     return path_without_origin(recorded).removeprefix("./")
 
 
+def is_same_file(recorded: str, other: str) -> bool:
+    """Return True if two recorded paths name the same file.
+
+    Schemes are ignored, and so is the authority if only one of the two has one, because some writers record paths in
+    delete files with another scheme and authority than in manifests.
+    """
+    if recorded == other:
+        return True
+    if plain_path(recorded) != plain_path(other):
+        return False
+    ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(other)
+    return not (ours and theirs) or ours[1] == theirs[1]
+
+
 @dataclass(frozen=True)
 class TableFiles:
     """Resolves the recorded paths of a table's files by the current location of the table."""

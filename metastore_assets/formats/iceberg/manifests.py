@@ -27,11 +27,12 @@ _ADDED = 1
 
 _LIST_FIELDS = {
     500: "manifest_path",
-    501: "manifest_length",
-    503: "added_snapshot_id",
     502: "partition_spec_id",
     517: "content",
     515: "sequence_number",
+    516: "min_sequence_number",
+    504: "added_files_count",
+    505: "existing_files_count",
     507: "partitions",
     509: "contains_null",
     518: "contains_nan",
@@ -76,10 +77,10 @@ class Manifest(NamedTuple):
     If a manifest list does not record whether there is a null, there may be one. An unrecorded NaN does not count.
     """
     is_encrypted: bool = False
-    length: int | None = None
-    """Length in bytes; None if the list does not record it."""
-    snapshot_id: int | None = None
-    """Id of the snapshot that added the manifest; None if the list does not record it."""
+    min_sequence_number: int = 0
+    """A lower bound of the sequence numbers of the live files."""
+    has_live_files: bool = True
+    """False if the list records that all entries have the status DELETED."""
 
 
 class Statistics(NamedTuple):
@@ -130,18 +131,13 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
                 sequence_number=as_integer(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
                 is_encrypted=bool(record.get("key_metadata")),
-                length=_integer_or_none(record.get("manifest_length")),
-                snapshot_id=_integer_or_none(record.get("added_snapshot_id")),
+                min_sequence_number=as_integer(record.get("min_sequence_number") or 0, "min_sequence_number"),
+                has_live_files=(record.get("added_files_count"), record.get("existing_files_count")) != (0, 0),
             )
         )
         check_limit(MANIFESTS, len(manifests), "manifests")
     check_distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
-
-
-def _integer_or_none(value: Any) -> int | None:
-    """Return the value if it is an integer, else None."""
-    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True)

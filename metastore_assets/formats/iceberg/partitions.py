@@ -129,6 +129,11 @@ class Partitions:
             if field.transform != "void"
         )
 
+    def constant_columns(self) -> tuple[int, ...]:
+        """Return the field ids of the columns that identity transforms make constant, see `Partition.constants`."""
+        fields = (field for spec in self.specs.values() for field in spec if field.transform == "identity")
+        return tuple(sorted(self._top_level & {field.source_id for field in fields}))
+
     def is_unpartitioned(self, spec_id: int) -> bool:
         """Return True if a spec has no partition fields, or only void ones."""
         return all(field.transform == "void" for field in self.specs[spec_id])
@@ -166,14 +171,18 @@ class Partitions:
 
         None if the field may still have another value in the manifest.
         """
-        is_number = field.transform in _UNITS or field.transform == "bucket"
-        type_ = pa.int32() if is_number else self._type(field)
+        type_ = self.stored_type(field)
         if type_ is None or pa.types.is_floating(type_):
             return None  # manifest lists do not always record NaN
         value = decode_bound(bound, type_)
         if value is None:
             return None
+        is_number = field.transform not in _OF_SOURCE_TYPE
         return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
+
+    def stored_type(self, field: PartitionField) -> pa.DataType | None:
+        """Return the type of the values that manifests store for a partition field; None if it is unknown."""
+        return pa.int32() if field.transform in _UNITS or field.transform == "bucket" else self._type(field)
 
     def _create_partition(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
         """Return the partition with stored values, one for each field of the spec.

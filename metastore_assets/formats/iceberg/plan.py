@@ -9,19 +9,18 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.base import Fragment, FragmentPath
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, Deletes
 from metastore_assets.formats.iceberg.equality import EqualityDeletes
-from metastore_assets.formats.iceberg.fragment import IcebergFragmentSource
+from metastore_assets.formats.iceberg.fragment import IcebergFragmentSource, RepeatedFragmentSource
 from metastore_assets.formats.iceberg.locations import TableFiles
-from metastore_assets.formats.iceberg.manifest_cache import ManifestCache
 from metastore_assets.formats.iceberg.manifests import (
     DATA,
     EQUALITY_DELETES,
@@ -30,12 +29,11 @@ from metastore_assets.formats.iceberg.manifests import (
     ManifestReader,
     read_manifest_list,
 )
-from metastore_assets.formats.iceberg.metadata import TableMetadata
+from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, field_paths
 from metastore_assets.formats.iceberg.states import State
-from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.readers.columns import KINDS
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result, run_isolated
@@ -53,7 +51,7 @@ _MANIFESTS = 64
 class PlannedFragment:
     """A fragment with the manifest entry of its data file.
 
-    The entry has the file's statistics if they were requested.
+    The entry has the file's statistics if they were requested, and if the snapshot lists the file once.
     """
 
     fragment: Fragment
@@ -62,29 +60,24 @@ class PlannedFragment:
 
 
 class FragmentPlanner:
-    """Plans the fragments of one state of a table."""
+    """Plans the fragments of one state of a table, and reads the manifests that list their files."""
 
     def __init__(
-        self,
-        files: TableFiles,
-        metadata: TableMetadata,
-        state: State,
-        partition_filter: PartitionFilter,
-        cache: MetadataCache,
+        self, files: TableFiles, metadata: TableMetadata, state: State, partition_filter: PartitionFilter
     ) -> None:
         """Prepare the plan.
 
         Raises TableFormatError if the filter names no partition field. Nothing is read.
         """
-        self._files = files
-        self._metadata = metadata
-        self._state = state
+        self.files = files
+        self.metadata = metadata
+        self.state = state
         self._fallback = FallbackIds.of(metadata)
-        self._manifest_cache = ManifestCache(cache, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
-        """Ids of the default spec and, once `fragments` has run, of the specs of all files in the manifests that it
-        read."""
+        """Ids of the default spec and, once fragments are planned, of the specs of the selected manifests."""
+        self.crosses_partitions = False
+        """Once fragments are planned, whether a position delete file is of another partition than its data file."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -96,58 +89,62 @@ class FragmentPlanner:
             )
         self._filter = partition_filter.bind(files.name, dict(self.partitions.types()))
 
-    def fragments(self, *, with_statistics: bool = False) -> Iterator[PlannedFragment]:
-        """Yield the fragments of the selected partitions, in any order.
+    def fragments(self, *, with_statistics: bool = False) -> list[PlannedFragment]:
+        """Return the fragments of the selected partitions, in any order.
 
         Raises TableFormatError for a file without a reader.
         """
         deletes: list[FileEntry] = []
         data: list[FileEntry] = []
-        for entry in self._entries(with_statistics):
-            self._check(entry)
+        manifests = self.manifests(self.state.snapshot)
+        self.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
+        for entry in self.entries(manifests, with_statistics=with_statistics):
+            self.specs_in_use.add(entry.spec_id)
             (data if entry.content == DATA else deletes).append(entry)
-        index = DeleteIndex(deletes, (entry.path for entry in data), self.partitions.is_unpartitioned)
-        fragment_ids: set[str] = set()
+        index = DeleteIndex(deletes, self.partitions.is_unpartitioned)
+        planned: dict[FragmentPath, PlannedFragment] = {}
+        repeated: dict[FragmentPath, list[PlannedFragment]] = {}
         for entry in data:
             deletes_of_file = index.deletes_of(entry)
-            fragment = self._fragment(entry, deletes_of_file, fragment_ids)
-            fragment_ids.add(fragment.id)
-            yield PlannedFragment(fragment, entry, bool(deletes_of_file.files))
+            fragment = self.fragment(entry, deletes_of_file)
+            one = PlannedFragment(fragment, entry, bool(deletes_of_file.files))
+            key = fragment.partition_key, fragment.path
+            if key in planned:
+                repeated.setdefault(key, [planned[key]]).append(one)
+            planned[key] = one
+        self.crosses_partitions = index.crosses_partitions
+        return list((planned | {key: _repeat(copies) for key, copies in repeated.items()}).values())
 
-    def _entries(self, with_statistics: bool) -> Iterator[FileEntry]:
-        """Yield the selected entries of all manifests, reading a batch of manifests at a time."""
-        manifests = [manifest for manifest in self._manifests() if self._may_match(manifest)]
+    def manifests(self, snapshot: IcebergSnapshot | None) -> list[Manifest]:
+        """Return the manifests of a snapshot that may have live files in selected partitions; none without a snapshot.
+
+        Raises TableFormatError if the manifest list or a manifest is encrypted.
+        """
+        manifests = [] if snapshot is None else self._listed_manifests(snapshot)
         for manifest in manifests:
             if manifest.is_encrypted:
-                raise TableFormatError(f"{self._files.name}: {manifest.path} is encrypted, which has no reader")
+                raise TableFormatError(f"{self.files.name}: {manifest.path} is encrypted, which has no reader")
+        return [manifest for manifest in manifests if manifest.has_live_files and self._may_match(manifest)]
+
+    def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
+        """Yield the selected entries of manifests, reading a batch of manifests at a time.
+
+        Raises TableFormatError for a file without a reader.
+        """
+        reader = ManifestReader(self.partitions.specs, self.metadata.default_spec_id, with_statistics)
         for start in range(0, len(manifests), _MANIFESTS):
             batch = manifests[start : start + _MANIFESTS]
-            for manifest, outcome in zip(batch, self._read(batch, with_statistics), strict=True):
-                with metadata_errors(manifest.path, f"{self._files.name}: the manifest"):
-                    yield from self._selected(metadata_result(outcome))
-
-    def _read(self, manifests: Sequence[Manifest], with_statistics: bool) -> list[Any]:
-        """Return a list with the entries of each manifest, or with the error of reading it.
-
-        Only manifests that are not cached are read. With `with_statistics` all are, because the cache has no
-        statistics.
-        """
-        outcomes: list[Any] = [
-            None if with_statistics else self._manifest_cache.get(manifest) for manifest in manifests
-        ]
-        new = [index for index, outcome in enumerate(outcomes) if outcome is None]
-        locations = [self._files.locate(manifest.path) for manifest in manifests]
-        reader = ManifestReader(self.partitions.specs, self._metadata.default_spec_id, with_statistics)
-        results = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
-            with_arguments(reader.read),
-            [(manifests[index], *locations[index]) for index in new],
-            paths=[locations[index][0].full_path(locations[index][1]) for index in new],
-        )
-        for index, outcome in zip(new, results, strict=True):
-            outcomes[index] = outcome
-            if not with_statistics and not isinstance(outcome, Exception):
-                self._manifest_cache.put(manifests[index], outcome)
-        return outcomes
+            locations = [self.files.locate(manifest.path) for manifest in batch]
+            outcomes = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
+                with_arguments(reader.read),
+                [(manifest, *location) for manifest, location in zip(batch, locations, strict=True)],
+                paths=[location.full_path(path) for location, path in locations],
+            )
+            for manifest, outcome in zip(batch, outcomes, strict=True):
+                with metadata_errors(manifest.path, f"{self.files.name}: the manifest"):
+                    for entry in self._selected(metadata_result(outcome)):
+                        self._check(entry)
+                        yield entry
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Yield the entries of delete files, and of data files in selected partitions.
@@ -155,22 +152,17 @@ class FragmentPlanner:
         Their partition values are normalized; see `Partitions.normalize`.
         """
         for entry in entries:
-            self.specs_in_use.add(entry.spec_id)
             partition = self.partitions.normalize(entry.spec_id, entry.partition)
             normalized = entry if partition is entry.partition else entry._replace(partition=partition)
             if normalized.content != DATA or self._is_selected(normalized):
                 yield normalized
 
-    def _manifests(self) -> list[Manifest]:
-        """Return the manifests of the snapshot; none if there is no snapshot."""
-        snapshot = self._state.snapshot
-        if snapshot is None:
-            return []
+    def _listed_manifests(self, snapshot: IcebergSnapshot) -> list[Manifest]:
         if snapshot.is_encrypted:
-            raise TableFormatError(f"{self._files.name}: its manifest list is encrypted, which has no reader")
+            raise TableFormatError(f"{self.files.name}: its manifest list is encrypted, which has no reader")
         if snapshot.manifest_list is not None:
-            location, path = self._files.locate(snapshot.manifest_list)
-            with metadata_errors(snapshot.manifest_list, f"{self._files.name}: the manifest list"):
+            location, path = self.files.locate(snapshot.manifest_list)
+            with metadata_errors(snapshot.manifest_list, f"{self.files.name}: the manifest list"):
                 return cast(list[Manifest], run_isolated(read_manifest_list, location.full_path(path), location, path))
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
@@ -192,35 +184,32 @@ class FragmentPlanner:
     def _check(self, entry: FileEntry) -> None:
         """Raise TableFormatError for an encrypted file, or a file format without a reader."""
         if entry.is_encrypted:
-            raise TableFormatError(f"{self._files.name}: {entry.path} is encrypted, which has no reader")
+            raise TableFormatError(f"{self.files.name}: {entry.path} is encrypted, which has no reader")
         if entry.format not in (KINDS if entry.content != 1 else (*KINDS, "puffin")):
-            raise TableFormatError(
-                f"{self._files.name}: {entry.path} is of the kind {entry.format!r}, without a reader"
-            )
+            raise TableFormatError(f"{self.files.name}: {entry.path} is of the kind {entry.format!r}, without a reader")
 
-    def _fragment(self, entry: FileEntry, deletes: Deletes, fragment_ids: set[str]) -> Fragment:
-        """Return the fragment of a data file with its deletes. Its id is not in `fragment_ids`."""
+    def fragment_path(self, entry: FileEntry) -> FragmentPath:
+        """Return the partition key and path of the fragment of a data file."""
+        location, path = self.files.locate(entry.path)
+        return self.partitions.partition(entry.spec_id, entry.partition).key, location.full_path(path)
+
+    def fragment(self, entry: FileEntry, deletes: Deletes) -> Fragment:
+        """Return the fragment of a data file with its deletes."""
         partition = self.partitions.partition(entry.spec_id, entry.partition)
-        location, path = self._files.locate(entry.path)
+        location, path = self.files.locate(entry.path)
         position_deletes, equality_deletes = self._references(deletes)
         source = IcebergFragmentSource(
             location=location,
             path=path,
             format=entry.format,
             recorded_path=entry.path,
-            exact_path=deletes.exact_path,
             constants=partition.constants,
             position_deletes=position_deletes,
             equality_deletes=equality_deletes,
             fallback=self._fallback,
         )
-        parts = [entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]
-        fragment_id = _digest(parts)
-        while fragment_id in fragment_ids:
-            # A file that was added twice has its rows twice.
-            fragment_id = _digest([fragment_id])
         return Fragment(
-            id=fragment_id,
+            id=_digest([entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]),
             partition_key=partition.key,
             path=location.full_path(path),
             bytes=entry.size,
@@ -249,7 +238,7 @@ class FragmentPlanner:
         """
         key = entry.path, entry.content_offset
         if key not in self._position_files:
-            location, path = self._files.locate(entry.path)
+            location, path = self.files.locate(entry.path)
             self._position_files[key] = PositionDeletes(
                 location, path, entry.format, entry.record_count, entry.content_offset, entry.content_size
             )
@@ -263,10 +252,10 @@ class FragmentPlanner:
         Raises TableFormatError if its key columns are not recorded.
         """
         if entry.path not in self._equality_files:
-            location, path = self._files.locate(entry.path)
+            location, path = self.files.locate(entry.path)
             keys = tuple(self._key(entry, field_id) for field_id in sorted(entry.equality_ids))
             if not keys:
-                raise TableFormatError(f"{self._files.name}: {entry.path} does not say by which columns it deletes")
+                raise TableFormatError(f"{self.files.name}: {entry.path} does not say by which columns it deletes")
             self._equality_files[entry.path] = EqualityDeletes(location, path, entry.format, entry.size, keys)
         return self._equality_files[entry.path]
 
@@ -275,14 +264,30 @@ class FragmentPlanner:
 
         It comes from the planned schema, else from the newest schema that has the field.
         """
-        newest_first = [self._metadata.schemas[schema_id] for schema_id in sorted(self._metadata.schemas, reverse=True)]
-        for schema in (self._state.schema, *newest_first):
+        newest_first = [self.metadata.schemas[schema_id] for schema_id in sorted(self.metadata.schemas, reverse=True)]
+        for schema in (self.state.schema, *newest_first):
             for path in field_paths(schema["fields"]):
                 if path[-1]["id"] == field_id:
-                    return arrow_field(self._files.name, path)
+                    return arrow_field(self.files.name, path)
         raise TableFormatError(
-            f"{self._files.name}: {entry.path} deletes by the field {field_id}, which is in no schema of the table"
+            f"{self.files.name}: {entry.path} deletes by the field {field_id}, which is in no schema of the table"
         )
+
+
+def _repeat(copies: Sequence[PlannedFragment]) -> PlannedFragment:
+    """Return the fragment of a file that a snapshot lists several times. It has the rows of all copies."""
+    fragments = [copy.fragment for copy in copies]
+    row_counts = [fragment.row_count for fragment in fragments]
+    fragment = Fragment(
+        id=_digest(sorted(fragment.id for fragment in fragments)),
+        partition_key=fragments[0].partition_key,
+        path=fragments[0].path,
+        bytes=sum(fragment.bytes for fragment in fragments),
+        row_count=sum(count for count in row_counts if count is not None) if None not in row_counts else None,
+        source=RepeatedFragmentSource(tuple(fragment.source for fragment in fragments)),
+    )
+    entry = copies[0].entry._replace(statistics=None)
+    return PlannedFragment(fragment, entry, any(copy.has_deletes for copy in copies))
 
 
 def _digest(parts: Sequence[object]) -> str:

@@ -10,19 +10,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference, TableFormat
+from metastore_assets.formats.base import (
+    HistoryChange,
+    NoDiff,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotMetadata,
+    SnapshotReference,
+    TableFormat,
+)
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
+from metastore_assets.formats.iceberg.changes import UncertainDifferenceError, plan_changes
 from metastore_assets.formats.iceberg.locations import table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
 from metastore_assets.formats.iceberg.plan import FragmentPlanner
+from metastore_assets.formats.iceberg.planned_state import PlannedState
 from metastore_assets.formats.iceberg.schema import arrow_schema
 from metastore_assets.formats.iceberg.states import State, history_change_since, resolve_state
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
@@ -52,7 +63,7 @@ class IcebergFormat(TableFormat):
         self._cache = cache
         self._table = table
         self._filter = PartitionFilter.of(table.partitions)
-        self._uuid_key = cache_key("iceberg table", table.uri)
+        self._planned_key = cache_key("iceberg planned state", table.uri)
 
     def snapshot_id(self) -> str:
         """Return the id of the requested snapshot; empty for a table that never had rows."""
@@ -79,38 +90,55 @@ class IcebergFormat(TableFormat):
         """Return how the table got from one state to another, by its UUID and the ancestors of its snapshot."""
         with self._iceberg_errors():
             loaded = self._load()
-        planned_uuid, uuid = self._cache.get(self._uuid_key, bytes.decode), loaded.metadata.uuid
-        if planned_uuid and uuid and planned_uuid != uuid:
+        planned, uuid = self._cache.get(self._planned_key, PlannedState.decode), loaded.metadata.uuid
+        if planned is not None and planned.uuid and uuid and planned.uuid != uuid:
             return "recreated"
         return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
-        """Return the requested snapshot, from the metadata file, the manifest list, and new manifests."""
+        """Return the requested snapshot, from the metadata file, the manifest list, and all manifests."""
         with self._iceberg_errors():
-            loaded = self._load()
-            state, planner = loaded.state, self._planner(loaded)
+            planner = self._planner(self._load())
             fragments = [planned.fragment for planned in planner.fragments()]
-            self._cache.put(self._uuid_key, loaded.metadata.uuid.encode())
+            self._cache.put(self._planned_key, PlannedState.of(self._table, planner).encode())
             return Snapshot(
-                format="iceberg",
-                id=state.id,
-                committed_at=state.committed_at,
-                schema=arrow_schema(self._table.uri, state.schema),
-                partition_columns=planner.partitions.columns(),
-                buckets=planner.partitions.buckets(),
-                partition_types=planner.partitions.types(),
-                derived=planner.partitions.derived(planner.specs_in_use),
+                **self._metadata_fields(planner),
                 fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             )
 
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
+        """Return what changed since the state that was planned last, see `plan_changes`.
+
+        The cached record of that state shows that the two states differ only in their files.
+        """
+        with self._iceberg_errors():
+            loaded = self._load()
+            planned = self._cache.get(self._planned_key, PlannedState.decode)
+            if planned is None or planned.reference != since:
+                return NoDiff("no record of the last planned snapshot is cached")
+            planner = self._planner(loaded)
+            current = PlannedState.of(self._table, planner)
+            if (reason := planned.obstacle(current)) is not None:
+                return NoDiff(reason)
+            if since.id and int(since.id) not in loaded.metadata.snapshots:
+                return NoDiff(f"the snapshot {since.id} has expired")
+            try:
+                changes = plan_changes(planner, loaded.metadata.snapshots[int(since.id)] if since.id else None)
+            except UncertainDifferenceError as error:
+                return NoDiff(str(error))
+            self._cache.put(self._planned_key, current.encode())
+            metadata = SnapshotMetadata(**self._metadata_fields(planner))
+            return SnapshotDiff(since, metadata, changes.added, changes.removed)
+
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns of the current snapshot."""
-        return self.snapshot().partition_columns
+        with self._iceberg_errors():
+            return self._planner(self._load()).partitions.columns()
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Return the bounds of a leaf column from the manifests.
 
-        They are read again, because the cache has no statistics. Null counts are exact in files without deletes;
+        Null counts are exact in files without deletes;
         minimum and maximum are bounds. Columns below lists and maps have none.
         """
         path = column_path(snapshot.schema, column)
@@ -170,7 +198,21 @@ class IcebergFormat(TableFormat):
 
     def _planner(self, loaded: _LoadedTable) -> FragmentPlanner:
         files = table_files(loaded.location_policy, loaded.folder, loaded.metadata, loaded.state.snapshot)
-        return FragmentPlanner(files, loaded.metadata, loaded.state, self._filter, self._cache)
+        return FragmentPlanner(files, loaded.metadata, loaded.state, self._filter)
+
+    def _metadata_fields(self, planner: FragmentPlanner) -> dict[str, Any]:
+        """Return the arguments of SnapshotMetadata for the state of a planner that has planned its fragments."""
+        partitions, state = planner.partitions, planner.state
+        return {
+            "format": "iceberg",
+            "id": state.id,
+            "committed_at": state.committed_at,
+            "schema": arrow_schema(self._table.uri, state.schema),
+            "partition_columns": partitions.columns(),
+            "buckets": partitions.buckets(),
+            "partition_types": partitions.types(),
+            "derived": partitions.derived(planner.specs_in_use),
+        }
 
     @contextmanager
     def _iceberg_errors(self) -> Iterator[None]:

@@ -60,6 +60,7 @@ class IcebergWriter:
         self.properties = dict(properties or {})
         self.sequence = 0
         self.live: list[Entry] = []
+        self.manifests: list[tuple[dict[str, Any], list[Entry]]] = []
         self.snapshots: list[dict[str, Any]] = []
         self.refs: dict[str, Any] = {}
         self.number = 0
@@ -100,21 +101,37 @@ class IcebergWriter:
         }
         return self._entry(name, "puffin", len(positions)) | {"content": 1} | blob_at | more
 
-    def commit(self, *added: Entry, removed: Collection[Entry] = (), branch: str = "main") -> int:
-        """A new snapshot with these files added and removed; its id."""
+    def commit(
+        self, *added: Entry, removed: Collection[Entry] = (), branch: str = "main", keep_manifests: bool = False
+    ) -> int:
+        """A new snapshot with these files added and removed; its id.
+
+        All files are in new manifests, or with `keep_manifests` only those that were added, or in a manifest with one
+        that was removed.
+        """
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence
         removed_entries = {id(entry) for entry in removed}
-        self.live = [entry for entry in self.live if id(entry) not in removed_entries]
-        groups: dict[tuple[int, int], list[Entry]] = {}
-        for entry in (*self.live, *added):
-            groups.setdefault((entry["spec_id"], min(1, entry["content"])), []).append(entry)
-        manifests = [self._manifest(key, entries, snapshot_id) for key, entries in groups.items()]
+        kept = [one for one in self.manifests if keep_manifests and not removed_entries & set(map(id, one[1]))]
+        kept_entries = {id(entry) for _, entries in kept for entry in entries}
+        numbers = {id(entry): number for number, (_, entries) in enumerate(self.manifests, 1) for entry in entries}
+        groups: dict[Any, list[Entry]] = {}
+        for entry in (entry for entry in self.live if id(entry) not in kept_entries):
+            key = (entry["spec_id"], min(1, entry["content"])), numbers[id(entry)] if keep_manifests else 0
+            groups.setdefault(key, []).append(entry)
+        self.manifests = kept
         for entry in added:
-            entry["sequence_number"] = self.sequence
-        self.live += added
+            groups.setdefault(((entry["spec_id"], min(1, entry["content"])), 0), []).append(entry)
+        for (key, _), entries in groups.items():
+            live = [entry for entry in entries if id(entry) not in removed_entries]
+            record = self._manifest(key, live, snapshot_id, [one for one in entries if id(one) in removed_entries])
+            self.manifests.append((record, live))
+        for entry in added:
+            entry.setdefault("sequence_number", self.sequence)
+        self.live = [*(entry for entry in self.live if id(entry) not in removed_entries), *added]
         name = f"snap-{snapshot_id}.avro"
-        self._avro(name, _MANIFEST_FILE, manifests)
+        self._avro(name, _MANIFEST_FILE, [record for record, _ in self.manifests])
+        self.manifests = [(record, live) for record, live in self.manifests if live]
         self.snapshots.append(
             {
                 "snapshot-id": snapshot_id,
@@ -191,42 +208,67 @@ class IcebergWriter:
             "spec_id": 0,
         }
 
-    def _manifest(self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int) -> dict[str, Any]:
+    def _manifest(
+        self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int, deleted: Sequence[Entry] = ()
+    ) -> dict[str, Any]:
         spec_id, content = key
         fields = self.specs[spec_id]
+        types = [self.partition_types[field["field-id"]] for field in fields]
         partition = [
-            _field(f"p{field['field-id']}", ["null", self.partition_types[field["field-id"]]], field["field-id"])
-            for field in fields
+            _field(f"p{field['field-id']}", ["null", type_], field["field-id"])
+            for field, type_ in zip(fields, types, strict=True)
         ]
         records = []
-        for entry in entries:
+        statuses = [(entry, 0 if "sequence_number" in entry else 1) for entry in entries]
+        for entry, status in [*statuses, *((entry, 2) for entry in deleted)]:
             # Of what was there before, the number is written; that of what is new is not known yet.
-            number = entry.get("sequence_number")
             values = dict(zip((f"p{field['field-id']}" for field in fields), entry["partition"], strict=True))
             data_file = {name: value for name, value in entry.items() if name != "sequence_number"}
             records.append(
                 {
-                    "status": 1 if number is None else 0,
+                    "status": status,
                     "snapshot_id": snapshot_id,
-                    "sequence_number": number,
+                    "sequence_number": entry.get("sequence_number"),
                     "data_file": data_file | {"partition": values},
                 }
             )
         name = f"{uuid.uuid4()}-m0.avro"
         self._avro(name, _manifest_entry(partition), records)
+        files = [*entries, *deleted]
         return {
             "manifest_path": f"{self.location}/metadata/{name}",
             "manifest_length": 1,
             "partition_spec_id": spec_id,
             "content": content,
             "sequence_number": self.sequence,
-            "min_sequence_number": 0,
+            "min_sequence_number": min((entry.get("sequence_number") or self.sequence for entry in entries), default=0),
             "added_snapshot_id": snapshot_id,
+            "added_files_count": sum(status for _, status in statuses),
+            "existing_files_count": sum(not status for _, status in statuses),
+            "partitions": [
+                _summary([entry["partition"][index] for entry in files], type_) for index, type_ in enumerate(types)
+            ],
         }
 
     def _avro(self, name: str, schema: Any, records: Sequence[Any]) -> None:
         with (self.folder / "metadata" / name).open("wb") as file:
             fastavro.writer(file, schema, records, codec="deflate")
+
+
+def _summary(values: Sequence[Any], type_: Any) -> dict[str, Any]:
+    """The summary of a partition field's values in a manifest list. The bounds of some types are left out."""
+    numbers = [value for value in values if value is not None and value == value]
+    bounds = {}
+    if numbers and type_ == "string":
+        bounds = {"lower_bound": min(numbers).encode(), "upper_bound": max(numbers).encode()}
+    elif numbers and isinstance(type_, str) and type_ in _PACKED:
+        lower, upper = (struct.pack(_PACKED[type_], value) for value in (min(numbers), max(numbers)))
+        bounds = {"lower_bound": lower, "upper_bound": upper}
+    is_nan = any(value != value for value in values)
+    return {"contains_null": any(value is None for value in values), "contains_nan": is_nan, **bounds}
+
+
+_PACKED = {"int": "<i", "long": "<q", "float": "<f", "double": "<d", "boolean": "?"}
 
 
 def _field(name: str, type_: Any, field_id: int) -> dict[str, Any]:
@@ -272,6 +314,17 @@ def _manifest_entry(partition: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+_SUMMARY = {
+    "type": "record",
+    "name": "r508",
+    "fields": [
+        _field("contains_null", "boolean", 509),
+        _field("contains_nan", ["null", "boolean"], 518),
+        _field("lower_bound", ["null", "bytes"], 510),
+        _field("upper_bound", ["null", "bytes"], 511),
+    ],
+}
+
 _MANIFEST_FILE = {
     "type": "record",
     "name": "manifest_file",
@@ -283,5 +336,8 @@ _MANIFEST_FILE = {
         _field("sequence_number", "long", 515),
         _field("min_sequence_number", "long", 516),
         _field("added_snapshot_id", "long", 503),
+        _field("added_files_count", ["null", "int"], 504),
+        _field("existing_files_count", ["null", "int"], 505),
+        _field("partitions", ["null", {"type": "array", "items": _SUMMARY, "element-id": 508}], 507),
     ],
 }

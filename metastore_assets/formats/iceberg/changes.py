@@ -1,0 +1,205 @@
+"""The difference between two snapshots of an Iceberg table, from the manifests that only one of them lists.
+
+Unchanged manifests are opened only if their files may be touched: data files whose deletes changed, and deletes that
+apply to added or touched data files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import Fragment, FragmentPath
+from metastore_assets.formats.iceberg.deletes import DeleteIndex, target_path
+from metastore_assets.formats.iceberg.manifests import DATA, FileEntry, Manifest
+from metastore_assets.formats.iceberg.metadata import IcebergSnapshot
+from metastore_assets.formats.iceberg.plan import FragmentPlanner
+from metastore_assets.formats.iceberg.touched_manifests import TouchedManifests
+
+_DELETES = 1
+"""The content of manifests of delete files."""
+
+
+class UncertainDifferenceError(Exception):
+    """Raised if the manifests do not show the difference with certainty. The message is the reason of a `NoDiff`."""
+
+
+@dataclass(frozen=True)
+class FragmentChanges:
+    """The fragments by which two snapshots of a table differ."""
+
+    added: tuple[Fragment, ...]
+    """Sorted by (partition_key, id)."""
+    removed: frozenset[FragmentPath]
+
+
+def plan_changes(planner: FragmentPlanner, since: IcebergSnapshot | None) -> FragmentChanges:
+    """Return the difference of the planner's state from an earlier one.
+
+    Args:
+        planner: plans the fragments of the current state.
+        since: the earlier snapshot; None if the table had none.
+
+    Raises:
+        UncertainDifferenceError: the earlier snapshot cannot be read, or a file is listed several times.
+        TableFormatError: the current snapshot cannot be read.
+    """
+    manifests = planner.manifests(planner.state.snapshot)
+    if since == planner.state.snapshot:
+        before = manifests
+    else:
+        with _earlier_snapshot(since):
+            before = planner.manifests(since)
+    if any(manifest.spec_id is None for manifest in (*before, *manifests)):
+        raise UncertainDifferenceError("the table does not record the partition specs of its manifests")
+    planner.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
+    kept = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
+    with _earlier_snapshot(since):
+        old = list(planner.entries([manifest for manifest in before if _manifest_identity(manifest) not in kept]))
+    new = list(planner.entries([manifest for manifest in manifests if _manifest_identity(manifest) not in kept]))
+    kept_manifests = [manifest for manifest in manifests if _manifest_identity(manifest) in kept]
+    return _FileChanges(planner, kept_manifests, *_without_common(old, new)).fragments()
+
+
+def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
+    """Return what determines a manifest's entries. Manifests are immutable."""
+    return manifest.path, manifest.sequence_number
+
+
+@contextmanager
+def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
+    """Convert the errors of missing and corrupt files of an earlier snapshot. They do not matter to the current one."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, TableFormatError) as error:
+        # An object store without the permission to list denies access to objects that do not exist.
+        assert snapshot is not None
+        raise UncertainDifferenceError(f"a manifest of the snapshot {snapshot.id} cannot be read") from error
+
+
+def _without_common(
+    old: Sequence[FileEntry], new: Sequence[FileEntry]
+) -> tuple[list[FileEntry], list[FileEntry], list[FileEntry]]:
+    """Return the entries that only the old list has, those that only the new list has, and those that both have."""
+    old_keys, new_keys = ([_identity(entry) for entry in entries] for entries in (old, new))
+    old_set, new_set = set(old_keys), set(new_keys)
+    for entries, keys in ((old, old_set), (new, new_set)):
+        if len(keys) < len(entries):
+            raise _listed_again()
+    return (
+        [entry for entry, key in zip(old, old_keys, strict=True) if key not in new_set],
+        [entry for entry, key in zip(new, new_keys, strict=True) if key not in old_set],
+        [entry for entry, key in zip(new, new_keys, strict=True) if key in old_set],
+    )
+
+
+def _listed_again() -> UncertainDifferenceError:
+    return UncertainDifferenceError("the table lists a file several times")
+
+
+def _identity(entry: FileEntry) -> FileEntry:
+    return entry._replace(statistics=None)  # Statistics have no hash.
+
+
+class _FileChanges:
+    """The files that were added, removed and kept between two snapshots."""
+
+    def __init__(
+        self,
+        planner: FragmentPlanner,
+        kept_manifests: Sequence[Manifest],
+        removed: Sequence[FileEntry],
+        added: Sequence[FileEntry],
+        kept: Sequence[FileEntry],
+    ) -> None:
+        """Group the files.
+
+        Args:
+            planner: plans the fragments of the current snapshot.
+            kept_manifests: the manifests that both snapshots list.
+            removed: files in other manifests, which only the earlier snapshot has.
+            added: files in other manifests, which only the current snapshot has.
+            kept: files in other manifests, which both snapshots have.
+        """
+        self._planner = planner
+        self._kept_manifests = kept_manifests
+        self._removed, self._removed_deletes = _split(removed)
+        self._added, self._added_deletes = _split(added)
+        self._kept, self._kept_deletes = _split(kept)
+
+    def fragments(self) -> FragmentChanges:
+        """Return the fragments that differ.
+
+        Raises UncertainDifferenceError. A snapshot with several fragments of one path and partition is noticed only if
+        two of them are in opened manifests.
+        """
+        touched = self._touched()
+        added_paths = set(map(self._planner.fragment_path, self._added))
+        replaced = [entry for entry in self._removed if self._planner.fragment_path(entry) in added_paths]
+        deletes = [*self._kept_deletes, *self._read(_DELETES, [*self._added, *replaced, *touched])]
+        old_index, new_index = (self._index([*deletes, *more]) for more in (self._removed_deletes, self._added_deletes))
+        old_ids = {
+            (fragment.partition_key, fragment.path): fragment.id
+            for fragment in (
+                self._planner.fragment(entry, old_index.deletes_of(entry)) for entry in (*replaced, *touched)
+            )
+        }
+        added: list[Fragment] = []
+        removed = set(map(self._planner.fragment_path, self._removed))
+        if len(removed) < len(self._removed) or len(added_paths) < len(self._added):
+            raise _listed_again()
+        for entry in (*self._added, *touched):
+            fragment = self._planner.fragment(entry, new_index.deletes_of(entry))
+            key = fragment.partition_key, fragment.path
+            if old_ids.get(key) == fragment.id:
+                removed.discard(key)
+                continue
+            added.append(fragment)
+            if key in old_ids:
+                removed.add(key)
+        if old_index.crosses_partitions or new_index.crosses_partitions:
+            raise UncertainDifferenceError("position delete files are of other partitions than their data files")
+        added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
+        return FragmentChanges(tuple(added), frozenset(removed))
+
+    def _touched(self) -> list[FileEntry]:
+        """Return the data files of both snapshots to which a removed or added delete file applies."""
+        changed = [*self._removed_deletes, *self._added_deletes]
+        indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
+        candidates = [*self._kept, *self._read(DATA, changed)]
+        for others in (self._removed, self._added):
+            if len({entry.path for entry in (*others, *candidates)}) < len(others) + len(candidates):
+                raise _listed_again()
+        self._check_targets([*candidates, *self._added, *self._removed])
+        return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
+
+    def _check_targets(self, data: Iterable[FileEntry]) -> None:
+        """Raise UncertainDifferenceError if a delete file was added for a data file that is not among these.
+
+        The data file may be in a partition where it is not looked for.
+        """
+        naming = [entry for entry in self._added_deletes if target_path(entry) is not None]
+        index = self._index(naming)
+        named = {id(delete) for entry in data for delete in index.path_deletes(entry)}
+        if len(named) < len(naming):
+            raise UncertainDifferenceError("a delete file names a data file that is not in its partition")
+
+    def _read(self, content: int, touching: Collection[FileEntry]) -> list[FileEntry]:
+        """Return the entries of kept manifests with files that the given files may touch."""
+        manifests = [manifest for manifest in self._kept_manifests if manifest.content == content]
+        selected = TouchedManifests(self._planner.partitions, touching).select(manifests)
+        return list(self._planner.entries(selected))
+
+    def _index(self, deletes: Iterable[FileEntry]) -> DeleteIndex:
+        return DeleteIndex(deletes, self._planner.partitions.is_unpartitioned)
+
+
+def _split(entries: Iterable[FileEntry]) -> tuple[list[FileEntry], list[FileEntry]]:
+    """Return the entries of data files and those of delete files."""
+    data: list[FileEntry] = []
+    deletes: list[FileEntry] = []
+    for entry in entries:
+        (data if entry.content == DATA else deletes).append(entry)
+    return data, deletes

@@ -1,0 +1,76 @@
+"""A record of the state that was planned last. It shows whether another state differs from it in its files only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from metastore_assets.config import TableConfig
+from metastore_assets.formats.base import SnapshotReference
+from metastore_assets.formats.iceberg.plan import FragmentPlanner
+from metastore_assets.formats.iceberg.schema import arrow_schema
+
+_REASONS = {
+    "schema": "the schema changed",
+    "specs": "the partition specs changed",
+    "selection": "the selection of partitions changed",
+    "location": "the files of the table are read from another location",
+}
+
+
+@dataclass(frozen=True)
+class PlannedState:
+    """What the fragments of a state depend on besides its files."""
+
+    reference: SnapshotReference
+    uuid: str
+    digests: Mapping[str, str]
+    """Digests, with the keys of `_REASONS`."""
+    crosses_partitions: bool
+    """See `DeleteIndex.crosses_partitions`."""
+
+    @classmethod
+    def of(cls, table: TableConfig, planner: FragmentPlanner) -> PlannedState:
+        """Return the record of the state of a planner that has planned its fragments."""
+        files, partitions, metadata = planner.files, planner.partitions, planner.metadata
+        specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]
+        identities = {
+            "schema": arrow_schema(table.uri, planner.state.schema).serialize().to_pybytes(),
+            "specs": [specs, partitions.columns(), partitions.types(), partitions.constant_columns()],
+            "selection": table.partitions,
+            "location": [files.folder.uri, files.previous_roots, sorted(table.path_mapping.items())],
+        }
+        return cls(
+            SnapshotReference(planner.state.id, planner.state.committed_at),
+            metadata.uuid,
+            {name: hashlib.sha256(repr(identity).encode()).hexdigest()[:32] for name, identity in identities.items()},
+            planner.crosses_partitions,
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> PlannedState:
+        """Return the record in its encoded form. Raises an error of CORRUPTION_ERRORS if there is none."""
+        id_, committed_at, uuid, digests, crosses_partitions = json.loads(data)
+        return cls(
+            SnapshotReference(id_, datetime.fromisoformat(committed_at)), uuid, dict(digests), crosses_partitions
+        )
+
+    def encode(self) -> bytes:
+        """Return the encoded form of the record."""
+        committed_at = self.reference.committed_at
+        assert committed_at is not None
+        return json.dumps(
+            [self.reference.id, committed_at.isoformat(), self.uuid, dict(self.digests), self.crosses_partitions]
+        ).encode()
+
+    def obstacle(self, current: PlannedState) -> str | None:
+        """Return why this state and the current one do not differ in their files only; None if they do."""
+        if self.uuid != current.uuid:
+            return "the table was recreated"
+        if self.crosses_partitions:
+            return "delete files are of other partitions than their data files"
+        changed = [name for name, digest in current.digests.items() if self.digests.get(name) != digest]
+        return _REASONS[changed[0]] if changed else None

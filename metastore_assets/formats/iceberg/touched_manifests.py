@@ -1,0 +1,164 @@
+"""Selection of the manifests that may have files in given partitions, by the summaries in a manifest list."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.iceberg.manifests import DATA, EQUALITY_DELETES, FileEntry, Manifest
+from metastore_assets.formats.iceberg.metadata import PartitionField
+from metastore_assets.formats.iceberg.partitions import Partitions
+
+_NUMBER_FORMATS = {4: "<i", 8: "<q"}
+_FLOAT_FORMATS = {4: "<f", 8: "<d"}
+_BEFORE_SURROGATES = "\ud7ff"
+"""Texts with later characters are ordered differently by UTF-16, which Java writers compare, and by code points."""
+
+
+class TouchedManifests:
+    """Selects the manifests with files that a set of files may touch.
+
+    Delete files touch data files, and data files touch the delete files that may apply to them.
+    """
+
+    def __init__(self, partitions: Partitions, files: Iterable[FileEntry]) -> None:
+        """Group files by partition.
+
+        Args:
+            partitions: the table's partition fields.
+            files: delete files, to select manifests of data files; or data files, to select manifests of deletes.
+        """
+        self._partitions = partitions
+        self._by_spec: dict[int, dict[tuple[Any, ...], _Range]] = {}
+        self._everywhere: _Range | None = None
+        self._all: _Range | None = None
+        for file in files:
+            groups = self._by_spec.setdefault(file.spec_id, {})
+            groups[file.partition] = _widen(groups.get(file.partition), file)
+            self._all = _widen(self._all, file)
+            if file.content == EQUALITY_DELETES and partitions.is_unpartitioned(file.spec_id):
+                self._everywhere = _widen(self._everywhere, file)
+
+    def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
+        """Return the manifests with files that may be touched. All have a spec id."""
+        return [manifest for manifest in manifests if self._may_touch(manifest)]
+
+    def _may_touch(self, manifest: Manifest) -> bool:
+        if self._all is None or manifest.spec_id is None:
+            return self._all is not None
+        if not _overlaps(manifest, self._all):
+            return False
+        if _overlaps(manifest, self._everywhere):
+            return True
+        if manifest.content != DATA and self._partitions.is_unpartitioned(manifest.spec_id):
+            return True  # It may have equality deletes, which apply to all partitions.
+        groups = self._by_spec.get(manifest.spec_id, {})
+        if not groups:
+            return False
+        bounds = partition_bounds(self._partitions, manifest)
+        return any(
+            _overlaps(manifest, sequence_numbers) and all(map(may_contain, bounds, values))
+            for values, sequence_numbers in groups.items()
+        )
+
+
+_Range = tuple[float, float]
+"""The lowest and highest sequence number of some files."""
+
+
+def _widen(range_: _Range | None, file: FileEntry) -> _Range:
+    """Return a range that also has the sequence number of a file. An unknown number may be any."""
+    if file.sequence_number is None:
+        return -math.inf, math.inf
+    lowest, highest = range_ or (math.inf, -math.inf)
+    return min(lowest, file.sequence_number), max(highest, file.sequence_number)
+
+
+def _overlaps(manifest: Manifest, range_: _Range | None) -> bool:
+    """Return True if deletes apply by sequence number, which is not below that of the data files."""
+    if range_ is None:
+        return False
+    if manifest.content == DATA:
+        return manifest.min_sequence_number <= range_[1]
+    # A list without the number has 0.
+    return not manifest.sequence_number or manifest.sequence_number >= range_[0]
+
+
+FieldBounds = tuple[Any, Any, bool] | None
+"""Lower bound, upper bound, and whether there may be a null or NaN, for one partition field of a manifest's files.
+
+None if the field may have any value.
+"""
+
+
+def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBounds]:
+    """Return the bounds of each partition field of a manifest with a spec id, comparable with stored values."""
+    assert manifest.spec_id is not None
+    spec = partitions.specs.get(manifest.spec_id, ())
+    if manifest.partitions is None or len(manifest.partitions) != len(spec):
+        return [None] * len(spec)
+    return [
+        _field_bounds(field, partitions.stored_type(field), *summary)
+        for field, summary in zip(spec, manifest.partitions, strict=True)
+    ]
+
+
+def may_contain(bounds: FieldBounds, value: Any) -> bool:
+    """Return False if no file of a manifest has a value of a partition field.
+
+    Args:
+        bounds: the bounds of the field in the manifest.
+        value: the stored value, normalized as in `Partitions.normalize`.
+    """
+    if bounds is None:
+        return True
+    lower, upper, is_mixed = bounds
+    if value is None or value != value:
+        return is_mixed
+    if isinstance(value, str) and max(value + lower + upper, default="") > _BEFORE_SURROGATES:
+        return True
+    try:
+        # An upper bound may be truncated.
+        return lower <= value and (value <= upper or (isinstance(value, str | bytes) and value.startswith(upper)))
+    except TypeError:
+        return True
+
+
+def _field_bounds(
+    field: PartitionField, type_: pa.DataType | None, lower: bytes | None, upper: bytes | None, is_mixed: bool
+) -> FieldBounds:
+    """Return decoded bounds; None if they are missing, corrupt, or of a type whose order writers disagree about."""
+    if field.transform == "void" or type_ is None or lower is None or upper is None:
+        return None
+    decoded = _decode(lower, type_), _decode(upper, type_)
+    if None in decoded or type(decoded[0]) is not type(decoded[1]):
+        return None
+    # Not all writers record whether there is a NaN.
+    return (*decoded, is_mixed or pa.types.is_floating(type_))
+
+
+def _decode(bound: bytes, type_: pa.DataType) -> Any:
+    """Return a bound as manifests store values, with decimals as integers; None if that is not possible."""
+    if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
+        formats = _NUMBER_FORMATS
+    elif pa.types.is_floating(type_):
+        formats = _FLOAT_FORMATS
+    elif pa.types.is_boolean(type_):
+        return bound != b"\0" if len(bound) == 1 else None
+    elif pa.types.is_decimal(type_):
+        return int.from_bytes(bound, "big", signed=True)
+    elif pa.types.is_string(type_):
+        try:
+            return bound.decode()
+        except UnicodeDecodeError:
+            return None
+    else:
+        return bound if pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_) else None
+    if len(bound) not in formats:
+        return None
+    (number,) = struct.unpack(formats[len(bound)], bound)
+    return None if number != number else number

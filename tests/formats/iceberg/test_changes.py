@@ -1,0 +1,498 @@
+"""Differences of Iceberg snapshots: equal to what comparing both shows, from the manifests that may have changed."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import (
+    Fragment,
+    MetadataCache,
+    NoDiff,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotReference,
+    open_table_format,
+)
+from tests.formats.iceberg.writer import Entry, IcebergWriter, column
+from tests.formats.oracle import read_rows
+from tests.formats.test_contract import assert_is_difference
+
+_COLUMNS = [column(1, "id", "long"), column(2, "day", "string"), column(3, "level", "double"), column(4, "n", "int")]
+_SPECS: dict[int, list[dict[str, Any]]] = {
+    0: [],
+    1: [{"name": "day", "field-id": 1000, "source-id": 2, "transform": "identity"}],
+    2: [
+        {"name": "level", "field-id": 1001, "source-id": 3, "transform": "identity"},
+        {"name": "n_bucket", "field-id": 1002, "source-id": 4, "transform": "bucket[4]"},
+    ],
+    3: [{"name": "gone", "field-id": 1003, "source-id": 2, "transform": "void"}],
+}
+_TYPES = {1000: "string", 1001: "double", 1002: "int", 1003: "string"}
+_PATH = 2147483546
+"""Field id of the path in position delete files."""
+_PARTITIONS: list[tuple[int, tuple[Any, ...]]] = [
+    (0, ()),
+    (3, (None,)),
+    *((1, (day,)) for day in ("2024-01-01", "2024-01-02", "2024", "é", "\U0001f600", "\uff5e", None)),
+    *((2, values) for values in ((0.5, 1), (-0.0, 3), (math.nan, 1), (math.inf, 0), (None, 2), (None, None))),
+]
+
+
+def _config(folder: Path, **more: Any) -> TableConfig:
+    return TableConfig(name="t", uri=str(folder), **more)
+
+
+def _snapshot(config: TableConfig) -> tuple[Snapshot, Mapping[bytes, bytes]]:
+    """A snapshot, and what is cached for later."""
+    cache = MetadataCache(ignore_process=True)
+    return open_table_format(config, cache).snapshot(), cache.entries
+
+
+def _changes(config: TableConfig, since: SnapshotReference, cached: Mapping[bytes, bytes]) -> SnapshotDiff | NoDiff:
+    return open_table_format(config, MetadataCache(lambda: cached, ignore_process=True)).changes(since)
+
+
+def _difference(config: TableConfig, since: SnapshotReference, cached: Mapping[bytes, bytes]) -> SnapshotDiff:
+    diff = _changes(config, since, cached)
+    assert isinstance(diff, SnapshotDiff), diff
+    return diff
+
+
+def _with_texts(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, fragments=_comparable(snapshot.fragments))
+
+
+def _comparable(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
+    """Sources as texts without addresses of objects, because constants may be NaN."""
+    texts = (re.sub(r" object at 0x\w+", "", repr(fragment.source)) for fragment in fragments)
+    return tuple(replace(fragment, source=text) for fragment, text in zip(fragments, texts, strict=True))  # type: ignore[arg-type]
+
+
+class _History:
+    """Random commits of files that are only in metadata."""
+
+    def __init__(self, folder: Path, version: int, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.writer = IcebergWriter(folder, _COLUMNS, specs=_SPECS, partition_types=_TYPES, version=version)
+        self.states: list[tuple[str, list[Entry]]] = []
+        """Ids of the snapshots, and their files."""
+        self._added: list[Entry] = []
+        self._removed: list[Entry] = []
+
+    def commit(self, steps: Collection[str], *, keep_manifests: bool) -> None:
+        self._added, self._removed = [], []
+        for step in steps:
+            getattr(self, f"_{step}")()
+        snapshot_id = self.writer.commit(*self._added, removed=self._removed, keep_manifests=keep_manifests)
+        self.states.append((str(snapshot_id), list(self.writer.live)))
+
+    def _live(self, content: int, *, can_be_new: bool = False) -> list[Entry]:
+        removed = set(map(id, self._removed))
+        entries = [entry for entry in self.writer.live if id(entry) not in removed]
+        return [
+            entry for entry in (*entries, *(self._added if can_be_new else ())) if min(1, entry["content"]) == content
+        ]
+
+    def _file(self, kind: str, content: int, partition: tuple[int, tuple[Any, ...]], **more: Any) -> Entry:
+        name = f"data/{kind}-{len(self.states)}-{self.random.getrandbits(64):x}.parquet"
+        spec_id, values = partition
+        rows = self.random.randrange(1, 100)
+        entry = self.writer._entry(name, "parquet", rows) | {"content": content, "spec_id": spec_id}
+        return entry | {"partition": values} | more
+
+    def _append(self) -> None:
+        for _ in range(self.random.choice([1, 1, 2, 5])):
+            self._added.append(self._file("data", 0, self.random.choice(_PARTITIONS)))
+
+    def _drop(self) -> None:
+        """Remove some data files, and perhaps the delete files that name them."""
+        live = self._live(0)
+        dropped = self.random.sample(live, min(len(live), self.random.choice([1, 2, 4])))
+        self._removed += dropped
+        paths = {entry["file_path"] for entry in dropped}
+        named = [entry for entry in self._live(1) if entry.get("referenced_data_file") in paths]
+        self._removed += [entry for entry in named if entry["file_format"] == "PUFFIN" or self.random.random() < 0.5]
+
+    def _compact(self) -> None:
+        """Replace the files of a partition by one with the sequence number of the oldest, or of the commit."""
+        live = self._live(0)
+        if live:
+            one = self.random.choice(live)
+            partition = one["spec_id"], one["partition"]
+            files = [entry for entry in live if (entry["spec_id"], entry["partition"]) == partition]
+            self._removed += files
+            paths = {entry["file_path"] for entry in files}
+            self._removed += [
+                entry
+                for entry in self._live(1)
+                if entry["file_format"] == "PUFFIN" and entry["referenced_data_file"] in paths
+            ]
+            oldest = min(entry["sequence_number"] for entry in files)
+            more = {"sequence_number": oldest} if self.random.random() < 0.5 else {}
+            self._added.append(self._file("compacted", 0, partition, **more))
+
+    def _positions(self) -> None:
+        """Delete files, each of one data file by its reference or bounds (which may be cut), or of several."""
+        live = self._live(0, can_be_new=True)
+        vectors = {entry.get("referenced_data_file") for entry in self.writer.live if entry["file_format"] == "PUFFIN"}
+        for data in self.random.sample(live, min(len(live), self.random.choice([1, 1, 3]))):
+            partition, path = (data["spec_id"], data["partition"]), data["file_path"]
+            kind = self.random.choice(["reference", "bounds", "cut", "none"])
+            if kind == "none" or path in vectors:
+                more: dict[str, Any] = {}
+            elif kind == "reference":
+                more = {"referenced_data_file": path}
+            else:
+                bound = path.encode() if kind == "bounds" else path.encode()[: self.random.choice([16, -4])]
+                bounds = [{"key": _PATH, "value": bound}]
+                more = {"lower_bounds": bounds, "upper_bounds": bounds}
+            self._added.append(self._file("positions", 1, partition, **more))
+
+    def _vectors(self) -> None:
+        """A deletion vector for some data files, instead of the earlier one."""
+        if self.writer.version < 3:
+            return
+        live = self._live(0, can_be_new=True)
+        for data in self.random.sample(live, min(len(live), self.random.choice([1, 3]))):
+            path = data["file_path"]
+            self._removed += [entry for entry in self._live(1) if entry.get("referenced_data_file") == path]
+            self._added = [entry for entry in self._added if entry.get("referenced_data_file") != path]
+            puffin = {"file_format": "PUFFIN", "referenced_data_file": path}
+            blob = {"content_offset": self.random.randrange(99), "content_size_in_bytes": 50}
+            self._added.append(self._file("vector", 1, (data["spec_id"], data["partition"]), **puffin, **blob))
+
+    def _equality(self) -> None:
+        partition = self.random.choice(_PARTITIONS)
+        self._added.append(self._file("equality", 2, partition, equality_ids=[1]))
+
+    def _drop_deletes(self) -> None:
+        live = self._live(1)
+        self._removed += self.random.sample(live, min(len(live), self.random.choice([1, 3])))
+
+    def names_missing_file(self, old: Collection[Entry], new: Collection[Entry]) -> bool:
+        """Whether a delete file was added that names a file of neither state, and perhaps one of another partition."""
+        files = [entry for entry in (*old, *new) if entry["content"] == 0]
+        earlier = set(map(id, old))
+        for entry in new:
+            if entry["content"] == 1 and id(entry) not in earlier:
+                bounds = entry.get("lower_bounds")
+                target = entry.get("referenced_data_file") or (bounds and bounds[0]["value"].decode())
+                same_partition = [file for file in files if file["partition"] == entry["partition"]]
+                if target and not any(file["file_path"].startswith(target) for file in same_partition):
+                    return True
+        return False
+
+
+_STEPS = st.sampled_from(
+    ["append", "append", "append", "drop", "compact", "positions", "vectors", "equality", "drop_deletes"]
+)
+_COMMITS = st.lists(
+    st.tuples(st.lists(_STEPS, min_size=1, max_size=3), st.sampled_from([True, True, True, False])),
+    min_size=2,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@given(commits=_COMMITS, seed=st.integers(0, 2**32), pairs=st.sets(st.tuples(*[st.integers(0, 11)] * 2), max_size=6))
+@settings(max_examples=max(20, settings().max_examples // 3))
+def test_changes_are_the_difference_of_snapshots(
+    version: int, commits: list[Any], seed: int, pairs: set[tuple[int, int]]
+) -> None:
+    """Between any two snapshots, in either direction, from commit to commit, and over several commits."""
+    with tempfile.TemporaryDirectory() as folder:
+        history = _History(Path(folder) / "t", version, seed)
+        for steps, keep_manifests in commits:
+            history.commit(["append"] if version == 1 else steps, keep_manifests=keep_manifests)
+        configs = [_config(history.writer.folder, at=id_) for id_, _ in history.states]
+        planned = list(map(_snapshot, configs))
+        steps_of_one = {(index, index + 1) for index in range(len(commits) - 1)}
+        for old, new in {(one % len(commits), other % len(commits)) for one, other in pairs} | steps_of_one:
+            (before, cached), (now, _) = planned[old], planned[new]
+            diff = _changes(configs[new], before.reference, cached)
+            if isinstance(diff, NoDiff):
+                assert history.names_missing_file(history.states[old][1], history.states[new][1]), diff
+                continue
+            assert_is_difference(replace(diff, added=_comparable(diff.added)), *map(_with_texts, (before, now)))
+            assert diff.since == before.reference
+            for name in ("id", "committed_at", "schema", "partition_columns", "partition_types", "buckets", "derived"):
+                assert getattr(diff.current, name) == getattr(now, name), name
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> IcebergWriter:
+    """A table of three partitions with two files each, of which each was added by its own commit."""
+    writer = IcebergWriter(tmp_path / "t", _COLUMNS, specs=_SPECS, partition_types=_TYPES, version=3)
+    for _ in range(2):
+        for day in ("a", "b", "c"):
+            _append(writer, day)
+    return writer
+
+
+def _append(writer: IcebergWriter, day: str, **more: Any) -> Entry:
+    entry = _file(writer, 0, day, **more)
+    writer.commit(entry, keep_manifests=True)
+    return entry
+
+
+def _file(writer: IcebergWriter, content: int, day: str | None, **more: Any) -> Entry:
+    partition = {"spec_id": 0, "partition": ()} if day is None else {"spec_id": 1, "partition": (day,)}
+    return writer._entry(f"data/{uuid.uuid4()}.parquet", "parquet", 3) | {"content": content} | partition | more
+
+
+def _live(writer: IcebergWriter, day: str, content: int = 0) -> list[Entry]:
+    return [entry for entry in writer.live if entry["content"] == content and entry["partition"] == (day,)]
+
+
+def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[SnapshotDiff, int]:
+    """The difference that a change makes, and how many manifests are opened for it, of those that were there before.
+
+    It fails without one of these.
+    """
+    config = _config(writer.folder)
+    before, cached = _snapshot(config)
+    manifests = set((writer.folder / "metadata").glob("*-m0.avro"))
+    change()
+    diff = _difference(config, before.reference, cached)
+    assert_is_difference(diff, before, _snapshot(config)[0])
+    needed = set()
+    for path in manifests:
+        path.rename(path.with_suffix(".away"))
+        try:
+            if _changes(config, before.reference, cached) != diff:
+                needed.add(path)
+        except TableFormatError:
+            needed.add(path)
+        path.with_suffix(".away").rename(path)
+    for path in manifests - needed:
+        path.rename(path.with_suffix(".away"))
+    assert _difference(config, before.reference, cached) == diff
+    for path in manifests - needed:
+        path.with_suffix(".away").rename(path)
+    return diff, len(needed)
+
+
+def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
+    """Even if delete files are there, and of a new partition."""
+    writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), keep_manifests=True)
+    diff, opened = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
+    assert (len(diff.added), len(diff.removed), opened) == (3, 0, 0)
+
+
+def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
+    file = _live(writer, "b")[0]
+    diff, opened = _opened(writer, lambda: writer.commit(removed=[file], keep_manifests=True))
+    assert (diff.added, diff.removed, opened) == ((), {("day=b", file["file_path"])}, 1)
+
+
+def test_manifests_that_are_merged_change_nothing(writer: IcebergWriter) -> None:
+    """All are opened, because all were replaced."""
+    diff, opened = _opened(writer, lambda: writer.commit(keep_manifests=False))
+    assert (diff.added, diff.removed, opened) == ((), frozenset(), 6)
+
+
+@pytest.mark.parametrize(
+    ("content", "day", "touched"),
+    [(1, "b", 2), (2, "b", 2), (2, None, 6), (1, None, 0), (1, "new", 0), (2, "new", 0)],
+)
+def test_deletes_open_the_manifests_of_their_partition(
+    writer: IcebergWriter, content: int, day: str | None, touched: int
+) -> None:
+    """By the bounds in the manifest list. Equality deletes without a partition touch all files."""
+    deletes = _file(writer, content, day, equality_ids=[1] if content == 2 else None)
+    diff, opened = _opened(writer, lambda: writer.commit(deletes, keep_manifests=True))
+    assert (len(diff.added), opened) == (touched, touched)
+    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], keep_manifests=True))
+    assert (len(diff.added), opened) == (touched, touched + 1)
+
+
+@pytest.mark.parametrize("kind", ["vector", "reference", "bounds"])
+def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, kind: str) -> None:
+    """The manifests of its partition are opened, to find it."""
+    file = _live(writer, "b")[0]
+    path = file["file_path"]
+    bounds = [{"key": _PATH, "value": path.encode()}]
+    more = {
+        "vector": {"file_format": "PUFFIN", "referenced_data_file": path, "content_offset": 4},
+        "reference": {"referenced_data_file": path},
+        "bounds": {"lower_bounds": bounds, "upper_bounds": bounds},
+    }[kind]
+    deletes = _file(writer, 1, "b", content_size_in_bytes=30, **more)
+    diff, opened = _opened(writer, lambda: writer.commit(deletes, keep_manifests=True))
+    assert ([fragment.path for fragment in diff.added], opened) == ([path], 2)
+    assert diff.added[0].source.position_deletes  # type: ignore[attr-defined]
+
+
+def test_only_older_files_are_looked_for(writer: IcebergWriter) -> None:
+    """Manifests whose files are all newer than a delete file are not opened."""
+    deletes = _file(writer, 2, "b", equality_ids=[1])
+    writer.commit(deletes, keep_manifests=True)
+    for _ in range(3):
+        _append(writer, "b")
+    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], keep_manifests=True))
+    assert (len(diff.added), opened) == (2, 2 + 1)
+
+
+def test_deletes_that_apply_to_an_added_file_are_found(writer: IcebergWriter) -> None:
+    """A compaction that began before a delete was committed adds its file with the earlier sequence number."""
+    for day in ("a", "b"):
+        writer.commit(_file(writer, 2, day, equality_ids=[1]), keep_manifests=True)
+    old = _live(writer, "b")
+    new = _file(writer, 0, "b", sequence_number=3)
+    diff, opened = _opened(writer, lambda: writer.commit(new, removed=old, keep_manifests=True))
+    assert [len(fragment.source.equality_deletes) for fragment in diff.added] == [1]  # type: ignore[attr-defined]
+    assert (len(diff.removed), opened) == (2, 2 + 1)
+
+
+def test_changes_of_metadata_only(writer: IcebergWriter) -> None:
+    """Properties and an equal schema: no difference, and no manifest is opened."""
+    writer.properties["owner"] = "x"
+    diff, opened = _opened(writer, writer.write_metadata)
+    assert (diff.added, diff.removed, opened) == ((), frozenset(), 0)
+
+
+def test_a_rollback_and_a_branch_are_differences(writer: IcebergWriter) -> None:
+    first = writer.snapshots[2]["snapshot-id"]
+    diff, _ = _opened(writer, lambda: writer.write_metadata(**{"current-snapshot-id": first}))
+    assert (len(diff.added), len(diff.removed)) == (0, 3)
+    before, cached = _snapshot(_config(writer.folder, at=str(first)))
+    writer.commit(_file(writer, 0, "a"), branch="audit", keep_manifests=True)
+    diff = _difference(_config(writer.folder, at="audit"), before.reference, cached)
+    assert (len(diff.added), len(diff.removed)) == (4, 0)
+
+
+def test_selected_partitions(writer: IcebergWriter) -> None:
+    """Other partitions are not in the difference, and their manifests are not opened if their bounds are equal."""
+    config = _config(writer.folder, partitions={"day": ["b", "x*"]})
+    before, cached = _snapshot(config)
+    for day in ("a", "b", "x1"):
+        _append(writer, day)
+    writer.commit(_file(writer, 2, "a", equality_ids=[1]), removed=_live(writer, "a"), keep_manifests=True)
+    diff = _difference(config, before.reference, cached)
+    assert_is_difference(diff, before, _snapshot(config)[0])
+    assert [fragment.partition_key for fragment in diff.added] == ["day=b", "day=x1"]
+
+
+def _rename_column(writer: IcebergWriter) -> None:
+    writer.schemas.append([column(1, "key", "long"), *_COLUMNS[1:]])
+    writer.write_metadata()
+
+
+def _add_spec(writer: IcebergWriter) -> None:
+    writer.specs[4] = [{"name": "id", "field-id": 1004, "source-id": 1, "transform": "identity"}]
+    writer.partition_types = {**_TYPES, 1004: "long"}
+    writer.write_metadata()
+
+
+def _expire(writer: IcebergWriter) -> None:
+    _append(writer, "a")
+    writer.snapshots = writer.snapshots[-1:]
+    writer.write_metadata()
+
+
+def _remove_manifest(writer: IcebergWriter) -> None:
+    """Of a file that the next commit removes."""
+    (removed,) = [record for record, entries in writer.manifests if entries == _live(writer, "b")[:1]]
+    writer.commit(removed=_live(writer, "b")[:1], keep_manifests=True)
+    Path(removed["manifest_path"]).unlink()
+
+
+def _remove_list(writer: IcebergWriter) -> None:
+    path = Path(writer.snapshots[-1]["manifest-list"])
+    _append(writer, "a")
+    path.unlink()
+
+
+def _list_twice(writer: IcebergWriter) -> None:
+    entry = _file(writer, 0, "a")
+    writer.commit(entry, dict(entry), keep_manifests=True)
+
+
+def _cross_partitions(writer: IcebergWriter) -> None:
+    file = _live(writer, "b")[0]
+    writer.commit(_file(writer, 1, "a", referenced_data_file=file["file_path"]), keep_manifests=True)
+
+
+def _recreate(writer: IcebergWriter) -> None:
+    writer.write_metadata(**{"table-uuid": str(uuid.uuid4())})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_rename_column, "the schema changed"),
+        (_add_spec, "the partition specs changed"),
+        (_expire, r"the snapshot \d+ has expired"),
+        (_remove_manifest, r"a manifest of the snapshot \d+ cannot be read"),
+        (_remove_list, r"a manifest of the snapshot \d+ cannot be read"),
+        (_list_twice, "lists a file several times"),
+        (_cross_partitions, "not in its partition"),
+        (_recreate, "recreated"),
+    ],
+)
+def test_reasons_without_a_difference(
+    writer: IcebergWriter, change: Callable[[IcebergWriter], None], reason: str
+) -> None:
+    """The snapshot itself can be read."""
+    config = _config(writer.folder)
+    before, cached = _snapshot(config)
+    change(writer)
+    diff = _changes(config, before.reference, cached)
+    assert isinstance(diff, NoDiff)
+    assert re.search(reason, diff.reason)
+    assert _snapshot(config)[0].fragments
+
+
+def test_other_configurations_have_no_difference(writer: IcebergWriter, tmp_path: Path) -> None:
+    """Another selection, another path mapping, or nothing cached."""
+    before, cached = _snapshot(_config(writer.folder))
+    for more, reason in (
+        ({"partitions": {"day": ["a"]}}, "the selection of partitions changed"),
+        ({"path_mapping": {"/elsewhere": str(tmp_path)}}, "from another location"),
+    ):
+        diff = _changes(_config(writer.folder, **more), before.reference, cached)
+        assert isinstance(diff, NoDiff)
+        assert reason in diff.reason
+    assert isinstance(_changes(_config(writer.folder), before.reference, {}), NoDiff)
+    other = replace(before.reference, id="7")
+    assert isinstance(_changes(_config(writer.folder), other, cached), NoDiff)
+
+
+def test_deletes_across_partitions_stay_without_a_difference(writer: IcebergWriter) -> None:
+    """They are applied, but looked for in their partition only."""
+    _cross_partitions(writer)
+    config = _config(writer.folder)
+    before, cached = _snapshot(config)
+    assert sum(bool(fragment.source.position_deletes) for fragment in before.fragments) == 1  # type: ignore[attr-defined]
+    _append(writer, "a")
+    diff = _changes(config, before.reference, cached)
+    assert isinstance(diff, NoDiff)
+    assert "of other partitions" in diff.reason
+
+
+def test_a_file_that_is_listed_twice_has_its_rows_twice(tmp_path: Path) -> None:
+    """In one fragment, each time with the deletes that apply to it."""
+    writer = IcebergWriter(tmp_path / "t", _COLUMNS[:1])
+    data = writer.data(pa.table({"id": [1, 2, 3]}))
+    writer.commit(data, keep_manifests=True)
+    writer.commit(writer.equality_deletes(pa.table({"id": [2]}), "id"), keep_manifests=True)
+    writer.commit({key: value for key, value in data.items() if key != "sequence_number"}, keep_manifests=True)
+    snapshot, _ = _snapshot(_config(writer.folder))
+    (fragment,) = snapshot.fragments
+    assert (fragment.row_count, fragment.bytes) == (None, 2)
+    assert sorted(read_rows(snapshot)) == [(1,), (1,), (2,), (3,), (3,)]
