@@ -78,6 +78,8 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
     unknown = [path for key, path in removed_keys.items() if key not in published]
     if unknown:
         return f"the commits remove {len(unknown):,} files that version {base.number} does not have"
+    if diff.lists_all_removed and added_keys.keys() & published.keys() - removed_keys.keys():
+        return "the table lists a file twice"
     unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
     added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
     removed = {key: entry for key, entry in published.items() if key not in unchanged}

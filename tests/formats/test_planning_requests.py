@@ -100,6 +100,7 @@ class Iceberg(Lake):
     """A manifest with each commit, as fast appends make them."""
 
     bytes_per_known = 300
+    has_differences = True
 
     def __init__(self, folder: Path, uri: str) -> None:
         self.folder, self.uri, self.count = folder, uri, 0
@@ -113,7 +114,8 @@ class Iceberg(Lake):
         self.manifests.append(writer._manifest((0, 0), [entry], writer.sequence))
         writer._avro(f"snap-{number}.avro", _MANIFEST_FILE, self.manifests)
         snapshot = {"snapshot-id": number, "sequence-number": number, "timestamp-ms": number, "schema-id": 0}
-        writer.snapshots = [snapshot | {"manifest-list": f"{self.uri}/metadata/snap-{number}.avro"}]
+        snapshot |= {"manifest-list": f"{self.uri}/metadata/snap-{number}.avro"}
+        writer.snapshots = [*writer.snapshots[-1:], snapshot]
         writer.refs["main"] = {"snapshot-id": number, "type": "branch"}
         for old in (self.folder / "metadata").glob("*.json"):
             old.unlink()

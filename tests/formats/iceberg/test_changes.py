@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import random
 import re
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import TableFormatError
+from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats import (
     Fragment,
     MetadataCache,
@@ -28,9 +31,12 @@ from metastore_assets.formats import (
     SnapshotReference,
     open_table_format,
 )
+from tests.formats.iceberg.tables import ICEBERG_TABLES
 from tests.formats.iceberg.writer import Entry, IcebergWriter, column
 from tests.formats.oracle import read_rows
+from tests.formats.table_writers import DAYS, Table
 from tests.formats.test_contract import assert_is_difference
+from tests.formats.test_realtables import _config as real_config
 
 _COLUMNS = [column(1, "id", "long"), column(2, "day", "string"), column(3, "level", "double"), column(4, "n", "int")]
 _SPECS: dict[int, list[dict[str, Any]]] = {
@@ -496,3 +502,59 @@ def test_a_file_that_is_listed_twice_has_its_rows_twice(tmp_path: Path) -> None:
     (fragment,) = snapshot.fragments
     assert (fragment.row_count, fragment.bytes) == (None, 2)
     assert sorted(read_rows(snapshot)) == [(1,), (1,), (2,), (3,), (3,)]
+
+
+_ROW_STEPS = st.one_of(
+    st.tuples(st.just("append"), st.sets(st.sampled_from(DAYS), min_size=1)),
+    st.tuples(st.just("delete"), st.sets(st.integers(0, 25), min_size=1, max_size=9)),
+    st.tuples(st.just("compact"), st.sampled_from(DAYS)),
+)
+
+
+@pytest.mark.parametrize("kind", ICEBERG_TABLES, ids=lambda kind: kind.__name__)
+@given(steps=st.lists(_ROW_STEPS, min_size=1, max_size=5))
+@settings(max_examples=max(5, settings().max_examples // 15))
+def test_changes_of_tables_with_rows(kind: type[Table], steps: list[tuple[str, Any]]) -> None:
+    """As pyiceberg and the contract suite's writers change them: from the first state, and from step to step."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = kind(Path(folder) / "t")
+        table.append([(number, "x", DAYS[number % 3]) for number in range(12)])
+        config = _config(table.folder)
+        first = last = _snapshot(config)
+        for name, argument in steps:
+            if name == "append":
+                table.append([(table.next_id, "y", day) for day in sorted(argument)])
+            else:
+                getattr(table, name)(argument)
+            now = _snapshot(config)
+            for before, cached in (first, last):
+                assert_is_difference(_difference(config, before.reference, cached), before, now[0])
+            last = now
+
+
+_REAL = Path(__file__).parents[4] / "shared" / "realtables" / "iceberg"
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(folder.name for folder in _REAL.glob("*") if folder.suffix != ".ext")
+    or [pytest.param("", marks=pytest.mark.skip(reason="the real tables are not there: ../shared/realtables"))],
+)
+def test_changes_of_real_tables(name: str, realtables: Path) -> None:
+    """Between consecutive snapshots of each, in both directions, unless the schema changed."""
+    snapshots: dict[int, int] = {}
+    for path in (realtables / "iceberg" / name / "metadata").glob("*.metadata.json"):
+        for snapshot in json.loads(path.read_text()).get("snapshots") or []:
+            snapshots[snapshot["timestamp-ms"]] = snapshot["snapshot-id"]
+    states = []
+    for _, snapshot_id in sorted(snapshots.items()):
+        config = real_config(f"iceberg/{name}", realtables, str(snapshot_id))
+        with suppress(SnapshotNotFoundError, TableFormatError):  # expired, or files that are not there
+            states.append((config, *_snapshot(config)))
+    for older, newer in itertools.pairwise(states):
+        for (_, before, cached), (one, now, _) in ((older, newer), (newer, older)):
+            diff = _changes(one, before.reference, cached)
+            if isinstance(diff, NoDiff):
+                assert before.schema != now.schema, diff
+            else:
+                assert_is_difference(diff, before, now)
