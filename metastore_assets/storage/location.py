@@ -130,7 +130,7 @@ class Location:
         objects.
 
         Args:
-            folder: Path of the folder below the location.
+            folder: Path of the folder below the location; empty for the location itself.
             after: Exclusive lower bound of the names.
             before: Exclusive upper bound of the names; empty for none.
         """
@@ -141,13 +141,14 @@ class Location:
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
         """Yield the same files as `names`, with size and version."""
+        prefix = f"{folder}/" if folder else ""
         if self.is_local:
             for entry in self._entries(folder, after, before):
                 with suppress(FileNotFoundError):  # Deleted since the folder was read.
-                    yield local_stored_file(f"{folder}/{entry.name}", entry.stat())
+                    yield local_stored_file(f"{prefix}{entry.name}", entry.stat())
         else:
             yield from (
-                remote_stored_file(f"{folder}/{name}", info) for name, info in self._objects(folder, after, before)
+                remote_stored_file(f"{prefix}{name}", info) for name, info in self._objects(folder, after, before)
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:

@@ -71,27 +71,28 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
 
     Args:
         store: The store of obstore.
-        folder: Key of the folder, without a slash at the end.
+        folder: Key of the folder, without a slash at the end; empty for the bucket itself.
         after: Exclusive lower bound of the names.
         before: Exclusive upper bound of the names; empty for none.
     """
-    position = f"{folder}/{after}" if after else ""
+    prefix = f"{folder}/" if folder else ""
+    position = f"{prefix}{after}" if after else ""
     for _ in range(_MAX_SKIPPED_SUBFOLDERS):
         subfolder_objects = 0
-        for info in chain.from_iterable(store.list(folder, offset=position or None, chunk_size=_PAGE)):
-            name, slash, _ = info["path"][len(folder) + 1 :].partition("/")
+        for info in chain.from_iterable(store.list(folder or None, offset=position or None, chunk_size=_PAGE)):
+            name, slash, _ = info["path"][len(prefix) :].partition("/")
             if before and name >= before:
                 return
             if not slash:
                 if name:  # Otherwise it is a marker that a web console created for the folder.
                     yield name, info
             elif (subfolder_objects := subfolder_objects + 1) > _PAGE:
-                position = f"{folder}/{name}/{_LAST}"
+                position = f"{prefix}{name}/{_LAST}"
                 break
         else:
             return
-    for info in store.list_with_delimiter(folder)["objects"]:
-        name = info["path"][len(folder) + 1 :]
+    for info in store.list_with_delimiter(folder or None)["objects"]:
+        name = info["path"][len(prefix) :]
         if info["path"] > position and name and not (before and name >= before):
             yield name, info
 

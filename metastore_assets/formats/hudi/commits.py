@@ -1,4 +1,8 @@
-"""Metadata of Hudi's commits: the files that they wrote or replaced, and the table's schema."""
+"""Metadata of Hudi's instants.
+
+Commits record the files that they wrote or replaced, and the table's schema. Cleans and rollbacks record what they
+removed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, cast
 from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_object, as_objects, as_text, parse_json
 from metastore_assets.formats.readers.avro import read_avro_records
-from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result
@@ -22,6 +26,8 @@ _REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 Group = tuple[str, str]
 """A file group: partition path and file id."""
+_Document = tuple[Instant, str, Callable[[], Mapping[str, Any]]]
+"""An instant, the location of its metadata file, and a function that parses the file or raises the error of parsing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +64,45 @@ class Commit:
 
 
 def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
-    """Read the metadata of instants, and return them in the same order.
+    """Read the metadata of commits, and return them in the same order.
 
     Raises OSError or TableFormatError.
     """
+    return [_parse_commit(*document) for document in _read_documents(location, instants)]
+
+
+def read_cleaned_files(location: Location, instants: Sequence[Instant]) -> list[tuple[str, str]]:
+    """Return partition path and name of each file that the cleans at these instants removed.
+
+    Raises OSError or TableFormatError.
+    """
+    files = []
+    for _, path, load in _read_documents(location, instants):
+        with metadata_errors(path):
+            partitions = as_object(as_object(load(), "it").get("partitionMetadata") or {}, "partitionMetadata")
+            for partition, cleaned in partitions.items():
+                for key in ("successDeleteFiles", "failedDeleteFiles"):
+                    # The first version has absolute paths here, later ones have names.
+                    names = as_list(as_object(cleaned, "partitionMetadata").get(key) or [], key)
+                    files += [(partition, as_text(name, key).rpartition("/")[2]) for name in names]
+    return files
+
+
+def read_rolled_back(location: Location, instants: Sequence[Instant]) -> frozenset[str]:
+    """Return the instants of the writes that the rollbacks at the given instants took back.
+
+    Raises OSError or TableFormatError.
+    """
+    rolled_back = []
+    for _, path, load in _read_documents(location, instants):
+        with metadata_errors(path):
+            texts = as_list(as_object(load(), "it").get("commitsRollback") or [], "commitsRollback")
+            rolled_back += [as_text(text, "commitsRollback") for text in texts]
+    return frozenset(rolled_back)
+
+
+def _read_documents(location: Location, instants: Sequence[Instant]) -> list[_Document]:
+    """Read the metadata files of instants, and return them in the same order. Raises OSError."""
     if not instants:
         return []
     with IoCountingThreadPool(_THREADS) as pool:
@@ -72,19 +113,17 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
         _decode_avro, [contents[index] for index in in_avro], paths=[paths[index] for index in in_avro]
     )
     decoded = dict(zip(in_avro, outcomes, strict=True))
-    loaders = [
+    loaders: list[Callable[[], Mapping[str, Any]]] = [
         partial(metadata_result, decoded[index]) if index in decoded else partial(_parse_json, data)
         for index, data in enumerate(contents)
     ]
-    return [_parse_commit(*commit) for commit in zip(instants, paths, loaders, strict=True)]
+    return list(zip(instants, paths, loaders, strict=True))
 
 
 def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
-    """Return the metadata of a commit.
+    """Return the metadata of a commit from the parts of its document.
 
     Raises TableFormatError, which names `path`, if they are invalid.
-
-    `load` returns the parsed JSON or Avro, or raises the error of parsing.
     """
     try:
         metadata = as_object(load(), "it")

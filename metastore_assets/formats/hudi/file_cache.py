@@ -1,14 +1,19 @@
-"""A cache of what a Hudi table's immutable files contain: commit metadata and blocks of log files."""
+"""A cache of what a Hudi table's immutable files contain, and of what plans found out about its states.
+
+The files are commit metadata and log files.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.formats.hudi.commits import Commit, Write
 from metastore_assets.formats.hudi.log import SCHEMA_HEADER, LogBlock
+from metastore_assets.formats.hudi.state_record import StateRecord
 from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.location import StoredFile
@@ -36,12 +41,7 @@ class HudiFileCache:
 
     def put_commit(self, commit: Commit) -> None:
         """Cache the metadata of an instant."""
-        schema = None if commit.schema is None else commit.schema.encode("utf-8", "surrogatepass")
-        digest = None
-        if schema is not None:
-            # Nearly all commits have the same schema.
-            digest = hashlib.sha256(schema).hexdigest()[:32]
-            self._cache.put(cache_key("hudi schema", digest), zlib.compress(schema))
+        digest = self._put_schema(commit.schema)
         writes = [[*write.group, write.name, write.rows, write.previous] for write in commit.writes]
         fields = [writes, commit.replaced, digest, commit.is_rewrite, commit.evolved_by_id]
         value = zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 1)
@@ -64,25 +64,69 @@ class HudiFileCache:
         ]
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
+    def get_state(self, reference: SnapshotReference) -> StateRecord | None:
+        """Return what a plan recorded about the state of a snapshot; None if that is not cached.
+
+        The record is not stored again, because the next version describes another state.
+        """
+        key = self._state_key(reference)
+        record = self._cache.get(key, self._decode_state)
+        self._cache.discard([key])
+        return record
+
+    def put_state(self, reference: SnapshotReference, record: StateRecord) -> None:
+        """Record what a plan found out about the state of a snapshot."""
+        fields = record.to_json() | {"schema": self._put_schema(record.schema)}
+        self._cache.put(self._state_key(reference), zlib.compress(json.dumps(fields).encode()))
+
+    def discard(self, instants: Iterable[Instant], logs: Iterable[StoredFile]) -> None:
+        """Forget the metadata of instants, and the blocks of log files."""
+        self._cache.discard(
+            [
+                *(self._key("commit", instant.stored) for instant in instants),
+                *(self._key("log", stored) for stored in logs),
+            ]
+        )
+
+    def _decode_state(self, data: bytes) -> StateRecord:
+        fields = json.loads(zlib.decompress(data))
+        return StateRecord.from_json(fields | {"schema": self._get_schema(fields["schema"])})
+
+    def _state_key(self, reference: SnapshotReference) -> bytes:
+        return cache_key("hudi state", self._table, reference.id, str(reference.committed_at))
+
     def _decode_commit(self, instant: Instant, data: bytes) -> Commit:
         """Decode a cached commit.
 
         Raises LookupError if its schema, which is cached separately, is missing.
         """
         writes, replaced, digest, is_rewrite, evolved_by_id = json.loads(zlib.decompress(data))
-        schema = None
-        if digest is not None:
-            schema = self._cache.get(cache_key("hudi schema", digest), _decode_schema)
-            if schema is None:
-                raise LookupError(digest)
         return Commit(
             instant,
             tuple(Write((folder, file), name, rows, previous) for folder, file, name, rows, previous in writes),
             tuple((folder, file) for folder, file in replaced),
-            schema,
+            self._get_schema(digest),
             is_rewrite,
             evolved_by_id,
         )
+
+    def _put_schema(self, schema: str | None) -> str | None:
+        """Cache a schema under its digest, and return the digest. Nearly all commits have the same schema."""
+        if schema is None:
+            return None
+        data = schema.encode("utf-8", "surrogatepass")
+        digest = hashlib.sha256(data).hexdigest()[:32]
+        self._cache.put(cache_key("hudi schema", digest), zlib.compress(data))
+        return digest
+
+    def _get_schema(self, digest: str | None) -> str | None:
+        """Return the schema with a digest. Raises LookupError if it is not cached."""
+        if digest is None:
+            return None
+        schema = self._cache.get(cache_key("hudi schema", digest), _decode_schema)
+        if schema is None:
+            raise LookupError(digest)
+        return schema
 
     def _key(self, kind: str, stored: StoredFile) -> bytes:
         return cache_key(f"hudi {kind}", self._table, *stored)

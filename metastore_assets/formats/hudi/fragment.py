@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import MergePlan, merge_files
+from metastore_assets.formats.hudi.merge_plan import PlannedSlice
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher
@@ -76,16 +76,17 @@ class HudiFragmentSource:
             self.location.check(self.base)
 
 
-def fragment_id(files: Sequence[StoredFile], merge_plan: MergePlan | None, has_logs: bool) -> str:
-    """Return the id of the fragment of a file slice. Equal ids mean equal rows.
-
-    Args:
-        files: the files of the slice, base file first.
-        merge_plan: how the files are merged; None if they are not.
-        has_logs: whether log files are among the files.
-    """
+def fragment_id(planned: PlannedSlice) -> str:
+    """Return the id of the fragment of a file slice. Equal ids mean equal rows."""
+    file_slice, merge_plan = planned.file_slice, planned.merge_plan
+    files = file_slice.files
     parts: list[object] = [[stored.path, stored.size] for stored in files]
-    if merge_plan is not None and has_logs:
+    if planned.log_ranges:
+        # The size of a log file also changes with blocks that do not apply.
+        parts[-len(file_slice.logs) :] = [
+            [stored.path, *ranges] for stored, ranges in zip(file_slice.logs, planned.log_ranges, strict=True)
+        ]
+    if merge_plan is not None and file_slice.logs:
         rules = merge_plan.rules
         # File names do not show which blocks of the log files apply, and how they merge.
         parts += [list(merge_plan.instants), rules.mode, list(rules.ordering), list(rules.record_key)]

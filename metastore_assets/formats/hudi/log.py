@@ -5,7 +5,7 @@ A header shows what the block contains and which write added it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -129,6 +129,22 @@ def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]
         elif is_in_state(block.instant):
             live[block.instant] = None
     return tuple(live)
+
+
+def applied_blocks(blocks: Iterable[LogBlock], instants: Collection[str]) -> list[LogBlock]:
+    """Return the blocks that matter for the rows of the given instants.
+
+    These are the blocks of the instants, and the commands that roll back an earlier attempt of one of them.
+
+    Args:
+        blocks: the blocks of a log file.
+        instants: the result of `live_instants` for all log files of the slice.
+    """
+    return [
+        block
+        for block in blocks
+        if (block.headers.get(_TARGET, "") if block.kind == _COMMAND else block.instant) in instants
+    ]
 
 
 def encode_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.file_cache import HudiFileCache
-from metastore_assets.formats.hudi.log import LogBlock, live_instants
+from metastore_assets.formats.hudi.log import LogBlock, applied_blocks, live_instants
 from metastore_assets.formats.hudi.merge import MergePlan, MergeRules, log_blocks
 from metastore_assets.formats.hudi.schema import HudiSchema
 from metastore_assets.formats.hudi.slices import FileSlice, parse_data_file_name
 from metastore_assets.formats.hudi.timeline import State, Timeline
 from metastore_assets.storage.location import StoredFile
+
+
+@dataclass(frozen=True)
+class PlannedSlice:
+    """A file slice with the log files that apply to it."""
+
+    file_slice: FileSlice
+    """The slice without log files that apply to no rows of the state."""
+    merge_plan: MergePlan | None
+    """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
+    log_ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """Position and length of the blocks that apply, for each log file. Empty if all blocks of all log files apply.
+
+    Up to table version 6 writers append blocks to existing log files, and failed writes leave blocks there.
+    """
 
 
 class MergePlanner:
@@ -29,19 +45,24 @@ class MergePlanner:
         """The table's merge rules, once a slice has needed them. They are parsed late, because unsupported rules are an
         error."""
 
-    def plan_merge(self, file_slice: FileSlice) -> MergePlan | None:
-        """Return how hudi-rs merges a slice; None if no log file applies, unless the base file is in Lance.
+    def plan_slice(self, file_slice: FileSlice) -> PlannedSlice:
+        """Return a slice with the log files that apply, and how hudi-rs merges it.
 
-        Only hudi-rs reads Lance. Raises TableFormatError for a slice that cannot be read, or the errors of
-        `log_blocks`.
+        hudi-rs is used if log files apply, or if the base file is in Lance, which only hudi-rs reads. Raises
+        TableFormatError for a slice that cannot be read, or the errors of `log_blocks`.
         """
         uri = self._timeline.location.uri
         if file_slice.kind == "hfile":
             raise TableFormatError(f"{uri} has base files in HFile, which has no reader")
         if not file_slice.logs and file_slice.kind != "lance":
-            return None
+            return PlannedSlice(file_slice, None)
+        ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
         if self._timeline.layout == 1:
-            instants = live_instants(chain.from_iterable(map(self._read_blocks, file_slice.logs)), self._state.includes)
+            blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}
+            instants = live_instants(chain.from_iterable(blocks.values()), self._state.includes)
+            applied = {stored: applied_blocks(headers, instants) for stored, headers in blocks.items()}
+            file_slice = replace(file_slice, logs=tuple(stored for stored in file_slice.logs if applied[stored]))
+            ranges = tuple(tuple(block.content_range for block in applied[stored]) for stored in file_slice.logs)
         else:
             instants = tuple(
                 dict.fromkeys(
@@ -51,7 +72,7 @@ class MergePlanner:
                 )
             )
         if not instants and file_slice.kind != "lance":
-            return None
+            return PlannedSlice(file_slice, None)
         if file_slice.kind == "orc":
             raise TableFormatError(f"{uri} has log files on base files in ORC, which has no reader")
         try:
@@ -69,7 +90,7 @@ class MergePlanner:
                 f"{uri}: the file group {file_slice.file_id} has log files of concurrent writes, whose order is not "
                 "defined"
             )
-        return MergePlan(rules, self.schema.avro, instants)
+        return PlannedSlice(file_slice, MergePlan(rules, self.schema.avro, instants), ranges)
 
     def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
         """Return the block headers of a log file, from the cache where possible, else from the file."""

@@ -164,6 +164,17 @@ def partition_types(
     return {column: type_ if column in typed else pa.string() for column, type_ in types.items()}
 
 
+def unparsed_columns(paths: PartitionPaths, types: Mapping[str, pa.DataType], schema: pa.Schema) -> tuple[str, ...]:
+    """Return the partition columns that are text only because some value cannot be parsed as the column's type.
+
+    Args:
+        paths: the layout of partition paths.
+        types: the result of `partition_types`.
+        schema: the table's schema.
+    """
+    return tuple(column for column, type_ in types.items() if type_ != value_type(paths, column, schema))
+
+
 def _is_struct(field: pa.Field) -> bool:
     return bool(pa.types.is_struct(field.type))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,13 +74,12 @@ def table_schema(
 ) -> HudiSchema | None:
     """Return the schema that the commits or the table's properties record; None if neither records one.
 
-    The order of precedence is: the newest commit with a schema that added or changed rows; the newest commit with a
-    schema that only rewrote rows; the properties.
+    The properties count only if no commit records a schema (see `schema_commit`).
 
     Args:
         location: the table's folder.
         properties: the table's properties.
-        commits: the commits of the state.
+        commits: the commits of the state, at least the one that defines its schema.
         dropped: partition columns that data files do not store. They are texts if the schema lacks them.
         dated: partition columns whose values are formatted as dates in folder names.
 
@@ -88,15 +87,23 @@ def table_schema(
         TableFormatError: the schema cannot be read, or columns were renamed.
     """
     created = properties.get(_CREATED)
-    with_schema = [commit for commit in commits if commit.schema]
-    with_schema.sort(key=lambda commit: (not commit.is_rewrite, commit.instant.requested))
-    text = with_schema[-1].schema if with_schema else created
+    newest = schema_commit(commits)
+    text = newest.schema if newest else created
     if text is None:
         return None
     if any(commit.evolved_by_id for commit in commits):
         _check_no_column_renamed(location)
     schema = parse_schema(location, text, dropped)
     return _restore_numbers(schema, parse_schema(location, created).columns, dated) if created and dated else schema
+
+
+def schema_commit(commits: Iterable[Commit]) -> Commit | None:
+    """Return the commit that defines the schema of a state; None if no commit records a schema.
+
+    It is the newest one that added or changed rows, else the newest one that only rewrote rows.
+    """
+    with_schema = [commit for commit in commits if commit.schema]
+    return max(with_schema, key=lambda commit: (not commit.is_rewrite, commit.instant.requested), default=None)
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:

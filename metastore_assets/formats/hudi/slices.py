@@ -6,8 +6,9 @@ A file group has its rows in one file slice at a time: a base file, and log file
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats.hudi.commits import Commit, Group
@@ -77,10 +78,7 @@ class FileSlice:
     logs: tuple[StoredFile, ...]
     """Log files in the order in which they apply."""
     rows: int | None
-    """Number of rows of the base file, as a commit records it.
-
-    None if it is not recorded, or if any log file may apply.
-    """
+    """Number of rows of the base file, as a commit records it; None if it is not recorded."""
     in_order: bool
     """Whether the log files apply in the order in which their writes began. False after concurrent writes."""
 
@@ -88,6 +86,30 @@ class FileSlice:
     def files(self) -> tuple[StoredFile, ...]:
         """The base file, if there is one, and the log files in order."""
         return ((self.base,) if self.base else ()) + self.logs
+
+    @property
+    def group(self) -> Group:
+        """The file group."""
+        return self.partition, self.file_id
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether all files exist, as far as is known."""
+        return all(stored.size >= 0 for stored in self.files)
+
+
+GroupFile: TypeAlias = tuple[Group, BaseName | LogName, StoredFile]
+"""A data file with its file group and parsed name."""
+
+
+def logs_of(slices: Mapping[Group, FileSlice]) -> set[StoredFile]:
+    """Return the log files of file slices."""
+    return {stored for file_slice in slices.values() for stored in file_slice.logs}
+
+
+def removed_file(path: str) -> StoredFile:
+    """Return a file that no longer exists, of which only the path is known."""
+    return StoredFile(path, -1, "")
 
 
 def plan_file_slices(
@@ -106,6 +128,22 @@ def plan_file_slices(
         SnapshotNotFoundError: a file of the state was removed, and newer states exist.
     """
     return _SlicePlanner(timeline, state, is_selected).plan(commits)
+
+
+def plan_group_slices(
+    timeline: Timeline, state: State, commits: Sequence[Commit], files: Sequence[GroupFile]
+) -> dict[Group, FileSlice]:
+    """Return the file slices that a state has of certain file groups, without listing the table.
+
+    Args:
+        timeline: the timeline of the table.
+        state: the state to read.
+        commits: the metadata of instants on the timeline in order, without what concerns other file groups.
+        files: all files of these file groups.
+
+    Raises the errors of `plan_file_slices`.
+    """
+    return _SlicePlanner(timeline, state, lambda partition: True).plan_groups(commits, files)
 
 
 @dataclass
@@ -137,9 +175,13 @@ class _SlicePlanner:
 
     def plan(self, commits: Sequence[Commit]) -> list[FileSlice]:
         """Return the file slices of the state, sorted by group; see `plan_file_slices`."""
-        state_commits = [commit for commit in commits if commit.instant.requested in self._state.requested]
-        later_commits = [commit for commit in commits if commit.instant.requested not in self._state.requested]
-        self._add_listed_files(state_commits)
+        slices = self.plan_groups(commits, self._list_files(self._split(commits)[0]))
+        return [slices[group] for group in sorted(slices)]
+
+    def plan_groups(self, commits: Sequence[Commit], files: Iterable[GroupFile]) -> dict[Group, FileSlice]:
+        """Return the file slices that the state has of the groups of files; see `plan_group_slices`."""
+        state_commits, later_commits = self._split(commits)
+        self._add_files(files, state_commits)
         self._add_recorded_files(state_commits)
         replaced = {group for commit in state_commits for group in commit.replaced}
         slices = {
@@ -148,12 +190,16 @@ class _SlicePlanner:
             if group not in replaced and self._is_selected(group[0]) and (group_files.bases or group_files.logs)
         }
         self._check_complete(later_commits, slices | dict.fromkeys(replaced))
-        return [slices[group] for group in sorted(slices)]
+        return slices
 
-    def _add_listed_files(self, state_commits: Sequence[Commit]) -> None:
-        """List the table, and add its files that belong to the state."""
+    def _split(self, commits: Sequence[Commit]) -> tuple[list[Commit], list[Commit]]:
+        """Return the commits that belong to the state, and the others."""
+        state_commits = [commit for commit in commits if commit.instant.requested in self._state.requested]
+        return state_commits, [commit for commit in commits if commit.instant.requested not in self._state.requested]
+
+    def _list_files(self, state_commits: Sequence[Commit]) -> list[GroupFile]:
+        """List the table, and return the data files in its selected partitions."""
         location = self._timeline.location
-        written = {commit.instant.requested: commit.file_names for commit in state_commits}
         partitions = {write.group[0] for commit in state_commits for write in commit.writes}
         files: list[tuple[str, StoredFile, BaseName | LogName | ValueError]] = []
         for stored in location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
@@ -166,7 +212,7 @@ class _SlicePlanner:
                 parsed = error
             if parsed is not None:
                 files.append((folder, stored, parsed))
-        first_instants: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
+        group_files: list[GroupFile] = []
         for folder, stored, parsed in files:
             if folder not in partitions:
                 # A copy of files, another table, or a partition that lost its marker.
@@ -178,12 +224,20 @@ class _SlicePlanner:
             elif self._is_selected(folder):
                 if isinstance(parsed, ValueError):
                     raise self._foreign_file_error(stored.path, parsed)
-                group, name = (folder, parsed.file_id), stored.path.rpartition("/")[2]
-                instants = first_instants[type(parsed)]
-                instants[group] = min(parsed.instant, instants.get(group, parsed.instant))
-                # Failed attempts leave base files that their commit does not record.
-                if isinstance(parsed, LogName) or (group, name) in written.get(parsed.instant, {(group, name)}):
-                    self._add(group, name, stored)
+                group_files.append(((folder, parsed.file_id), parsed, stored))
+        return group_files
+
+    def _add_files(self, files: Iterable[GroupFile], state_commits: Sequence[Commit]) -> None:
+        """Add the files that belong to the state."""
+        written = {commit.instant.requested: commit.file_names for commit in state_commits}
+        first_instants: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
+        for group, parsed, stored in files:
+            name = stored.path.rpartition("/")[2]
+            instants = first_instants[type(parsed)]
+            instants[group] = min(parsed.instant, instants.get(group, parsed.instant))
+            # Failed attempts leave base files that their commit does not record.
+            if isinstance(parsed, LogName) or (group, name) in written.get(parsed.instant, {(group, name)}):
+                self._add(group, name, stored)
         first_bases = first_instants[BaseName]
         for group, instant in first_instants[LogName].items():
             if (group not in first_bases or instant < first_bases[group]) and not self._state.includes(instant):
@@ -254,7 +308,7 @@ class _SlicePlanner:
             base,
             kind,
             tuple(stored for _, _, stored in logs if stored is not None and stored.size),
-            None if logs else self._row_counts.get(name),
+            self._row_counts.get(name),
             instants == sorted(instants),
         )
 

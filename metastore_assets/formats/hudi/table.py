@@ -5,9 +5,10 @@ The timeline shows which files belong to a state. Base files are read by column;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -15,21 +16,29 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import (
     DerivedColumn,
     Fragment,
     HistoryChange,
+    NoDiff,
     Snapshot,
+    SnapshotDiff,
+    SnapshotMetadata,
     SnapshotReference,
     TableFormat,
     history_change_by_time,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
-from metastore_assets.formats.hudi.columns import PartitionConstants
+from metastore_assets.formats.hudi.changes import (
+    TouchedGroups,
+    UncertainChangesError,
+    further_instants,
+    types_since,
+    writes_between,
+)
 from metastore_assets.formats.hudi.commits import Commit, read_commits
 from metastore_assets.formats.hudi.file_cache import HudiFileCache
-from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
+from metastore_assets.formats.hudi.fragment_planner import FragmentPlanner, StateColumns
 from metastore_assets.formats.hudi.merge_plan import MergePlanner
 from metastore_assets.formats.hudi.partitions import PATH_COLUMN, PartitionPaths, partition_types, value_type
 from metastore_assets.formats.hudi.schema import (
@@ -38,21 +47,23 @@ from metastore_assets.formats.hudi.schema import (
     HudiSchema,
     file_schema,
     parse_schema,
+    schema_commit,
     schema_of_columns,
     table_schema,
 )
-from metastore_assets.formats.hudi.slices import FileSlice, plan_file_slices
-from metastore_assets.formats.hudi.timeline import Instant, Timeline, boolean_property, load_timeline
+from metastore_assets.formats.hudi.slices import FileSlice, logs_of, plan_file_slices
+from metastore_assets.formats.hudi.state_record import StateRecord
+from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, boolean_property, load_timeline
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
-from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import table_location
 from metastore_assets.tasks.isolation import run_isolated
 
-_THREADS = 16
 _OPTION = "meta_columns"
 _DROPPED = "hoodie.datasource.write.drop.partition.columns"
+_IGNORED_PROPERTIES = ("hoodie.table.checksum", "hoodie.table.metadata.")
+"""Properties that change when Hudi builds indexes. (`hoodie.table.checksum` is of all properties.)"""
 
 
 class HudiFormat(TableFormat):
@@ -95,8 +106,24 @@ class HudiFormat(TableFormat):
         with _hudi_errors(self._location):
             return self._snapshot()
 
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
+        """Return what changed, from the timeline, the metadata of new commits, and listings of the partitions.
+
+        Only partitions are listed whose files changed.
+        """
+        with _hudi_errors(self._location):
+            try:
+                return self._changes(since)
+            except UncertainChangesError as error:
+                return NoDiff(str(error))
+
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns of the current snapshot."""
+        with _hudi_errors(self._location):
+            timeline = self._load_timeline()
+            has_commits = bool(timeline.state(self._at).instants)
+            if has_commits and (recorded := self._partition_paths(timeline).columns):
+                return recorded
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -105,45 +132,154 @@ class HudiFormat(TableFormat):
 
     def _snapshot(self) -> Snapshot:
         """Return the snapshot. Raises TableFormatError, or the errors that `_hudi_errors` converts."""
+        timeline = self._load_timeline()
+        state = timeline.state(self._at)
+        paths = self._partition_paths(timeline)
+        commits = self._commits(timeline.completed)
+        state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
+        recorded = self._recorded_schema(timeline, state_commits, paths)
+        slices = plan_file_slices(timeline, state, commits, self._listing_filter(paths, recorded))
+        dropped = self._dropped(timeline, paths)
+        # Partition paths can only be interpreted when all are known, because older tables do not record their columns.
+        partitions = {file_slice.partition for file_slice in slices}
+        paths = paths.with_folder_columns(partitions)
+        names = paths.names(partitions)
+        self._check_filter(names)
+        schema = recorded or self._schema_of_files(slices)
+        types = partition_types(paths, names, partitions, schema.columns)
+        columns = StateColumns(paths, schema, types, dropped)
+        metadata = self._metadata(timeline, state, columns)
+        if recorded is not None:
+            self._record_state(timeline, state, schema_commit(state_commits), columns, metadata)
+        fragments = self._planner(timeline, state, columns).fragments(slices, meta_columns=self._meta_columns)
+        return Snapshot(**vars(metadata), fragments=_sorted(fragments.values()))
+
+    def _changes(self, since: SnapshotReference) -> SnapshotDiff:
+        """Return what changed; see `changes`.
+
+        Raises UncertainChangesError, or the errors of `_snapshot`.
+        """
+        timeline = self._load_timeline()
+        state = timeline.state(self._at)
+        paths = self._partition_paths(timeline)
+        record = self._cache.get_state(since)
+        if record is None:
+            raise UncertainChangesError("the cached metadata do not describe the former snapshot")
+        if record.settings != self._settings(timeline):
+            raise UncertainChangesError("properties of the table or the selected partitions changed")
+        writes = writes_between(timeline, record, state)
+        changed = self._commits((*writes.added, *writes.withdrawn))
+        further = self._commits(further_instants(timeline, state, writes))
+        schema_commits = [commit for commit in (*changed, *further) if commit.instant.requested in state.requested]
+        if not writes.withdrawn:
+            schema_commits += record.schema_commits
+        schema = self._recorded_schema(timeline, schema_commits, paths)
+        if schema is None:
+            raise UncertainChangesError("no commit records the schema")
+        groups = TouchedGroups(timeline, self._commits, changed, self._listing_filter(paths, schema))
+        groups.add_commits(further)
+        slices, former_slices = groups.slices(state), groups.former_slices(record.state, writes.cleans)
+        types = types_since(record, paths, schema.columns, slices, former_slices)
+        columns = StateColumns(paths, schema, types, self._dropped(timeline, paths))
+        metadata = self._metadata(timeline, state, columns)
+        if _columns_digest(metadata) != record.columns:
+            raise UncertainChangesError("the schema changed")
+        added = self._planner(timeline, state, columns).fragments(slices.values(), meta_columns=self._meta_columns)
+        former_planner = self._planner(timeline, record.state, columns)
+        removed = former_planner.fragment_paths(former_slices.values())
+        # A log file without rows of the newer state does not change the fragment.
+        same_path = [group for group in added.keys() & removed.keys() if added[group].path == removed[group][1]]
+        stored = [former_slices[group] for group in same_path if former_slices[group].is_stored]
+        for group, fragment in former_planner.fragments(stored, meta_columns=self._meta_columns).items():
+            if fragment.id == added[group].id:
+                del added[group], removed[group]
+        self._record_state(timeline, state, schema_commit(schema_commits), columns, metadata)
+        self._cache.discard(writes.archived, logs_of(former_slices) - logs_of(slices))
+        return SnapshotDiff(since, metadata, _sorted(added.values()), frozenset(removed.values()))
+
+    def _load_timeline(self) -> Timeline:
+        """Return the timeline. Raises TableFormatError for a table that has no reader."""
         timeline = load_timeline(self._location)
         _check_features(timeline)
-        state = timeline.state(self._at)
+        return timeline
+
+    def _partition_paths(self, timeline: Timeline) -> PartitionPaths:
+        """Return the recorded layout of partition paths, and check the filter's columns if it records columns."""
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:
             self._check_filter(paths.columns)
-        commits = self._commits(timeline.completed)
-        # Partition paths can only be interpreted when all are known, because older tables do not record their columns.
-        state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
-        dropped = paths.columns if boolean_property(timeline.properties, _DROPPED, False) else ()
-        recorded = table_schema(self._location, timeline.properties, state_commits, dropped, paths.dated)
-        may_be_selected = self._listing_filter(paths, recorded) if paths.columns else lambda path: True
-        slices = plan_file_slices(timeline, state, commits, may_be_selected)
-        partitions = {file_slice.partition for file_slice in slices}
-        paths = paths.with_folder_columns(partitions)
-        columns = paths.names(partitions)
-        self._check_filter(columns)
-        schema = recorded or self._schema_of_files(slices)
-        types = partition_types(paths, columns, partitions, schema.columns)
-        is_selected = self._partition_filter(paths, types)
-        missing = schema.missing_names(paths.columns)
-        schema = schema.with_texts(missing)
-        fragments = self._fragments(
-            [file_slice for file_slice in slices if is_selected(file_slice.partition)],
-            MergePlanner(timeline, state, schema, self._cache),
-            PartitionConstants(self._location, paths, schema.columns, (*dropped, *missing)),
-        )
+        return paths
+
+    def _recorded_schema(
+        self, timeline: Timeline, commits: Sequence[Commit], paths: PartitionPaths
+    ) -> HudiSchema | None:
+        """Return the schema that commits or properties record; None if they record none."""
+        dropped = self._dropped(timeline, paths)
+        return table_schema(self._location, timeline.properties, commits, dropped, paths.dated)
+
+    def _dropped(self, timeline: Timeline, paths: PartitionPaths) -> tuple[str, ...]:
+        """Return the partition columns that data files do not store."""
+        return paths.columns if boolean_property(timeline.properties, _DROPPED, False) else ()
+
+    def _planner(self, timeline: Timeline, state: State, columns: StateColumns) -> FragmentPlanner:
+        merge_planner = MergePlanner(timeline, state, columns.complete_schema, self._cache)
+        is_selected = self._partition_filter(columns.paths, columns.partition_types)
+        return FragmentPlanner(self._location, merge_planner, columns, is_selected)
+
+    def _metadata(self, timeline: Timeline, state: State, columns: StateColumns) -> SnapshotMetadata:
+        schema = columns.complete_schema
         names = (*META_COLUMNS, OPERATION) if schema.has_operations else META_COLUMNS
         added = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []
-        return Snapshot(
+        return SnapshotMetadata(
             format="hudi",
             id=state.id,
             committed_at=state.committed_at,
             schema=pa.schema([*added, *schema.columns]),
-            partition_columns=columns,
-            derived=self._derived(timeline.properties, columns),
-            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
-            partition_types=tuple(types.items()),
+            partition_columns=tuple(columns.partition_types),
+            derived=self._derived(timeline.properties, tuple(columns.partition_types)),
+            partition_types=tuple(columns.partition_types.items()),
         )
+
+    def _record_state(
+        self,
+        timeline: Timeline,
+        state: State,
+        schema: Commit | None,
+        columns: StateColumns,
+        metadata: SnapshotMetadata,
+    ) -> None:
+        """Cache what a later plan of changes needs to know about this state.
+
+        Args:
+            timeline: the timeline that was read.
+            state: the planned state.
+            schema: the commit that defines the schema; None if the properties define it.
+            columns: the columns of the state.
+            metadata: the metadata of the state's snapshot.
+        """
+        record = StateRecord(
+            instants=state.instants,
+            until=state.until,
+            start=state.start,
+            unfinished=timeline.pending | timeline.planned,
+            services=frozenset(instant.requested for instant in timeline.services),
+            settings=self._settings(timeline),
+            schema=schema.schema if schema else None,
+            schema_instant=schema.instant.requested if schema else "",
+            is_rewrite_schema=schema is not None and schema.is_rewrite,
+            columns=_columns_digest(metadata),
+            partition_columns=metadata.partition_columns,
+            texts=columns.unparsed,
+        )
+        self._cache.put_state(metadata.reference, record)
+
+    def _settings(self, timeline: Timeline) -> str:
+        """Return a digest of what selects the files and columns, besides the state."""
+        properties = {
+            key: value for key, value in timeline.properties.items() if not key.startswith(_IGNORED_PROPERTIES)
+        }
+        settings = [sorted(properties.items()), repr(self._filter), self._meta_columns]
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
         """Return the snapshot's columns and partition columns that are computed from other columns."""
@@ -170,6 +306,8 @@ class HudiFormat(TableFormat):
         The types of partition columns are certain only after all partitions are listed. Until then, a condition on a
         column that may not be text excludes no partition.
         """
+        if not paths.columns:
+            return lambda path: True
         types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
         filtered = {name.lower() for name in self._filter.columns}
         are_texts = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in filtered)
@@ -205,42 +343,13 @@ class HudiFormat(TableFormat):
         text, stored = run_isolated(file_schema, self._location.full_path(newest.path), self._location, newest)
         return parse_schema(self._location, text.decode()) if text is not None else schema_of_columns(stored)
 
-    def _fragments(
-        self, slices: Sequence[FileSlice], planner: MergePlanner, constants: PartitionConstants
-    ) -> list[Fragment]:
-        """Return the fragments of the file slices, in their order.
 
-        A slice without a base file has no fragment if its log files apply to no rows of the state.
-        """
-        with IoCountingThreadPool(_THREADS) as pool:
-            merge_plans = list(pool.map(planner.plan_merge, slices))
-        fragments = []
-        for file_slice, merge_plan in zip(slices, merge_plans, strict=True):
-            # Log files that apply to no rows of the state are not read.
-            used = file_slice if merge_plan and merge_plan.instants else replace(file_slice, logs=())
-            if not used.files:
-                continue
-            source = HudiFragmentSource(
-                self._location,
-                used.base,
-                used.kind,
-                used.logs,
-                constants.partition_constants(used.partition),
-                planner.schema.numbers,
-                self._meta_columns,
-                merge_plan,
-            )
-            fragments.append(
-                Fragment(
-                    id=fragment_id(used.files, merge_plan, bool(used.logs)),
-                    partition_key=encode_partition_key(constants.paths.items(used.partition)),
-                    path=self._location.full_path(used.files[0].path),
-                    bytes=sum(stored.size for stored in used.files),
-                    row_count=used.rows,
-                    source=source,
-                )
-            )
-        return fragments
+def _sorted(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:
+    return tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id)))
+
+
+def _columns_digest(metadata: SnapshotMetadata) -> str:
+    return hashlib.sha256(metadata.schema.serialize().to_pybytes()).hexdigest()[:32]
 
 
 def _check_features(timeline: Timeline) -> None:

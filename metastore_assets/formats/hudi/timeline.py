@@ -21,6 +21,8 @@ _VERSIONS = (0, 1, 2, 3, 4, 5, 6, 8, 9)
 _WRITES = ("commit", "deltacommit", "replacecommit")
 """Actions that change which files, or blocks of log files, hold the rows."""
 _PENDING_PLANS = ("compaction", "logcompaction", "clustering")
+_SERVICES = ("clean", "rollback", "restore")
+"""Actions that remove files, or take back writes."""
 _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
 """Matches the names of timeline files. `<instant>.inflight` names no action: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
@@ -32,7 +34,7 @@ PARTITION_MARKER = ".hoodie_partition_metadata"
 
 @dataclass(frozen=True, order=True)
 class Instant:
-    """A completed write of the timeline."""
+    """A completed action of the timeline, such as a commit or a rollback."""
 
     requested: str
     """Start time as digits, which identifies the instant."""
@@ -63,6 +65,10 @@ class Timeline:
     """Completed writes, ordered by requested time."""
     pending: frozenset[str]
     """Start times of incomplete writes."""
+    planned: frozenset[str]
+    """Start times of compactions and clusterings that are planned, but incomplete."""
+    services: tuple[Instant, ...]
+    """Completed cleans, rollbacks and restores, ordered by requested time."""
     start: str
     """The first instant of the active timeline. Earlier instants are archived and were complete."""
 
@@ -162,6 +168,7 @@ def load_timeline(location: Location) -> Timeline:
     folder = FOLDER if layout == 1 else f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
     completed: dict[str, Instant] = {}
     pending: dict[str, str] = {}
+    services = []
     savepoints = set()
     for stored in location.files(folder, *INSTANTS):
         match = _FILE.fullmatch(stored.path.rpartition("/")[2])
@@ -172,8 +179,12 @@ def load_timeline(location: Location) -> Timeline:
             pending[requested] = match[3] or "commit"
         elif action == "savepoint":
             savepoints.add(requested)
-        elif action in _WRITES and (layout == 1) == (ended is None):
-            completed[requested] = Instant(requested, ended, action, stored)
+        elif (layout == 1) == (ended is None):
+            instant = Instant(requested, ended, action, stored)
+            if action in _WRITES:
+                completed[requested] = instant
+            elif action in _SERVICES:
+                services.append(instant)
     unfinished_writes = {
         requested: action
         for requested, action in pending.items()
@@ -185,6 +196,8 @@ def load_timeline(location: Location) -> Timeline:
         properties,
         tuple(sorted(completed.values())),
         frozenset(requested for requested, action in unfinished_writes.items() if action in _WRITES),
+        frozenset(requested for requested, action in unfinished_writes.items() if action in _PENDING_PLANS),
+        tuple(sorted(services)),
         # A savepoint retains its instant, and later instants may be archived.
         start=min(present - savepoints or present, default=""),
     )

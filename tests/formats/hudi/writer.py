@@ -55,6 +55,22 @@ _DELETES = {
         }
     ],
 }
+_NAMES: dict[str, Any] = {"type": "array", "items": "string"}
+_SERVICES: dict[str, Any] = {
+    "commitsRollback": _NAMES,
+    "partitionMetadata": {
+        "type": "map",
+        "values": {
+            "type": "record",
+            "name": "cleaned",
+            "fields": [
+                {"name": "partitionPath", "type": "string"},
+                {"name": "successDeleteFiles", "type": _NAMES},
+                {"name": "failedDeleteFiles", "type": _NAMES},
+            ],
+        },
+    },
+}
 
 
 @dataclass
@@ -160,6 +176,31 @@ class HudiWriter:
             document["partitionToReplaceFileIds"] = removed_files
         name = f"{instant}_{self.tick()}.{action}" if self.version >= 8 else f"{instant}.{action}"
         (self.timeline / name).write_text(json.dumps(document))
+        return instant
+
+    def clean(self, removed: Mapping[str, Iterable[str]]) -> str:
+        """Remove data files, named by partition, as the cleaner does it."""
+        instant = self.tick()
+        for partition, names in removed.items():
+            for name in names:
+                (self.folder / partition / name).unlink()
+        metadata = {
+            partition: {"partitionPath": partition, "successDeleteFiles": list(names), "failedDeleteFiles": []}
+            for partition, names in removed.items()
+        }
+        return self._service(instant, "clean", "partitionMetadata", metadata)
+
+    def record_rollback(self, targets: Iterable[str], action: str = "rollback") -> str:
+        """Record that writes were rolled back, or by a restore, whatever became of their files."""
+        return self._service(self.tick(), action, "commitsRollback", list(targets))
+
+    def _service(self, instant: str, action: str, name: str, value: Any) -> str:
+        """Complete an instant of a table service, whose metadata are always in Avro."""
+        schema = {"type": "record", "name": "service", "fields": [{"name": name, "type": _SERVICES[name]}]}
+        out = io.BytesIO()
+        fastavro.writer(out, fastavro.parse_schema(schema), [{name: value}])
+        file = f"{instant}_{self.tick()}.{action}" if self.version >= 8 else f"{instant}.{action}"
+        (self.timeline / file).write_bytes(out.getvalue())
         return instant
 
     def new_slice(self, part: str, instant: str) -> Slice:

@@ -1,0 +1,276 @@
+"""The file groups that writes between two states of a Hudi table touched, and their file slices in both states.
+
+Only these groups are listed. Reasons why the timeline does not show all changes are raised as UncertainChangesError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.hudi.commits import Commit, Group, read_cleaned_files, read_rolled_back
+from metastore_assets.formats.hudi.partitions import PartitionPaths, partition_types, unparsed_columns
+from metastore_assets.formats.hudi.slices import (
+    BaseName,
+    FileSlice,
+    GroupFile,
+    LogName,
+    parse_data_file_name,
+    plan_group_slices,
+    removed_file,
+)
+from metastore_assets.formats.hudi.state_record import StateRecord
+from metastore_assets.formats.hudi.timeline import Instant, State, Timeline
+from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.storage.location import Location, StoredFile
+
+_THREADS = 16
+_MAX_GROUPS = 2
+"""Up to this number of file groups of a partition in an object store are listed by name, in two requests for each."""
+
+_LAST = "\U0010ffff"
+"""Sorts behind every character of a file name."""
+
+
+class UncertainChangesError(Exception):
+    """The metadata do not show what changed between two states. The message is the reason of a `NoDiff`."""
+
+
+@dataclass(frozen=True)
+class WritesBetween:
+    """The writes that belong to one of two states, but not to the other."""
+
+    added: tuple[Instant, ...]
+    """Writes that only the newer state has."""
+    withdrawn: tuple[Instant, ...]
+    """Writes on the timeline that only the older state has. There are some if `at` names an earlier state than before.
+    """
+    archived: tuple[Instant, ...]
+    """Writes of the older state that were archived since, and therefore belong to both states."""
+    cleans: tuple[Instant, ...]
+    """Cleans that completed since the older state was planned."""
+    overlap: bool
+    """Whether a write of the older state began after one that only the newer state has."""
+
+
+def writes_between(timeline: Timeline, record: StateRecord, state: State) -> WritesBetween:
+    """Return the writes between a recorded state and a state of the timeline.
+
+    Raises UncertainChangesError if the timeline does not show them completely, or TableFormatError.
+    """
+    present = {instant.requested: instant for instant in timeline.completed}
+    former = {instant.requested: instant for instant in record.instants}
+    services = [instant for instant in timeline.services if instant.requested not in record.services]
+    if any(instant.action == "restore" for instant in services):
+        raise UncertainChangesError("the table was restored to an earlier state")
+    if max(former, default="") < timeline.start:
+        raise UncertainChangesError("the timeline has no write of the former snapshot")
+    if record.services and record.services.isdisjoint(instant.requested for instant in timeline.services):
+        raise UncertainChangesError("the timeline no longer has the cleans and rollbacks of the former snapshot's time")
+    if any(present.get(requested, instant) != instant for requested, instant in former.items()):
+        raise UncertainChangesError("writes of the former snapshot have other metadata now")
+    absent = {requested for requested in former if requested not in present}
+    if any(requested >= timeline.start for requested in absent) or not former.keys().isdisjoint(
+        read_rolled_back(timeline.location, [one for one in services if one.action == "rollback"])
+    ):
+        raise UncertainChangesError("writes of the former snapshot were rolled back")
+    if any(requested < timeline.start and requested not in present for requested in record.unfinished):
+        raise UncertainChangesError("a write was incomplete in the former snapshot, and the timeline no longer has it")
+    added = tuple(instant for instant in state.instants if instant.requested not in former)
+    return WritesBetween(
+        added,
+        tuple(present[requested] for requested in former.keys() & present.keys() - state.requested),
+        tuple(former[requested] for requested in absent),
+        tuple(instant for instant in services if instant.action == "clean"),
+        any(instant.requested <= record.until for instant in added),
+    )
+
+
+def further_instants(timeline: Timeline, state: State, writes: WritesBetween) -> Sequence[Instant]:
+    """Return the writes whose metadata are needed besides those of `writes`, whatever file groups these touched.
+
+    Args:
+        timeline: the timeline of the table.
+        state: the newer state.
+        writes: the writes between the states.
+    """
+    if writes.withdrawn or len(state.instants) < len(timeline.completed):
+        # Later commits show whether the cleaner removed files of the state.
+        return timeline.completed
+    # A write that overlapped with another one may have changed a file group that the other one replaced.
+    return [one for one in timeline.completed if one.action == "replacecommit"] if writes.overlap else ()
+
+
+class TouchedGroups:
+    """The file groups that the writes between two states touched, with the files that they have or had."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        load: Callable[[Sequence[Instant]], Iterable[Commit]],
+        changed: Sequence[Commit],
+        is_selected: Callable[[str], bool],
+    ) -> None:
+        """List the files of the groups.
+
+        Args:
+            timeline: the timeline of the table.
+            load: reads the metadata of instants.
+            changed: the metadata of the writes between the states.
+            is_selected: returns whether the partition at a path is selected.
+
+        Raises:
+            UncertainChangesError: a file does not have a name of Hudi's.
+        """
+        touched = {write.group for commit in changed for write in commit.writes}
+        touched.update(group for commit in changed for group in commit.replaced)
+        self._groups = frozenset(group for group in touched if is_selected(group[0]))
+        self._timeline = timeline
+        self._load = load
+        self._active = {instant.requested: instant for instant in timeline.completed}
+        self._commits: dict[str, Commit] = {}
+        self._confirmed: set[tuple[Group, str]] = set()
+        """Groups with the instant of a base file that a later write continued, and that therefore belongs to the table.
+        """
+        self.add_commits(changed)
+        self._listed = _list_groups(timeline.location, self._groups)
+
+    def add_commits(self, commits: Iterable[Commit]) -> None:
+        """Use the metadata of further writes."""
+        for commit in commits:
+            writes = tuple(write for write in commit.writes if write.group in self._groups)
+            replaced = tuple(group for group in commit.replaced if group in self._groups)
+            self._commits[commit.instant.requested] = replace(commit, writes=writes, replaced=replaced)
+            self._confirmed.update((write.group, write.previous) for write in writes if write.previous is not None)
+
+    def slices(self, state: State) -> dict[Group, FileSlice]:
+        """Return the file slices that a state of the timeline has of the groups.
+
+        Raises the errors of `plan_file_slices`.
+        """
+        self._read_unread_commits(state, self._listed)
+        commits = sorted(self._commits.values(), key=lambda commit: commit.instant)
+        return plan_group_slices(self._timeline, state, commits, self._listed)
+
+    def former_slices(self, state: State, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
+        """Return the file slices that an earlier state had of the groups. Some of their files may be removed since.
+
+        Args:
+            state: the earlier state.
+            cleans: the cleans since that state was planned.
+
+        Raises UncertainChangesError if the files of a group are uncertain.
+        """
+        files = {(group, stored.path): (group, parsed, stored) for group, parsed, stored in self._listed}
+        written = [(write.group[0], write.name) for commit in self._commits.values() for write in commit.writes]
+        for partition, name in (*written, *read_cleaned_files(self._timeline.location, cleans)):
+            parsed, path = _parse(name), f"{partition}/{name}".lstrip("/")
+            if parsed is not None and (group := (partition, parsed.file_id)) in self._groups:
+                files.setdefault((group, path), (group, parsed, removed_file(path)))
+        group_files = list(files.values())
+        self._read_unread_commits(state, group_files)
+        commits = [commit for commit in self._commits.values() if commit.instant.requested in state.requested]
+        try:
+            slices = plan_group_slices(self._timeline, state, commits, group_files)
+        except TableFormatError as error:
+            raise UncertainChangesError("it is uncertain which files a changed file group had") from error
+        if not all(file_slice.base or file_slice.is_stored for file_slice in slices.values()):
+            raise UncertainChangesError("log files of the former snapshot were removed")
+        return slices
+
+    def _read_unread_commits(self, state: State, files: Sequence[GroupFile]) -> None:
+        """Read the commits that show which of the files are the newest base files of a state."""
+        bases: dict[Group, dict[str, set[str]]] = {}
+        for group, parsed, stored in files:
+            if isinstance(parsed, BaseName) and state.includes(parsed.instant):
+                names = bases.setdefault(group, {}).setdefault(parsed.instant, set())
+                names.add(stored.path.rpartition("/")[2])
+        while unread := {instant for group in bases if (instant := self._unread_commit(group, bases[group]))}:
+            self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
+
+    def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
+        """Return the instant of a commit that must be read, because it may have written a group's newest base file.
+
+        The result is None if it is certain which file that is. Failed attempts leave base files, too.
+
+        Args:
+            group: the file group.
+            bases: the names of its base files by instant.
+        """
+        for instant in sorted(bases, reverse=True):
+            if instant in self._commits:
+                writes = self._commits[instant].writes
+                if any(write.group == group and write.name in bases[instant] for write in writes):
+                    return None
+            elif instant in self._active:
+                is_certain = len(bases[instant]) == 1 and (group, instant) in self._confirmed
+                return None if is_certain else instant
+            else:
+                return None  # In a snapshot, too, all files of archived writes count.
+        return None
+
+
+def types_since(
+    record: StateRecord,
+    paths: PartitionPaths,
+    schema: pa.Schema,
+    slices: Collection[Group],
+    former_slices: Collection[Group],
+) -> dict[str, pa.DataType]:
+    """Return the types of the partition columns, from those of the older state and the touched partitions.
+
+    Args:
+        record: what is recorded of the older state.
+        paths: the layout of partition paths.
+        schema: the table's schema.
+        slices: the touched file groups that the newer state has.
+        former_slices: the touched file groups that the older state had.
+
+    Raises:
+        UncertainChangesError: the partition columns or their types may have changed.
+    """
+    partitions, former_partitions = ({partition for partition, _ in groups} for groups in (slices, former_slices))
+    if not paths.columns and (record.partition_columns or any(partitions | former_partitions)):
+        raise UncertainChangesError("the table does not record its partition columns")
+    types = partition_types(paths, paths.columns, partitions, schema)
+    texts = unparsed_columns(paths, types, schema)
+    if not set(texts) <= set(record.texts):
+        raise UncertainChangesError("the type of a partition column changed")
+    if not set(record.texts) <= set(texts) and not former_partitions <= partitions:
+        raise UncertainChangesError("the type of a partition column may have changed")
+    return types | dict.fromkeys(record.texts, pa.string())
+
+
+def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFile]:
+    """List the files of file groups. Raises UncertainChangesError for a data file that Hudi did not name."""
+    by_partition: dict[str, list[str]] = {}
+    for partition, file_id in sorted(groups):
+        by_partition.setdefault(partition, []).append(file_id)
+
+    def list_files(partition: str) -> list[StoredFile]:
+        file_ids = by_partition[partition]
+        if location.is_local or len(file_ids) > _MAX_GROUPS:
+            return list(location.files(partition))
+        prefixes = [prefix for file_id in file_ids for prefix in (f"{file_id}_", f".{file_id}_")]
+        return [stored for prefix in prefixes for stored in location.files(partition, prefix, f"{prefix}{_LAST}")]
+
+    with IoCountingThreadPool(_THREADS) as pool:
+        listings = list(pool.map(list_files, by_partition))
+    files = []
+    for partition, listing in zip(by_partition, listings, strict=True):
+        for stored in listing:
+            parsed = _parse(stored.path.rpartition("/")[2])
+            if parsed is not None and (group := (partition, parsed.file_id)) in groups:
+                files.append((group, parsed, stored))
+    return files
+
+
+def _parse(name: str) -> BaseName | LogName | None:
+    """Parse the name of a file in a partition; see `parse_data_file_name`."""
+    try:
+        return parse_data_file_name(name)
+    except ValueError as error:
+        raise UncertainChangesError("a data file is not named as Hudi names data files") from error

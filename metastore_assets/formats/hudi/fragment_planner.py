@@ -1,0 +1,124 @@
+"""Fragments of a Hudi table, planned from the file slices of a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from metastore_assets.expressions.partition_keys import encode_partition_key
+from metastore_assets.formats.base import Fragment, FragmentPath
+from metastore_assets.formats.hudi.columns import PartitionConstants
+from metastore_assets.formats.hudi.commits import Group
+from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
+from metastore_assets.formats.hudi.merge_plan import MergePlanner, PlannedSlice
+from metastore_assets.formats.hudi.partitions import PartitionPaths, unparsed_columns
+from metastore_assets.formats.hudi.schema import HudiSchema
+from metastore_assets.formats.hudi.slices import FileSlice
+from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.storage.location import Location
+
+_THREADS = 16
+
+
+@dataclass(frozen=True)
+class StateColumns:
+    """The columns and the partition columns of a state."""
+
+    paths: PartitionPaths
+    schema: HudiSchema
+    """The schema that is recorded, or that files have."""
+    partition_types: Mapping[str, pa.DataType]
+    """The partition columns in order, with the types of their values."""
+    dropped: tuple[str, ...]
+    """Partition columns that data files do not store."""
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """The partition columns that `schema` lacks."""
+        return self.schema.missing_names(self.paths.columns)
+
+    @property
+    def unparsed(self) -> tuple[str, ...]:
+        """The partition columns that are text only because some value cannot be parsed as the column's type."""
+        return unparsed_columns(self.paths, self.partition_types, self.schema.columns)
+
+    @cached_property
+    def complete_schema(self) -> HudiSchema:
+        """The schema with all partition columns."""
+        return self.schema.with_texts(self.missing)
+
+
+class FragmentPlanner:
+    """Makes the fragments of a state from its file slices in selected partitions."""
+
+    def __init__(
+        self, location: Location, planner: MergePlanner, columns: StateColumns, is_selected: Callable[[str], bool]
+    ) -> None:
+        """Create the planner.
+
+        Args:
+            location: the table's folder.
+            planner: plans how the log files of the state are merged.
+            columns: the columns of the state.
+            is_selected: returns whether the partition at a path is selected.
+        """
+        self._location = location
+        self._planner = planner
+        self._paths = columns.paths
+        self._constants = PartitionConstants(
+            location, columns.paths, columns.complete_schema.columns, (*columns.dropped, *columns.missing)
+        )
+        self._is_selected = is_selected
+
+    def fragments(self, slices: Collection[FileSlice], *, meta_columns: bool) -> dict[Group, Fragment]:
+        """Return the fragments of file slices by file group.
+
+        Args:
+            slices: the file slices. A slice without a base file has no fragment if its log files apply to no rows of
+                the state.
+            meta_columns: whether the columns that Hudi adds are requested.
+        """
+        fragments = {}
+        for planned in self._plan(slices):
+            used = planned.file_slice
+            source = HudiFragmentSource(
+                self._location,
+                used.base,
+                used.kind,
+                used.logs,
+                self._constants.partition_constants(used.partition),
+                self._planner.schema.numbers,
+                meta_columns,
+                planned.merge_plan,
+            )
+            key, path = self._fragment_path(used)
+            fragments[used.group] = Fragment(
+                id=fragment_id(planned),
+                partition_key=key,
+                path=path,
+                bytes=sum(stored.size for stored in used.files),
+                row_count=None if used.logs else used.rows,
+                source=source,
+            )
+        return fragments
+
+    def fragment_paths(self, slices: Collection[FileSlice]) -> dict[Group, FragmentPath]:
+        """Return partition key and path of the fragments of file slices, by file group.
+
+        Log files of a slice with a base file may no longer exist.
+        """
+        planned_slices = self._plan([replace(one, logs=()) if one.base else one for one in slices])
+        return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
+
+    def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
+        """Plan the slices in selected partitions that have a fragment, in their order."""
+        selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
+        with IoCountingThreadPool(_THREADS) as pool:
+            return [planned for planned in pool.map(self._planner.plan_slice, selected) if planned.file_slice.files]
+
+    def _fragment_path(self, used: FileSlice) -> FragmentPath:
+        key = encode_partition_key(self._paths.items(used.partition))
+        return key, self._location.full_path(used.files[0].path)

@@ -1,0 +1,111 @@
+"""What the plan of a Hudi table's state found out, for a later plan of what changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metastore_assets.formats.hudi.commits import Commit
+from metastore_assets.formats.hudi.timeline import Instant, State, Timeline
+from metastore_assets.storage.location import StoredFile
+
+
+@dataclass(frozen=True)
+class StateRecord:
+    """The instants of a planned state, and the properties of the table that depend on all its partitions or commits.
+
+    The id of a state is not enough: in the first timeline layout it stays the same when a compaction completes.
+    """
+
+    instants: tuple[Instant, ...]
+    """The completed writes of the state on the active timeline, ordered by start time."""
+    until: str
+    """See `State`."""
+    start: str
+    """See `State`."""
+    unfinished: frozenset[str]
+    """Start times of incomplete writes, compactions and clusterings, whether they belong to the state or not."""
+    services: frozenset[str]
+    """Start times of completed cleans, rollbacks and restores."""
+    settings: str
+    """Digest of the table's properties and of the options with which it was opened."""
+    schema: str | None
+    """The schema that a commit records, as Avro JSON; None if no commit records one."""
+    schema_instant: str
+    """Start time of the commit with the schema; empty without one."""
+    is_rewrite_schema: bool
+    """Whether the commit with the schema only rewrote rows."""
+    columns: str
+    """Digest of the snapshot's schema."""
+    partition_columns: tuple[str, ...]
+    texts: tuple[str, ...]
+    """Partition columns that are text only because some partition's value cannot be parsed as the column's type."""
+
+    @property
+    def state(self) -> State:
+        """The planned state, as far as it selects files."""
+        return State(
+            id="",
+            committed_at=None,
+            instants=self.instants,
+            requested=frozenset(instant.requested for instant in self.instants),
+            until=self.until,
+            start=self.start,
+        )
+
+    @property
+    def schema_commits(self) -> tuple[Commit, ...]:
+        """The commit that defines the schema, without its files; none if no commit records a schema."""
+        if self.schema is None:
+            return ()
+        instant = Instant(self.schema_instant, None, "commit", StoredFile("", 0, ""))
+        return (Commit(instant, (), (), self.schema, self.is_rewrite_schema, evolved_by_id=False),)
+
+    @classmethod
+    def of(cls, timeline: Timeline, state: State, schema_commit: Commit | None, **found: Any) -> StateRecord:
+        """Return the record of a state.
+
+        Args:
+            timeline: the timeline that was read.
+            state: the planned state.
+            schema_commit: the commit that defines the state's schema.
+            found: the fields that neither of them has.
+        """
+        return cls(
+            instants=state.instants,
+            until=state.until,
+            start=state.start,
+            unfinished=timeline.pending | timeline.planned,
+            services=frozenset(instant.requested for instant in timeline.services),
+            schema=schema_commit.schema if schema_commit else None,
+            schema_instant=schema_commit.instant.requested if schema_commit else "",
+            is_rewrite_schema=schema_commit is not None and schema_commit.is_rewrite,
+            **found,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return vars(self) | {
+            "instants": [[one.requested, one.completed, one.action, *one.stored] for one in self.instants],
+            "unfinished": sorted(self.unfinished),
+            "services": sorted(self.services),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> StateRecord:
+        """Return the record that `to_json` encoded. Raises KeyError, TypeError or ValueError for other values."""
+        instants = [
+            Instant(requested, completed, action, StoredFile(*stored))
+            for requested, completed, action, *stored in fields["instants"]
+        ]
+        return cls(
+            **{
+                **fields,
+                "instants": tuple(instants),
+                "unfinished": frozenset(fields["unfinished"]),
+                "services": frozenset(fields["services"]),
+                "partition_columns": tuple(fields["partition_columns"]),
+                "texts": tuple(fields["texts"]),
+            }
+        )
