@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.hudi.commits import Commit, Group, read_cleaned_files, read_rolled_back
+from metastore_assets.formats.hudi.commits import Commit, Group, read_cleaned_files
 from metastore_assets.formats.hudi.partitions import PartitionPaths, partition_types, unparsed_columns
 from metastore_assets.formats.hudi.slices import (
     BaseName,
@@ -48,6 +48,8 @@ class WritesBetween:
     withdrawn: tuple[Instant, ...]
     """Writes on the timeline that only the older state has. There are some if `at` names an earlier state than before.
     """
+    rolled_back: tuple[Instant, ...]
+    """Writes of the older state that were rolled back since, by a restore for example."""
     archived: tuple[Instant, ...]
     """Writes of the older state that were archived since, and therefore belong to both states."""
     cleans: tuple[Instant, ...]
@@ -63,28 +65,22 @@ def writes_between(timeline: Timeline, record: StateRecord, state: State) -> Wri
     """
     present = {instant.requested: instant for instant in timeline.completed}
     former = {instant.requested: instant for instant in record.instants}
-    services = [instant for instant in timeline.services if instant.requested not in record.services]
-    if any(instant.action == "restore" for instant in services):
-        raise UncertainChangesError("the table was restored to an earlier state")
     if max(former, default="") < timeline.start:
         raise UncertainChangesError("the timeline has no write of the former snapshot")
-    if record.services and record.services.isdisjoint(instant.requested for instant in timeline.services):
-        raise UncertainChangesError("the timeline no longer has the cleans and rollbacks of the former snapshot's time")
+    if record.cleans and record.cleans.isdisjoint(instant.requested for instant in timeline.cleans):
+        raise UncertainChangesError("the timeline has no clean of the former snapshot's time")
     if any(present.get(requested, instant) != instant for requested, instant in former.items()):
         raise UncertainChangesError("writes of the former snapshot have other metadata now")
-    absent = {requested for requested in former if requested not in present}
-    if any(requested >= timeline.start for requested in absent) or not former.keys().isdisjoint(
-        read_rolled_back(timeline.location, [one for one in services if one.action == "rollback"])
-    ):
-        raise UncertainChangesError("writes of the former snapshot were rolled back")
     if any(requested < timeline.start and requested not in present for requested in record.unfinished):
         raise UncertainChangesError("a write was incomplete in the former snapshot, and the timeline no longer has it")
     added = tuple(instant for instant in state.instants if instant.requested not in former)
+    absent = [former[requested] for requested in former.keys() - present.keys()]
     return WritesBetween(
         added,
         tuple(present[requested] for requested in former.keys() & present.keys() - state.requested),
-        tuple(former[requested] for requested in absent),
-        tuple(instant for instant in services if instant.action == "clean"),
+        tuple(instant for instant in absent if instant.requested >= timeline.start),
+        tuple(instant for instant in absent if instant.requested < timeline.start),
+        tuple(instant for instant in timeline.cleans if instant.requested not in record.cleans),
         any(instant.requested <= record.until for instant in added),
     )
 
@@ -97,7 +93,7 @@ def further_instants(timeline: Timeline, state: State, writes: WritesBetween) ->
         state: the newer state.
         writes: the writes between the states.
     """
-    if writes.withdrawn or len(state.instants) < len(timeline.completed):
+    if writes.withdrawn or writes.rolled_back or len(state.instants) < len(timeline.completed):
         # Later commits show whether the cleaner removed files of the state.
         return timeline.completed
     # A write that overlapped with another one may have changed a file group that the other one replaced.
@@ -118,8 +114,8 @@ class TouchedGroups:
 
         Args:
             timeline: the timeline of the table.
-            load: reads the metadata of instants.
-            changed: the metadata of the writes between the states.
+            load: reads the metadata of instants on the timeline.
+            changed: the metadata of the writes between the states, also of those that were rolled back.
             is_selected: returns whether the partition at a path is selected.
 
         Raises:
@@ -131,6 +127,10 @@ class TouchedGroups:
         self._timeline = timeline
         self._load = load
         self._active = {instant.requested: instant for instant in timeline.completed}
+        self.rolled_back = frozenset(
+            write.group for commit in changed for write in commit.writes if commit.instant.requested not in self._active
+        )
+        """Groups with writes that were rolled back. Their log files no longer show which blocks applied."""
         self._commits: dict[str, Commit] = {}
         self._confirmed: set[tuple[Group, str]] = set()
         """Groups with the instant of a base file that a later write continued, and that therefore belongs to the table.
@@ -152,7 +152,7 @@ class TouchedGroups:
         Raises the errors of `plan_file_slices`.
         """
         self._read_unread_commits(state, self._listed)
-        commits = sorted(self._commits.values(), key=lambda commit: commit.instant)
+        commits = [self._commits[instant] for instant in sorted(self._commits.keys() & self._active.keys())]
         return plan_group_slices(self._timeline, state, commits, self._listed)
 
     def former_slices(self, state: State, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
@@ -177,8 +177,9 @@ class TouchedGroups:
             slices = plan_group_slices(self._timeline, state, commits, group_files)
         except TableFormatError as error:
             raise UncertainChangesError("it is uncertain which files a changed file group had") from error
-        if not all(file_slice.base or file_slice.is_stored for file_slice in slices.values()):
-            raise UncertainChangesError("log files of the former snapshot were removed")
+        for group, file_slice in slices.items():
+            if not file_slice.base and (group in self.rolled_back or not file_slice.is_stored):
+                raise UncertainChangesError("log files of the former snapshot were removed or rolled back")
         return slices
 
     def _read_unread_commits(self, state: State, files: Sequence[GroupFile]) -> None:

@@ -1,7 +1,6 @@
 """Metadata of Hudi's instants.
 
-Commits record the files that they wrote or replaced, and the table's schema. Cleans and rollbacks record what they
-removed.
+Commits record the files that they wrote or replaced, and the table's schema. Cleans record the files that they removed.
 """
 
 from __future__ import annotations
@@ -86,19 +85,6 @@ def read_cleaned_files(location: Location, instants: Sequence[Instant]) -> list[
                     names = as_list(as_object(cleaned, "partitionMetadata").get(key) or [], key)
                     files += [(partition, as_text(name, key).rpartition("/")[2]) for name in names]
     return files
-
-
-def read_rolled_back(location: Location, instants: Sequence[Instant]) -> frozenset[str]:
-    """Return the instants of the writes that the rollbacks at the given instants took back.
-
-    Raises OSError or TableFormatError.
-    """
-    rolled_back = []
-    for _, path, load in _read_documents(location, instants):
-        with metadata_errors(path):
-            texts = as_list(as_object(load(), "it").get("commitsRollback") or [], "commitsRollback")
-            rolled_back += [as_text(text, "commitsRollback") for text in texts]
-    return frozenset(rolled_back)
 
 
 def _read_documents(location: Location, instants: Sequence[Instant]) -> list[_Document]:

@@ -153,8 +153,8 @@ class _GroupFiles:
     A file that a commit records, but the listing lacks, has None as stored file.
     """
 
-    bases: dict[str, tuple[str, str, StoredFile | None]] = field(default_factory=dict)
-    """Name, kind and stored file of each base file, by instant."""
+    bases: dict[str, dict[str, tuple[str, StoredFile | None]]] = field(default_factory=dict)
+    """Kind and stored file of each base file, by instant and name."""
     logs: dict[str, tuple[LogName, StoredFile | None]] = field(default_factory=dict)
     """Parsed name and stored file of each log file, by name."""
 
@@ -258,19 +258,12 @@ class _SlicePlanner:
         """Add a file to its group if it belongs to the state.
 
         `stored` is None for a file that only a commit records. Raises ValueError for a data file that Hudi did not
-        name, and TableFormatError for a second base file of one instant.
+        name.
         """
         parsed = parse_data_file_name(name)
         if isinstance(parsed, BaseName) and self._state.includes(parsed.instant):
             group_files = self._groups.setdefault(group, _GroupFiles())
-            other = group_files.bases.get(parsed.instant)
-            if other is None:
-                group_files.bases[parsed.instant] = (name, parsed.kind, stored)
-            elif other[0] != name:
-                raise TableFormatError(
-                    f"{self._timeline.location.uri}: the file group {group[1]} has two base files of one instant: "
-                    f"{other[0]} and {name}"
-                )
+            group_files.bases.setdefault(parsed.instant, {}).setdefault(name, (parsed.kind, stored))
             return
         # Up to version 6 a log file is named after its base file's instant, which may be a planned compaction.
         if isinstance(parsed, LogName) and (
@@ -283,10 +276,16 @@ class _SlicePlanner:
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
 
-        Raises an error if one is missing.
+        Raises an error if one is missing, and TableFormatError if there are two newest base files.
         """
         instant = max(group_files.bases, default="")
-        name, kind, base = group_files.bases[instant] if group_files.bases else ("", "", None)
+        bases = group_files.bases[instant] if group_files.bases else {"": ("", None)}
+        if len(bases) > 1:
+            raise TableFormatError(
+                f"{self._timeline.location.uri}: the file group {group[1]} has two base files of one instant: "
+                f"{' and '.join(sorted(bases))}"
+            )
+        ((name, (kind, base)),) = bases.items()
         logs = []
         for log_name, (parsed, stored) in group_files.logs.items():
             applied = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metastore_assets.formats.hudi.commits import Commit
-from metastore_assets.formats.hudi.timeline import Instant, State, Timeline
+from metastore_assets.formats.hudi.timeline import Instant, State
 from metastore_assets.storage.location import StoredFile
 
 
@@ -26,8 +26,8 @@ class StateRecord:
     """See `State`."""
     unfinished: frozenset[str]
     """Start times of incomplete writes, compactions and clusterings, whether they belong to the state or not."""
-    services: frozenset[str]
-    """Start times of completed cleans, rollbacks and restores."""
+    cleans: frozenset[str]
+    """Start times of completed cleans."""
     settings: str
     """Digest of the table's properties and of the options with which it was opened."""
     schema: str | None
@@ -62,34 +62,12 @@ class StateRecord:
         instant = Instant(self.schema_instant, None, "commit", StoredFile("", 0, ""))
         return (Commit(instant, (), (), self.schema, self.is_rewrite_schema, evolved_by_id=False),)
 
-    @classmethod
-    def of(cls, timeline: Timeline, state: State, schema_commit: Commit | None, **found: Any) -> StateRecord:
-        """Return the record of a state.
-
-        Args:
-            timeline: the timeline that was read.
-            state: the planned state.
-            schema_commit: the commit that defines the state's schema.
-            found: the fields that neither of them has.
-        """
-        return cls(
-            instants=state.instants,
-            until=state.until,
-            start=state.start,
-            unfinished=timeline.pending | timeline.planned,
-            services=frozenset(instant.requested for instant in timeline.services),
-            schema=schema_commit.schema if schema_commit else None,
-            schema_instant=schema_commit.instant.requested if schema_commit else "",
-            is_rewrite_schema=schema_commit is not None and schema_commit.is_rewrite,
-            **found,
-        )
-
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         return vars(self) | {
             "instants": [[one.requested, one.completed, one.action, *one.stored] for one in self.instants],
             "unfinished": sorted(self.unfinished),
-            "services": sorted(self.services),
+            "cleans": sorted(self.cleans),
         }
 
     @classmethod
@@ -104,7 +82,7 @@ class StateRecord:
                 **fields,
                 "instants": tuple(instants),
                 "unfinished": frozenset(fields["unfinished"]),
-                "services": frozenset(fields["services"]),
+                "cleans": frozenset(fields["cleans"]),
                 "partition_columns": tuple(fields["partition_columns"]),
                 "texts": tuple(fields["texts"]),
             }

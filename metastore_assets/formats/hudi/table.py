@@ -168,10 +168,10 @@ class HudiFormat(TableFormat):
         if record.settings != self._settings(timeline):
             raise UncertainChangesError("properties of the table or the selected partitions changed")
         writes = writes_between(timeline, record, state)
-        changed = self._commits((*writes.added, *writes.withdrawn))
+        changed = self._commits((*writes.added, *writes.withdrawn)) + self._cached_commits(writes.rolled_back)
         further = self._commits(further_instants(timeline, state, writes))
         schema_commits = [commit for commit in (*changed, *further) if commit.instant.requested in state.requested]
-        if not writes.withdrawn:
+        if not writes.withdrawn and not writes.rolled_back:
             schema_commits += record.schema_commits
         schema = self._recorded_schema(timeline, schema_commits, paths)
         if schema is None:
@@ -187,15 +187,19 @@ class HudiFormat(TableFormat):
         added = self._planner(timeline, state, columns).fragments(slices.values(), meta_columns=self._meta_columns)
         former_planner = self._planner(timeline, record.state, columns)
         removed = former_planner.fragment_paths(former_slices.values())
-        # A log file without rows of the newer state does not change the fragment.
-        same_path = [group for group in added.keys() & removed.keys() if added[group].path == removed[group][1]]
-        stored = [former_slices[group] for group in same_path if former_slices[group].is_stored]
-        for group, fragment in former_planner.fragments(stored, meta_columns=self._meta_columns).items():
+        # A write does not change a fragment if none of its rows count.
+        comparable = [
+            former_slices[group]
+            for group in (added.keys() & removed.keys()) - groups.rolled_back
+            if added[group].path == removed[group][1] and former_slices[group].is_stored
+        ]
+        for group, fragment in former_planner.fragments(comparable, meta_columns=self._meta_columns).items():
             if fragment.id == added[group].id:
                 del added[group], removed[group]
         self._record_state(timeline, state, schema_commit(schema_commits), columns, metadata)
-        self._cache.discard(writes.archived, logs_of(former_slices) - logs_of(slices))
-        return SnapshotDiff(since, metadata, _sorted(added.values()), frozenset(removed.values()))
+        self._cache.discard((*writes.archived, *writes.rolled_back), logs_of(former_slices) - logs_of(slices))
+        paths = {(fragment.partition_key, fragment.path) for fragment in added.values()}
+        return SnapshotDiff(since, metadata, _sorted(added.values()), frozenset(removed.values()) - paths)
 
     def _load_timeline(self) -> Timeline:
         """Return the timeline. Raises TableFormatError for a table that has no reader."""
@@ -262,7 +266,7 @@ class HudiFormat(TableFormat):
             until=state.until,
             start=state.start,
             unfinished=timeline.pending | timeline.planned,
-            services=frozenset(instant.requested for instant in timeline.services),
+            cleans=frozenset(instant.requested for instant in timeline.cleans),
             settings=self._settings(timeline),
             schema=schema.schema if schema else None,
             schema_instant=schema.instant.requested if schema else "",
@@ -299,6 +303,16 @@ class HudiFormat(TableFormat):
             cached[commit.instant] = commit
             self._cache.put_commit(commit)
         return [commit for commit in cached.values() if commit is not None]
+
+    def _cached_commits(self, instants: Sequence[Instant]) -> list[Commit]:
+        """Return the metadata of writes that are no longer on the timeline.
+
+        Raises UncertainChangesError if they are not cached.
+        """
+        commits = [commit for commit in map(self._cache.get_commit, instants) if commit is not None]
+        if len(commits) < len(instants):
+            raise UncertainChangesError("writes of the former snapshot were rolled back")
+        return commits
 
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
         """Return a function that returns True for the path of a partition that must be listed.

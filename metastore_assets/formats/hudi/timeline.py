@@ -21,8 +21,6 @@ _VERSIONS = (0, 1, 2, 3, 4, 5, 6, 8, 9)
 _WRITES = ("commit", "deltacommit", "replacecommit")
 """Actions that change which files, or blocks of log files, hold the rows."""
 _PENDING_PLANS = ("compaction", "logcompaction", "clustering")
-_SERVICES = ("clean", "rollback", "restore")
-"""Actions that remove files, or take back writes."""
 _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
 """Matches the names of timeline files. `<instant>.inflight` names no action: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
@@ -34,7 +32,7 @@ PARTITION_MARKER = ".hoodie_partition_metadata"
 
 @dataclass(frozen=True, order=True)
 class Instant:
-    """A completed action of the timeline, such as a commit or a rollback."""
+    """A completed write of the timeline, or a completed clean."""
 
     requested: str
     """Start time as digits, which identifies the instant."""
@@ -67,8 +65,8 @@ class Timeline:
     """Start times of incomplete writes."""
     planned: frozenset[str]
     """Start times of compactions and clusterings that are planned, but incomplete."""
-    services: tuple[Instant, ...]
-    """Completed cleans, rollbacks and restores, ordered by requested time."""
+    cleans: tuple[Instant, ...]
+    """Completed cleans, which removed files, ordered by requested time."""
     start: str
     """The first instant of the active timeline. Earlier instants are archived and were complete."""
 
@@ -168,7 +166,7 @@ def load_timeline(location: Location) -> Timeline:
     folder = FOLDER if layout == 1 else f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
     completed: dict[str, Instant] = {}
     pending: dict[str, str] = {}
-    services = []
+    cleans = []
     savepoints = set()
     for stored in location.files(folder, *INSTANTS):
         match = _FILE.fullmatch(stored.path.rpartition("/")[2])
@@ -183,8 +181,8 @@ def load_timeline(location: Location) -> Timeline:
             instant = Instant(requested, ended, action, stored)
             if action in _WRITES:
                 completed[requested] = instant
-            elif action in _SERVICES:
-                services.append(instant)
+            elif action == "clean":
+                cleans.append(instant)
     unfinished_writes = {
         requested: action
         for requested, action in pending.items()
@@ -197,7 +195,7 @@ def load_timeline(location: Location) -> Timeline:
         tuple(sorted(completed.values())),
         frozenset(requested for requested, action in unfinished_writes.items() if action in _WRITES),
         frozenset(requested for requested, action in unfinished_writes.items() if action in _PENDING_PLANS),
-        tuple(sorted(services)),
+        tuple(sorted(cleans)),
         # A savepoint retains its instant, and later instants may be archived.
         start=min(present - savepoints or present, default=""),
     )

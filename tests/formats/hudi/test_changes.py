@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,12 +17,14 @@ from hypothesis import strategies as st
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError
 from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, SnapshotDiff, SnapshotMetadata, open_table_format
+from metastore_assets.formats.metadata_cache import cache_key
 from metastore_assets.storage.location import Location
 from tests.formats.hudi.random_histories import History
 from tests.formats.hudi.realtables import completed, unpacked
 from tests.formats.hudi.test_histories import _PARTS, _ROWS, _STEPS
 from tests.formats.hudi.test_realtables import _NAMES
-from tests.formats.hudi.writer import FIELDS, HudiWriter
+from tests.formats.hudi.test_time_travel import _archive
+from tests.formats.hudi.writer import FIELDS, HudiWriter, rollback
 from tests.formats.test_contract import assert_is_difference
 
 _A = {"key": "a", "ts": 1, "value": 1.0}
@@ -64,14 +63,12 @@ def assert_difference(former: Planned, config: TableConfig) -> Planned:
         assert getattr(diff.current, field.name) == getattr(snapshot, field.name), field.name
     assert diff.current.schema.equals(snapshot.schema, check_metadata=True)
     assert_is_difference(diff, former.snapshot, snapshot)
-    assert diff.removed == _paths(former.snapshot, snapshot), "exactly those that changed"
+    old, new = (
+        {(fragment.partition_key, fragment.path) for fragment in one.fragments} for one in (former.snapshot, snapshot)
+    )
+    assert diff.removed == old - new
+    assert not {fragment.id for fragment in diff.added} & {fragment.id for fragment in former.snapshot.fragments}
     return Planned(snapshot, cached)
-
-
-def _paths(one: Snapshot, other: Snapshot) -> set[tuple[str, str]]:
-    """Partition key and path of the fragments that only the first snapshot has."""
-    ids = {fragment.id for fragment in other.fragments}
-    return {(fragment.partition_key, fragment.path) for fragment in one.fragments if fragment.id not in ids}
 
 
 class CleanedHistory(History):
@@ -173,3 +170,243 @@ def assert_no_diff(former: Planned, config: TableConfig, reason: str) -> None:
     diff, _ = former.changes(config)
     assert isinstance(diff, NoDiff)
     assert reason in diff.reason
+
+
+@pytest.fixture(params=[6, 9], ids=["v6", "v9"])
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> CleanedHistory:
+    """Three partitions: one with a base file and a log file, one with two base files, one that nobody touches."""
+    result = CleanedHistory(HudiWriter(tmp_path / "t", request.param))
+    for part in "xyyz":
+        result.insert(part, [_A, _B])
+    result.upsert(result.slices()[0], [_A | {"ts": 2}], {"b": 2}, 3)
+    return result
+
+
+def _of_partition(history: History, part: str) -> Any:
+    return next(one for one in history.slices() if one.partition == f"part={part}")
+
+
+def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The properties, the timeline, the new commits, and the partitions that they name; the table is not listed."""
+    config = _config(history.writer.folder)
+    former = Planned.of(config)
+    second = _of_partition(history, "y")
+    history.rewrite(second, [_A | {"ts": 3}])
+    history.insert("new", [_A])
+    new_commits = sorted(history.states)[-2:]
+    snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
+    read, listed = [], []
+
+    def noted_read(location: Location, path: str, original: Any = Location.read) -> Any:
+        read.append(path)
+        return original(location, path)
+
+    def noted_files(location: Location, folder: str, *bounds: str, original: Any = Location.files) -> Iterator[Any]:
+        listed.append(folder)
+        return original(location, folder, *bounds)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Location, "read", noted_read)
+    monkeypatch.setattr(Location, "files", noted_files)
+    monkeypatch.setattr(Location, "list", None)
+    diff, cached = former.changes(config)
+    assert isinstance(diff, SnapshotDiff), diff.reason
+    assert_is_difference(diff, former.snapshot, snapshot)
+    (properties, *commits), (timeline, *partitions) = read, listed
+    assert properties == ".hoodie/hoodie.properties"
+    assert sorted(path.rpartition("/")[2][:17] for path in commits) == new_commits
+    assert timeline.startswith(".hoodie")
+    assert sorted(partitions) == ["part=new", "part=y"]
+    # A plan after the next one finds out the same, from what this one cached.
+    read.clear()
+    again, _ = Planned(snapshot, cached).changes(config)
+    assert isinstance(again, SnapshotDiff)
+    assert (again.added, again.removed, read) == ((), frozenset(), [".hoodie/hoodie.properties"])
+    assert len(cached) <= len(former.cached) + 2
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_restored_tables(history: CleanedHistory, cleaned: bool) -> None:
+    """The files and instants after the restored state are gone; commits that are cached show what they had written."""
+    writer = history.writer
+    config = _config(writer.folder)
+    base = Planned.of(config)
+    restored = max(history.states)
+    files = set(writer.folder.rglob("*"))
+    history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
+    history.upsert(_of_partition(history, "x"), [_A | {"ts": 4}], {}, 3)
+    history.replace("z", [_B])
+    former = Planned.of(config, base.cached)
+    for instant in [instant for instant in history.states if instant > restored]:
+        for path in writer.timeline.glob(f"{instant}*"):
+            path.unlink()
+        if writer.version == 6 and any(".log." in path.name for path in _new_files(writer, files)):
+            one = _of_partition(history, "x")
+            writer.raw_log_file(one, instant, rollback(instant, instant))
+    for path in _new_files(writer, files):
+        if path.suffix == ".parquet" or (writer.version >= 8 and ".log." in path.name):
+            path.unlink()
+    without_commits = {key: value for key, value in former.cached.items() if key in base.cached}
+    if cleaned:
+        assert_no_diff(Planned(former.snapshot, without_commits | _state(former, base)), config, "were rolled back")
+    else:
+        assert_difference(former, config)
+        history.insert("w", [_A])
+        assert_difference(former, config)
+
+
+def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
+    return [path for path in writer.folder.rglob("part=*/*") if path not in files]
+
+
+def _state(former: Planned, base: Planned) -> dict[bytes, bytes]:
+    """What the plan cached of the state itself."""
+    reference = former.snapshot.reference
+    key = cache_key("hudi state", former_uri(former), reference.id, str(reference.committed_at))
+    return {key: former.cached[key]}
+
+
+def former_uri(former: Planned) -> str:
+    return former.snapshot.fragments[0].path.partition("/part=")[0]
+
+
+def test_an_archived_timeline(history: CleanedHistory) -> None:
+    """Archived writes belong to both states; if those since the former state may be among them, nothing is certain."""
+    config = _config(history.writer.folder)
+    first = Planned.of(config)
+    history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
+    second = Planned.of(config)
+    history.insert("w", [_A])
+    _archive(history, len(history.states) - 2)
+    chained = assert_difference(second, config)
+    assert len(chained.cached) < len(second.cached) + 3
+    assert_no_diff(first, config, "no write of the former snapshot")
+
+
+def test_cleaned_files(history: CleanedHistory) -> None:
+    """The clean says which files there were, as long as it is on the timeline."""
+    config = _config(history.writer.folder)
+    history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
+    history.clean()
+    former = Planned.of(config)
+    _archive(history, len(history.states) - 1)
+    history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
+    history.replace("z", [_B])
+    history.clean()
+    assert_difference(former, config)
+    for path in history.writer.timeline.glob("*.clean"):
+        path.unlink()
+    assert_no_diff(former, config, "no clean")
+
+
+def test_a_failed_attempt_beside_the_file_of_the_former_state(history: CleanedHistory) -> None:
+    """The commit that wrote one of both is read, also in vain if it is not one that the difference is made of."""
+    config = _config(history.writer.folder)
+    one = _of_partition(history, "y")
+    history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
+    former = Planned.of(config)
+    history.rewrite(one, [_A | {"ts": 3}])
+    assert_difference(former, config)
+
+
+def test_a_write_that_was_pending(history: CleanedHistory) -> None:
+    """Is part of the difference when it completes, and uncertain if it was archived since."""
+    writer = history.writer
+    config = _config(writer.folder)
+    late = writer.tick()
+    one = writer.new_slice("w", late)
+    writer.request(late, "deltacommit")
+    stat = writer.base_file(one, late, [_A])
+    history.insert("y", [_A])
+    former = Planned.of(config)
+    assert "~" in former.snapshot.id
+    writer.complete(late, "deltacommit", [stat])
+    assert_difference(former, config)
+    history.insert("y", [_B])
+    for path in [*writer.timeline.iterdir()]:
+        if path.name[:17] <= late and path.name[0].isdigit():
+            path.unlink()
+    assert_no_diff(former, config, "incomplete")
+
+
+def test_changes_that_need_all_fragments(history: CleanedHistory) -> None:
+    """Another schema, other properties, other partitions, metadata written anew, and nothing cached."""
+    writer = history.writer
+    config = _config(writer.folder)
+    former = Planned.of(config)
+    assert_no_diff(Planned(former.snapshot, {}), config, "cached")
+    assert_no_diff(former, _config(writer.folder, partitions={"part": ("x",)}), "selected partitions")
+    assert_no_diff(former, _config(writer.folder, options={"meta_columns": True}), "properties")
+    writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
+    history.insert("y", [_A])
+    assert_no_diff(former, config, "schema changed")
+    writer.fields.pop()
+    history.insert("y", [_A])
+    assert_difference(former, config)
+    writer.set_properties(**{"hoodie.table.metadata.partitions": "files", "hoodie.table.checksum": "7"})
+    assert_difference(former, config)
+    writer.set_properties(**{"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"})
+    assert_no_diff(former, config, "properties")
+    former = Planned.of(config)
+    path = next(
+        path for path in writer.timeline.iterdir() if path.name.startswith(min(history.states)) and path.stat().st_size
+    )
+    path.write_bytes(path.read_bytes() + b" ")
+    assert_no_diff(former, config, "metadata")
+
+
+def test_a_selection_of_partitions(history: CleanedHistory) -> None:
+    """Only these are listed and compared."""
+    config = _config(history.writer.folder, partitions={"part": ("x", "w")})
+    former = Planned.of(config)
+    history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
+    history.insert("w", [_A])
+    history.replace("x", [_B])
+    chained = assert_difference(former, config)
+    assert {fragment.partition_key for fragment in chained.snapshot.fragments} == {"part=w", "part=x"}
+
+
+def test_types_of_partition_columns(tmp_path: Path) -> None:
+    """A value that is no number makes texts of all; the last of these that goes may make them numbers again."""
+    part = {"name": "part", "type": ["null", "long"], "default": None}
+    writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], part, *FIELDS[2:]])
+    config = _config(writer.folder)
+
+    def write(folder: str, replaced: Any = ()) -> None:
+        instant = writer.tick()
+        one = writer.new_slice(folder, instant)
+        one.base_name = writer.base_file(one, instant, [_A])["path"].rpartition("/")[2]
+        stat = writer._stat(one, f"{one.partition}/{one.base_name}", 1, "null")
+        writer.complete(instant, "replacecommit" if replaced else "commit", [stat], replaced)
+        writer.slices[one.file_id] = one
+
+    write("1")
+    former = Planned.of(config)
+    assert former.snapshot.partition_type("part") == pa.int64()
+    write("2")
+    former = assert_difference(former, config)
+    write("x")
+    assert_no_diff(former, config, "type")
+    former = Planned.of(config)
+    assert former.snapshot.partition_type("part") == pa.string()
+    write("3")
+    former = assert_difference(former, config)
+    write("3", [one for one in writer.slices.values() if one.partition == "part=x"])
+    assert_no_diff(former, config, "type")
+    assert Planned.of(config).snapshot.partition_type("part") == pa.int64()
+
+
+def test_tables_that_do_not_record_partition_columns(tmp_path: Path) -> None:
+    """Their columns follow from all folders. Without folders there are none."""
+    for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):
+        writer = HudiWriter(folder, 6, partition_field="")
+        writer.set_properties(**{"hoodie.table.partition.fields": ""})
+        for number in range(2):
+            if number:
+                former = Planned.of(_config(folder))
+            instant = writer.tick()
+            stat = writer.base_file(writer.new_slice(partition, instant), instant, [_A])
+            writer.complete(instant, "commit", [stat])
+        if reason:
+            assert_no_diff(former, _config(folder), reason)
+        else:
+            assert_difference(former, _config(folder))

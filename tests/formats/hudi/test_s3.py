@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import obstore
 import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
-from metastore_assets.formats import open_table_format
+from metastore_assets.formats import SnapshotDiff, open_table_format
+from metastore_assets.storage.object_store import open_object_store
 from tests.formats.hudi.random_histories import History
+from tests.formats.hudi.test_changes import Planned, assert_difference
 from tests.formats.hudi.writer import HudiWriter
 from tests.formats.oracle import read_rows
+from tests.formats.s3_proxy import counted
 
 pytestmark = pytest.mark.s3
 
@@ -78,3 +82,38 @@ def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version
     with pytest.raises(FragmentError, match=re.escape(log.name)) as caught:
         merged.source.open()
     assert caught.value.missing
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_difference_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
+    """File groups are listed by name, where a commit touched few of a partition, else with their partition."""
+    history = History(HudiWriter(tmp_path / "t", version))
+    for part in "xxxxyz":
+        history.insert(part, [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
+    prefix = f"hudi/{uuid.uuid4().hex}"
+    store = open_object_store("s3://metastore", s3_options.items())
+    uploaded: dict[Path, bytes] = {}
+
+    def upload() -> None:
+        for path in (tmp_path / "t").rglob("*"):
+            if path.is_file() and uploaded.get(path) != path.read_bytes():
+                uploaded[path] = path.read_bytes()
+                obstore.put(store, f"{prefix}/t/{path.relative_to(tmp_path / 't')}", uploaded[path])
+
+    upload()
+    with counted(s3_options["aws_endpoint"]) as requests:
+        options = s3_options | {"aws_endpoint": requests.endpoint}
+        config = TableConfig(name="t", uri=f"s3://metastore/{prefix}/t", storage_options=options)
+        former = Planned.of(config)
+        for _ in range(2):
+            history.rewrite(history.slices()[4], [{"key": "a", "ts": 2, "value": 7.0}])
+            history.upsert(history.slices()[5], [{"key": "a", "ts": 3}], {}, 3)
+            upload()
+            requests.take()
+            assert isinstance(former.changes(config)[0], SnapshotDiff)
+            listed = [request for request in requests.take() if request.startswith("list ")]
+            assert len(listed) <= 1 + 2 * 2
+            former = assert_difference(former, config)
+            history.replace("x", [{"key": "c", "ts": 1}])
+            upload()
+            former = assert_difference(former, config)
