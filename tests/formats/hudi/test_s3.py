@@ -103,7 +103,7 @@ def test_a_difference_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], ve
     upload()
     with counted(s3_options["aws_endpoint"]) as requests:
         options = s3_options | {"aws_endpoint": requests.endpoint}
-        config = TableConfig(name="t", uri=f"s3://metastore/{prefix}/t", storage_options=options)
+        config = TableConfig(name="t", uri=f"s3://metastore/{prefix}/t", format="hudi", storage_options=options)
         former = Planned.of(config)
         for _ in range(2):
             history.rewrite(history.slices()[4], [{"key": "a", "ts": 2, "value": 7.0}])
