@@ -198,8 +198,8 @@ class HudiFormat(TableFormat):
                 del added[group], removed[group]
         self._record_state(timeline, state, schema_commit(schema_commits), columns, metadata)
         self._cache.discard((*writes.archived, *writes.rolled_back), logs_of(former_slices) - logs_of(slices))
-        paths = {(fragment.partition_key, fragment.path) for fragment in added.values()}
-        return SnapshotDiff(since, metadata, _sorted(added.values()), frozenset(removed.values()) - paths)
+        added_paths = {(fragment.partition_key, fragment.path) for fragment in added.values()}
+        return SnapshotDiff(since, metadata, _sorted(added.values()), frozenset(removed.values()) - added_paths)
 
     def _load_timeline(self) -> Timeline:
         """Return the timeline. Raises TableFormatError for a table that has no reader."""
