@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from benchmarks.report import Row
 from metastore_assets.config import ResolvedPolicy
-from metastore_assets.pipeline.merging.merges import FAN_IN
-from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.merging.merge_plan import tree_shape
+from metastore_assets.pipeline.merging.tree import ROOT
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.quantiles import Digest, decode_digest, estimate_values, merge_digests
 from metastore_assets.values.types import type_class
@@ -60,8 +60,7 @@ def run() -> list[Row]:
 
 def told(parts: Sequence[Floats]) -> Floats:
     """The percentiles 1 to 99 that are estimated of the values of some partitions."""
-    children = [(key_position(f"part={at}"), _digest(part)) for at, part in enumerate(parts)]
-    digest = _merged(merge_tree(children, FAN_IN))
+    digest = _merged({f"part={at}": _digest(part) for at, part in enumerate(parts)})
     bounds = pa.scalar(digest.minimum), pa.scalar(digest.maximum)
     ranks = np.ceil(_SHARES * sum(map(len, parts))).astype(np.int64)
     values = estimate_values(digest, type_class(pa.float64()), (0, 0), bounds, ranks)
@@ -82,5 +81,10 @@ def _digest(values: Floats) -> Digest:
     return decode_digest(sketch)
 
 
-def _merged(tree: Branch[Digest]) -> Digest:
-    return merge_digests([_merged(part) if isinstance(part, Branch) else part for part in tree.parts])
+def _merged(children: dict[str, Digest]) -> Digest:
+    shape = tree_shape()
+    merged: dict[str, Digest] = {}
+    for name, branch in shape.build(children).put.items():
+        parts = shape.ordered_parts(branch)
+        merged[name] = merge_digests([children[part] if is_child else merged[part] for part, is_child in parts])
+    return merged[ROOT]

@@ -23,7 +23,8 @@ from metastore_assets.pipeline import execution, fragment_index, next_version, p
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.merging import compaction
-from metastore_assets.pipeline.merging.merges import MergeContext, MergeGroup, TreeMerge, node_id, plan_merge
+from metastore_assets.pipeline.merging.groups import MergeContext, MergeGroup
+from metastore_assets.pipeline.merging.merge_plan import TreeMerge, find_group_nodes, plan_merges
 from metastore_assets.pipeline.merging.reduce import Reduction
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profile_spec import ProfileSpec
@@ -87,39 +88,34 @@ class SyntheticProfiles:
 
     def _merge_groups(self, context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
         self._spec = context.spec
-        files: dict[str, ProfileFiles] = {}
+        single = {
+            group.key: child.files
+            for group in groups
+            if group.children.count == 1
+            for child in group.children.read_all().values()
+            if child.matches_spec
+        }
+        files = dict(single)
+        merged = [group for group in groups if group.key not in single]
+        dropped = find_group_nodes(context.nodes, single)
         nodes: list[NodeEntry] = []
-        for group in groups:
-            root = plan_merge(context, group, nodes)
-            if isinstance(root, ProfileFiles):
-                files[group.key] = root
-                continue
-            self.reads["merges"] += root.weight
-            new: list[str] = []
-            self._merge(root, new, iter(()))
-            shared = [
-                files_of_node
-                for start in range(0, len(new), _NODES_PER_FILE)
-                for files_of_node in self._shared_files("nodes", min(_NODES_PER_FILE, len(new) - start))
-            ]
-            ids: list[str] = []
-            self._merge(root, ids, iter(shared))
-            nodes += [NodeEntry(id_, one, context.spec.id) for id_, one in zip(ids, shared, strict=True)]
+        for group, plan in zip(merged, plan_merges(context, merged), strict=True):
+            self.reads["merges"] += plan.root.weight
+            nodes += plan.put
+            dropped |= plan.dropped
+            merges = list(self._merges_below(plan.root))
+            for start in range(0, len(merges), _NODES_PER_FILE):
+                lot = merges[start : start + _NODES_PER_FILE]
+                shared = self._shared_files("nodes", len(lot))
+                nodes += [merge.node(one, context.spec.id) for merge, one in zip(lot, shared, strict=True)]
             files[group.key] = self._separate_files(group)
-        return Reduction(files, tuple(nodes))
+        return Reduction(files, tuple(nodes), dropped)
 
-    def _merge(self, merge: TreeMerge, ids: list[str], files: Iterator[ProfileFiles]) -> list[str]:
-        """Append the ids of the nodes below a merge, in the order of `files`; return the names of its inputs."""
-        names = []
+    def _merges_below(self, merge: TreeMerge) -> Iterator[TreeMerge]:
         for part in merge.inputs:
-            if isinstance(part, ProfileFiles):
-                names.append(part.name)
-                continue
-            inputs = self._merge(part, ids, files)
-            ids.append(node_id(part.group_key, inputs))
-            node = next(files, None)
-            names.append(node.name if node else "")
-        return names
+            if isinstance(part, TreeMerge):
+                yield from self._merges_below(part)
+                yield part
 
     def _read_index_rows(
         self, engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]

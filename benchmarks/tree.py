@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.pipeline.merging import merges
-from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.merging.merge_plan import TreeMerge, tree_shape
+from metastore_assets.pipeline.merging.merges import NodeWriter, merge_node_states
+from metastore_assets.pipeline.merging.tree import ROOT
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter, write_states
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
@@ -49,15 +50,11 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
     store = ObjectStore(str(folder))
     spec, leaf, node = _profiles(store, columns)
-    children = tuple(merges.Child(f"part={at}", leaf, spec.id, matches_spec=True) for at in range(partitions))
-    group = merges.MergeGroup("*", "table", children, is_input=False)
-    tree = merge_tree([(key_position(child.key), child) for child in children], merges.FAN_IN)
-    path = _path(store, tree, children[0], node)
-    merge = replace(path, group=group)
+    merge = _path(store, [f"part={at}" for at in range(partitions)], leaf, node)
     with _counted() as read:
         started = time.process_time()
         with StatesReader(store) as opened:
-            merges.merge_node_states(opened, spec, merge, merges.NodeWriter(store, spec))
+            merge_node_states(opened, spec, merge, NodeWriter(store, spec))
         seconds = time.process_time() - started
     shutil.rmtree(folder)
     megabytes = sum(read) / MB
@@ -72,17 +69,18 @@ def run() -> list[Row]:
     ]  # fmt: skip
 
 
-def _path(
-    store: ObjectStore, branch: Branch[merges.Child], changed: merges.Child, node: ProfileFiles
-) -> merges.TreeMerge:
-    """The merges from the changed child up; what lies beside is stored."""
-    inputs: list[ProfileFiles | merges.TreeMerge] = []
-    for part in branch.parts:
-        if isinstance(part, Branch):
-            inputs.append(_path(store, part, changed, node) if _holds(part, changed) else _copied(store, node))
-        else:
-            inputs.append(_copied(store, part.files))
-    return merges.TreeMerge("*", tuple(inputs))
+def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: ProfileFiles) -> TreeMerge:
+    """The merges from the first partition up; what lies beside is stored."""
+    shape = tree_shape()
+    merges: dict[str, TreeMerge] = {}
+    for name, branch in shape.build(keys).put.items():
+        if shape.digits(keys[0]).startswith(name):
+            inputs = tuple(
+                merges[part] if part in merges else _copied(store, leaf if is_child else node)
+                for part, is_child in shape.ordered_parts(branch)
+            )
+            merges[name] = TreeMerge("*", branch, inputs)
+    return merges[ROOT]
 
 
 def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
@@ -97,10 +95,6 @@ def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
         frequencies=tuple(names[path] for path in files.frequencies),
         states=names.get(files.states, ""),
     )
-
-
-def _holds(branch: Branch[merges.Child], child: merges.Child) -> bool:
-    return any(_holds(part, child) if isinstance(part, Branch) else part is child for part in branch.parts)
 
 
 def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFiles, ProfileFiles]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
 from typing import Any, TypeVar
@@ -14,8 +15,17 @@ from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.fragment_index import update_fragment_index
 from metastore_assets.pipeline.merging.compaction import SegmentEntries, compact_segments
-from metastore_assets.pipeline.merging.merges import TABLE, Child, MergeContext, MergeGroup, PreviousResult, node_group
-from metastore_assets.pipeline.merging.reduce import merge_groups
+from metastore_assets.pipeline.merging.groups import (
+    TABLE,
+    Child,
+    GroupChildren,
+    MergeContext,
+    MergeGroup,
+    PreviousResult,
+)
+from metastore_assets.pipeline.merging.merge_plan import find_group_nodes
+from metastore_assets.pipeline.merging.reduce import Reduction, merge_groups
+from metastore_assets.pipeline.merging.tree import ROOT
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.plan import (
     PartitionPlan,
@@ -50,10 +60,32 @@ from metastore_assets.store.manifest import (
     ValueFilterFiles,
     Version,
     fragment_key,
+    node_key,
+    node_key_prefix,
 )
 from metastore_assets.store.segments import SegmentFiles
 
-Entry = TypeVar("Entry", FragmentEntry, RetiredFragment)
+Entry = TypeVar("Entry", FragmentEntry, RetiredFragment, NodeEntry)
+_CHILDREN_PER_COMPACTION = 2000
+"""In a table with N times as many partitions, only each Nth commit compacts the nodes of the table's tree. Until then,
+commits waste at most about 1 % of the tree's nodes, since a commit replaces about ten of them."""
+
+
+@dataclass(frozen=True)
+class _StoredPartitions:
+    """The partitions of the published version, as children of the table's group."""
+
+    entries: StoredEntries[PartitionEntry] | None
+    child: Callable[[PartitionEntry], Child]
+
+    def find_all(self, keys: Collection[str]) -> dict[str, Child]:
+        """Return the children that have one of the keys, by key."""
+        entries = self.entries.find_all(keys) if self.entries is not None else {}
+        return {key: self.child(entry) for key, entry in entries.items()}
+
+    def read_all(self) -> dict[str, Child]:
+        """Return all children, by key."""
+        return {entry.key: self.child(entry) for entry in self.entries or ()}
 
 
 class VersionBuilder:
@@ -79,16 +111,14 @@ class VersionBuilder:
         self._retired = self._changed_retired()
         self._value_counts = ValueCountUpdate(context.engine, context.objects, target, fragments)
         self._compatibility = SpecCompatibility(target.specs, target.spec)
-        changed_groups = [*target.changed_partitions, *(entry.key for entry in target.removed), TABLE]
-        self._nodes_before = {
-            node.id: node
-            for node in (entries_of(base, NODES).find_prefixes([f"{key}:" for key in changed_groups]) if base else ())
-        }
+        stored_nodes = entries_of(base, NODES) if base else EntryChanges(NODES, None, {}, {})
         self._merge = MergeContext(
-            context.engine, context.objects, self._compatibility, self._nodes_before, self._value_counts.summaries
+            context.engine, context.objects, self._compatibility, stored_nodes, self._value_counts.summaries
         )
         self._partitions: EntryChanges[PartitionEntry]
-        self._nodes: list[NodeEntry] = []
+        self._put_nodes: dict[str, NodeEntry] = {}
+        self._dropped_nodes: set[str] = set()
+        self._nodes: EntryChanges[NodeEntry]
         self._table_files: ProfileFiles
         self._value_count_files: ValueCountFiles | None = None
         self._index: SegmentFiles
@@ -98,20 +128,19 @@ class VersionBuilder:
     def merge_partitions(self) -> None:
         """Merge the profiles of changed partitions. Other partitions reuse the published profile."""
         target = self._target
-        groups = [
-            MergeGroup(
-                partition.key,
-                "partitions",
-                tuple(self._child(self._fragments_by_id[id_]) for id_ in partition.fragments),
-                self._previous_result(partition.published, [self._child(entry) for entry in partition.before])
-                if partition.published is not None
-                else None,
-                has_value_counts=target.partition_count > 1,
-            )
-            for partition in target.partitions
-            if partition.reused is None
-        ]
+        groups = [self._partition_group(partition) for partition in target.partitions if partition.reused is None]
         reduction = merge_groups(self._merge, groups)
+        self._change_nodes(reduction)
+        # The nodes of a partition whose rewrite was skipped describe the fragments before the rewrite.
+        rewritten = [
+            partition.key
+            for partition in target.partitions
+            if partition.reused is not None
+            and partition.published is not None
+            and partition.reused.members != partition.published.members
+        ]
+        outdated = [*rewritten, *(entry.key for entry in target.removed)]
+        self._dropped_nodes |= find_group_nodes(self._merge.nodes, outdated)
         entries = [
             partition.reused or self._partition_entry(partition, reduction.files) for partition in target.partitions
         ]
@@ -122,7 +151,6 @@ class VersionBuilder:
         replaced = {key: entry for key, entry in published.items() if key in put}
         removed = {entry.key: entry for entry in target.removed}
         self._partitions = EntryChanges(PARTITIONS, _stored(target.base, PARTITIONS), put, {**replaced, **removed})
-        self._nodes += reduction.nodes
 
     def merge_table(self) -> None:
         """Merge the profiles of all partitions into the profile of the table.
@@ -130,30 +158,24 @@ class VersionBuilder:
         If nothing changed, the published profile is reused.
         """
         base, spec = self._target.base, self._target.spec
-        changed = [*self._partitions.dropped, *self._partitions.put]
-        files_before, files_now = (
-            {key: entries[key].files if key in entries else None for key in changed}
+        before, now = (
+            {key: self._partition_child(entry) for key, entry in entries.items()}
             for entries in (self._partitions.dropped, self._partitions.put)
         )
-        if base is not None and base.spec_id == spec.id and files_before == files_now:
-            self._table_files = base.files
-            self._nodes += [node for node in self._nodes_before.values() if node_group(node.id) == TABLE]
-            return
-        # People read the table's own files, so these have current column names and order, unlike those of partitions.
-        children = tuple(
-            Child(
-                entry.key,
-                entry.files,
-                entry.spec_id,
-                self._compatibility.has_current_names(entry.spec_id),
-                entry.row_count,
-            )
-            for entry in self._partitions
+        children = GroupChildren(
+            {key: child for key, child in now.items() if before.get(key) != child},
+            frozenset(before.keys() - now.keys()),
+            len(self._partitions),
+            _StoredPartitions(self._partitions.base, self._partition_child),
         )
-        group = MergeGroup(TABLE, "table", children, is_input=False, has_value_counts=False)
-        reduction = merge_groups(self._merge, [group])
-        self._table_files = reduction.files[TABLE]
-        self._nodes += reduction.nodes
+        if base is not None and base.spec_id == spec.id and not children.changed and not children.removed:
+            self._table_files = base.files
+        else:
+            group = MergeGroup(TABLE, "table", children, is_input=False, has_value_counts=False)
+            reduction = merge_groups(self._merge, [group])
+            self._table_files = reduction.files[TABLE]
+            self._change_nodes(reduction)
+        self._nodes = EntryChanges.changed(NODES, _stored(base, NODES), self._put_nodes.values(), self._dropped_nodes)
 
     def update_value_counts(self) -> None:
         """Update the value counts of the table by the changed fragments, and write their files."""
@@ -175,11 +197,12 @@ class VersionBuilder:
         groups = {entry.group for entry in changed} | {entry.group for entry in self._retired.dropped.values()}
         fragments = self._fragments.find_prefixes([fragment_key(key, "") for key in groups])
         retired = [entry for entry in self._retired if entry.group in groups]
-        entries = SegmentEntries(fragments, self._nodes, retired)
+        nodes = self._nodes.find_prefixes([node_key_prefix(key) for key in self._compacted_groups()])
+        entries = SegmentEntries(fragments, nodes, retired)
         compacted = compact_segments(engine, self._context.objects, columns, entries)
         self._fragments = self._fragments.replaced(_replacements(fragments, compacted.fragments))
         self._retired = self._retired.replaced(_replacements(retired, compacted.retired))
-        self._nodes = list(compacted.nodes)
+        self._nodes = self._nodes.replaced(_replacements(nodes, compacted.nodes))
 
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""
@@ -205,9 +228,6 @@ class VersionBuilder:
             dropped_columns: Columns that a policy names and the table no longer has.
         """
         target, base, snapshot = self._target, self._target.base, self._target.snapshot
-        nodes = {node.id: node for node in self._nodes}
-        put_nodes = {id_: node for id_, node in nodes.items() if self._nodes_before.get(id_) != node}
-        dropped_nodes = {id_: node for id_, node in self._nodes_before.items() if id_ in put_nodes or id_ not in nodes}
         put, dropped = self._partitions.put.values(), self._partitions.dropped.values()
         is_same_spec = base is not None and base.spec_id == target.spec.id
         return Version(
@@ -227,11 +247,11 @@ class VersionBuilder:
             files=self._table_files,
             code_version=package_version("metastore-assets"),
             spec_id=target.spec.id,
-            specs=self._used_specs(put_nodes.values(), is_complete=not is_same_spec),
+            specs=self._used_specs(is_complete=not is_same_spec),
             fragments=self._fragments,
             retired=self._retired,
             partitions=self._partitions,
-            nodes=EntryChanges(NODES, _stored(base, NODES), put_nodes, dropped_nodes),
+            nodes=self._nodes,
             metadata_cache=cached_metadata or {},
             value_counts=self._value_count_files,
             index=self._index,
@@ -248,8 +268,7 @@ class VersionBuilder:
         """Return the paths of the files that only this version references."""
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}
-        for entries in (self._fragments, self._partitions, version.nodes):
-            assert isinstance(entries, EntryChanges)
+        for entries in (self._fragments, self._partitions, self._nodes):
             paths.update(path for entry in entries.put.values() for path in entry.files.paths())
         return paths - ({*base.files.paths(), *base.auxiliary_files()} if base else set())
 
@@ -261,7 +280,35 @@ class VersionBuilder:
         matches_spec = self._compatibility.equals(entry.spec_id, entry.not_enumerated)
         return Child(entry.id, entry.files, entry.spec_id, matches_spec, entry.row_count)
 
-    def _previous_result(self, entry: PartitionEntry, children: Sequence[Child]) -> PreviousResult | None:
+    def _partition_child(self, entry: PartitionEntry) -> Child:
+        # People read the table's own files, so these have current column names and order, unlike those of partitions.
+        matches_spec = self._compatibility.has_current_names(entry.spec_id)
+        return Child(entry.key, entry.files, entry.spec_id, matches_spec, entry.row_count)
+
+    def _partition_group(self, partition: PartitionPlan) -> MergeGroup:
+        """Return the fragments of a partition as a group to merge."""
+        before = [self._child(entry) for entry in partition.before]
+        now = [self._child(self._fragments_by_id[id_]) for id_ in partition.fragments]
+        children, published = GroupChildren.between(before, now), partition.published
+        previous = None if published is None else self._previous_result(published, children)
+        has_value_counts = self._target.partition_count > 1
+        return MergeGroup(partition.key, "partitions", children, previous, has_value_counts=has_value_counts)
+
+    def _change_nodes(self, reduction: Reduction) -> None:
+        self._put_nodes |= {node.key: node for node in reduction.nodes}
+        self._dropped_nodes |= reduction.dropped_nodes
+
+    def _compacted_groups(self) -> set[str]:
+        """Return the keys of the groups whose nodes may be compacted: those with changed nodes.
+
+        All nodes of a group are read for it. In a large group each commit changes few, so it waits for several commits.
+        """
+        groups = {entry.group for entry in (*self._nodes.put.values(), *self._nodes.dropped.values())}
+        root = self._nodes.find(node_key(TABLE, ROOT)) if TABLE in groups else None
+        is_due = root is None or self._target.number % (1 + root.count // _CHILDREN_PER_COMPACTION) == 0
+        return groups if is_due else groups - {TABLE}
+
+    def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
         """Return the published profile of a partition, which the next profile may be computed from.
 
         Returns None if the profile does not have exactly the wanted outputs.
@@ -269,9 +316,11 @@ class VersionBuilder:
         if not self._compatibility.equals(entry.spec_id):
             return None
         missing = self._compatibility.missing_columns(entry.spec_id)
-        for child in children:
+        stored = children.stored.read_all()
+        for child in stored.values():
             missing &= self._compatibility.missing_columns(child.spec_id)
-        return PreviousResult(entry.files, missing, tuple(children))
+        keys = children.removed | children.changed.keys()
+        return PreviousResult(entry.files, missing, tuple(child for key, child in stored.items() if key in keys))
 
     def _partition_entry(self, partition: PartitionPlan, files: Mapping[str, ProfileFiles]) -> PartitionEntry:
         """Return the new entry of a partition that was merged.
@@ -313,22 +362,21 @@ class VersionBuilder:
         dropped = {entry.key: entry for entry in (*restored, *expired)}
         return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
 
-    def _used_specs(self, nodes: Iterable[NodeEntry], *, is_complete: bool) -> dict[str, Mapping[str, str]]:
+    def _used_specs(self, *, is_complete: bool) -> dict[str, Mapping[str, str]]:
         """Return the specs that entries of the version may use, by id.
 
         Args:
-            nodes: The new nodes.
             is_complete: Whether all entries are looked at. Otherwise all specs of the published version are returned,
                 with those of changed entries.
         """
-        specs, base = self._target.specs, self._target.base
-        used = {self._target.spec.id, *(node.spec_id for node in nodes)}
+        specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
+        used = {self._target.spec.id}
         if is_complete or base is None:
-            used |= {entry.spec_id for entries in (self._fragments, self._partitions) for entry in entries}
-            used |= {entry.fragment.spec_id for entry in self._retired} | {node.spec_id for node in self._nodes}
+            used |= {entry.spec_id for entries in kinds for entry in entries}
+            used |= {entry.fragment.spec_id for entry in self._retired}
         else:
             used |= set(base.specs)
-            used |= {entry.spec_id for entries in (self._fragments, self._partitions) for entry in entries.put.values()}
+            used |= {entry.spec_id for entries in kinds for entry in entries.put.values()}
         return {key: value for key, value in specs.items() if key in used}
 
 

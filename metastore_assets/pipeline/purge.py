@@ -125,7 +125,7 @@ def _outdated(version: Version) -> int:
     profiles = {(entry.files.name, entry.spec_id) for entry in version.fragments}
     profiles |= {(entry.files.name, entry.fragment.spec_id) for entry in version.retired}
     profiles |= {(entry.files.name, entry.spec_id) for entry in version.partitions}
-    profiles |= {(entry.files.name, entry.spec_id) for entry in version.nodes}
+    profiles |= {(entry.files.name, entry.spec_id) for entry in version.nodes if entry.files.name}
     return len({name for name, spec in profiles if spec in outdated_specs})
 
 

@@ -153,7 +153,21 @@ PARTITIONS = EntryKind(
         ]
     ),
 )
-NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), ("spec_id", pa.string()), *_FILE_FIELDS]))
+NODES = EntryKind(
+    "nodes",
+    NodeEntry,
+    pa.schema(
+        [
+            ("key", pa.string()),
+            ("spec_id", pa.string()),
+            ("valid_spec_id", pa.string()),
+            ("children", _STRINGS),
+            ("branches", _STRINGS),
+            ("count", pa.int64()),
+            *_FILE_FIELDS,
+        ]
+    ),
+)
 PROFILE_SPECS = EntryKind(
     "specs",
     ProfileSpecEntry,

@@ -224,17 +224,56 @@ class PartitionEntry:
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One inner node of the merge tree: an intermediate profile that the next version can reuse."""
+    """One branch of a merge tree: an intermediate profile that the next version can reuse, and what it was merged from.
 
-    id: str
+    Groups of few profiles have no nodes. In other groups, each branch of the tree is a node.
+    """
+
+    key: str
+    """The key of the group, and the digits with which the positions of all children below begin: see `node_key`."""
     files: ProfileFiles
+    """The merged profile. The root of a tree has none: its profile is that of the partition or the table."""
     spec_id: str = ""
     """Key into `Version.specs`, as for a partition."""
+    valid_spec_id: str = ""
+    """The latest spec under which a merge is known to give the same profile."""
+    children: tuple[str, ...] = ()
+    """Keys of the profiles that the node merges: ids of fragments, or keys of partitions; by increasing position."""
+    branches: tuple[str, ...] = ()
+    """Names of the nodes of the same group that the node merges, by increasing position."""
+    count: int = 0
+    """Number of children below the node, at any depth."""
 
     @property
     def group(self) -> str:
         """Key of the group whose profiles are merged: a partition key, or `*` for the table."""
-        return self.id.rpartition(":")[0]
+        return split_node_key(self.key)[0]
+
+    @property
+    def name(self) -> str:
+        """Name of the branch."""
+        return split_node_key(self.key)[1]
+
+
+def node_key(group_key: str, name: str) -> str:
+    """Return the key of a node. The nodes of a group sort by depth, so the upper ones, which are read most, adjoin.
+
+    Args:
+        group_key: The key of the partition, or `*` for the tree of the partitions.
+        name: The name of the node's branch.
+    """
+    return f"{node_key_prefix(group_key)}{len(name):02}{name}"
+
+
+def node_key_prefix(group_key: str) -> str:
+    """Return the text with which the keys of all nodes of a group begin."""
+    return f"{group_key}{_KEY_SEPARATOR}"
+
+
+def split_node_key(key: str) -> tuple[str, str]:
+    """Return the key of a node's group, and the name of the node's branch."""
+    group_key, _, position = key.rpartition(_KEY_SEPARATOR)
+    return group_key, position[2:]
 
 
 @dataclass(frozen=True)

@@ -1,94 +1,226 @@
-"""The tree of merges: its shape is a pure function of the children, and one child more or less is a local change."""
+"""The tree of merges: its shape is a pure function of the children, and one child more or less is a local change.
+
+The oracle is the trie over the bits of the positions, built from all children at once.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metastore_assets.pipeline.merging.tree import Branch, key_position, levels, merge_tree
+from metastore_assets.pipeline.merging.tree import ROOT, Branch, StoredTreeError, TreeChange, TreeShape, key_position
 
-KEYS = st.sets(st.integers(0, 10**6), max_size=400)
+KEYS = st.sets(st.integers(0, 10**6).map(str), max_size=400)
 FAN_INS = st.integers(2, 33)
+BITS = 64
 
 
-def tree(keys: set[int], fan_in: int) -> Branch[int]:
-    return merge_tree([(key_position(str(key)), key) for key in keys], fan_in)
+@dataclass(frozen=True)
+class Trie:
+    """A branch of the oracle."""
+
+    parts: tuple[Trie | str, ...]
+
+    @property
+    def children(self) -> list[str]:
+        return [key for part in self.parts for key in (part.children if isinstance(part, Trie) else [part])]
 
 
-def branches(root: Branch[int]) -> Iterator[Branch[int]]:
-    yield root
-    for part in root.parts:
-        if isinstance(part, Branch):
-            yield from branches(part)
+def trie(children: list[tuple[int, str]], fan_in: int, low_bits: int = BITS) -> Trie:
+    """The branch of sorted children whose positions differ only in the last `low_bits` bits."""
+    if len(children) <= fan_in or not low_bits:
+        return Trie(tuple(key for _, key in children))
+    low_bits = max(0, low_bits - (fan_in.bit_length() - 1))
+    parts: dict[int, list[tuple[int, str]]] = {}
+    for child in children:
+        parts.setdefault(child[0] >> low_bits, []).append(child)
+    if len(parts) == 1:
+        return trie(children, fan_in, low_bits)
+    return Trie(tuple(part[0][1] if len(part) == 1 else trie(part, fan_in, low_bits) for part in parts.values()))
 
 
-def leaves(branch: Branch[int]) -> list[int]:
-    return [key for part in branch.parts for key in (leaves(part) if isinstance(part, Branch) else [part])]
+def expected(keys: Collection[str], shape: TreeShape) -> Trie:
+    return trie(sorted((shape.position(key), key) for key in keys), shape.fan_in)
 
 
-@given(KEYS, FAN_INS)
-def test_every_child_is_merged_once(keys: set[int], fan_in: int) -> None:
-    """Below the root are exactly the children; no branch is wider than the fan-in, and none has a single part."""
-    root = tree(keys, fan_in)
-    assert sorted(leaves(root)) == sorted(keys)
-    assert all(len(branch.parts) <= fan_in for branch in branches(root))
-    assert all(len(branch.parts) > 1 for branch in branches(root) if branch is not root)
+def assembled(shape: TreeShape, branches: Mapping[str, Branch], name: str = ROOT) -> Trie:
+    """The tree that branches make by their names. Each of them has the number of children that is below it."""
+    parts = shape.ordered_parts(branches[name])
+    result = Trie(tuple(part if is_child else assembled(shape, branches, part) for part, is_child in parts))
+    assert branches[name].count == len(result.children)
+    return result
+
+
+def reached(branches: Mapping[str, Branch], name: str = ROOT) -> Iterator[str]:
+    yield name
+    for below in branches[name].branches:
+        yield from reached(branches, below)
 
 
 @given(KEYS, FAN_INS, st.randoms())
-def test_the_shape_depends_only_on_the_children(keys: set[int], fan_in: int, shuffle: random.Random) -> None:
-    """Neither the order in which they are given nor what was there before matters."""
-    order = [(key_position(str(key)), key) for key in keys]
+def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuffle: random.Random) -> None:
+    """It is that of the oracle, whatever the order of the children. Each branch comes after those below it."""
+    shape = TreeShape(fan_in)
+    order = sorted(keys)
     shuffle.shuffle(order)
-    assert merge_tree(order, fan_in) == tree(keys, fan_in)
+    change = shape.build(order)
+    assert assembled(shape, change.put) == expected(keys, shape)
+    assert sorted(reached(change.put)) == sorted(change.put)
+    assert not change.dropped
+    done: set[str] = set()
+    for name, branch in change.put.items():
+        assert name == branch.name
+        assert done.issuperset(branch.branches)
+        done.add(name)
+    assert list(change.put)[-1] == ROOT
 
 
 @given(KEYS, FAN_INS)
-def test_levels_hold_every_branch_after_what_it_holds(keys: set[int], fan_in: int) -> None:
-    root = tree(keys, fan_in)
-    done: set[int] = set()
-    for level in levels(root):
-        assert all(id(part) in done for branch in level for part in branch.parts if isinstance(part, Branch))
-        done |= {id(branch) for branch in level}
-    assert done == {id(branch) for branch in branches(root) if branch is not root}
+def test_every_child_is_merged_once(keys: set[str], fan_in: int) -> None:
+    """No branch is wider than the fan-in, none but the root has a single part, and a branch covers its name."""
+    shape = TreeShape(fan_in)
+    branches = shape.build(keys).put
+    assert sorted(key for branch in branches.values() for key in branch.children) == sorted(keys)
+    for name, branch in branches.items():
+        assert len(branch.children) + len(branch.branches) <= fan_in
+        assert name == ROOT or len(branch.children) + len(branch.branches) > 1
+        assert all(shape.digits(key).startswith(name) for key in branch.children)
+        assert all(below.startswith(name) and below != name for below in branch.branches)
+        assert all(name in shape.path(key, len(keys)) for key in branch.children)
 
 
-def changed(before: Branch[int], after: Branch[int]) -> int:
-    """Number of merges of the tree after that the tree before has not."""
-    known = set(branches(before))
-    return sum(branch not in known for branch in branches(after))
+def numbered(bits: int) -> Callable[[str], int]:
+    """Positions that differ only in the highest and the lowest bits: long common starts, and collisions."""
+
+    def position(key: str) -> int:
+        number = int(key)
+        return (number % 7) << (BITS - 3) | (number // 7) % (1 << bits)
+
+    return position
+
+
+POSITIONS = st.sampled_from([key_position, key_position, numbered(1), numbered(4), numbered(9)])
+
+
+class Stored:
+    """The branches of a stored tree. It notes which of them are loaded."""
+
+    def __init__(self, branches: Mapping[str, Branch]) -> None:
+        self.branches = branches
+        self.loaded: set[str] = set()
+
+    def __call__(self, names: Collection[str]) -> dict[str, Branch]:
+        self.loaded.update(names)
+        return {name: self.branches[name] for name in names if name in self.branches}
+
+
+def updated(shape: TreeShape, before: Mapping[str, Branch], changes: Mapping[str, bool]) -> tuple[TreeChange, Stored]:
+    stored = Stored(before)
+    return shape.update(before[ROOT], stored, changes), stored
+
+
+@given(st.data(), FAN_INS, POSITIONS)
+def test_after_any_history_the_tree_is_that_from_scratch(
+    data: st.DataObject, fan_in: int, position: Callable[[str], int]
+) -> None:
+    """Whatever children are added, removed and replaced: the same branches, and only those above a change are new."""
+    shape = TreeShape(fan_in, position)
+    numbers = st.integers(0, data.draw(st.sampled_from([60, 400]))).map(str)
+    keys = set(data.draw(st.sets(numbers, max_size=200)))
+    stored: dict[str, Branch] = dict(shape.build(keys).put)
+    for _ in range(data.draw(st.integers(1, 6))):
+        removing = st.sets(st.sampled_from(sorted(keys)), max_size=len(keys)) if keys else st.just(set[str]())
+        removed = data.draw(removing)
+        replaced = data.draw(removing) - removed
+        added = data.draw(st.sets(numbers, max_size=30)) - keys
+        changes = dict.fromkeys(removed, False) | dict.fromkeys(added | replaced, True)
+        keys = (keys - removed) | added
+        scratch = shape.build(keys)
+        if stored[ROOT].count > fan_in:
+            change, loads = updated(shape, stored, changes)
+            assert change.dropped == stored.keys() - scratch.put.keys()
+            above = {shape.digits(key)[:end] for key in changes for end in range(BITS + 1)}
+            # A branch that splits has new branches below that are not above a change.
+            assert all(name in above or name not in stored for name in change.put)
+            assert len(change.put.keys() - above) <= fan_in * len(changes)
+            # Nothing else is loaded than what is above a change, or is a part of that.
+            assert all(any(name[:end] in above for end in range(len(name))) for name in loads.loaded)
+            stored = {name: branch for name, branch in stored.items() if name not in change.dropped} | dict(change.put)
+        else:
+            stored = dict(scratch.put)
+        assert stored == scratch.put
+        assert assembled(shape, stored) == expected(keys, shape)
+
+
+@given(KEYS, st.sets(st.integers(0, 10**6).map(str), min_size=1, max_size=5), FAN_INS)
+@example({str(number) for number in range(200)}, {"200"}, 6)
+def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replaced: set[str], fan_in: int) -> None:
+    """All of them, as the shape stays; and no other."""
+    shape = TreeShape(fan_in)
+    keys = keys | replaced | {str(number) for number in range(fan_in + 1)}
+    before = shape.build(keys).put
+    change, _ = updated(shape, before, dict.fromkeys(replaced, True))
+    above = {name for name in before if any(shape.digits(key).startswith(name) for key in replaced)}
+    assert change.put.keys() == above
+    assert not change.dropped
+    assert {name: before[name] for name in above} == change.put
 
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
 def test_one_child_more_changes_the_branches_on_its_way(count: int, seed: int, fan_in: int) -> None:
     """Those on the way, which has the length of the longest common start of positions, and at most a fan-in more."""
-    keys = set(range(seed, seed + count))
-    before, after = tree(keys, fan_in), tree(keys | {seed + count}, fan_in)
-    way = len(levels(after)) + 1
-    assert changed(before, after) <= way + fan_in
-    assert changed(after, before) <= way + fan_in
+    shape = TreeShape(fan_in)
+    keys = {str(number) for number in range(seed, seed + count)}
+    extra = str(seed + count)
+    before, after = shape.build(keys).put, shape.build(keys | {extra}).put
+    way = len({name for name in after if shape.digits(extra).startswith(name)})
+    if before[ROOT].count > fan_in:
+        change, _ = updated(shape, before, {extra: True})
+        assert len(change.put) <= way + fan_in
+        change, _ = updated(shape, after, {extra: False})
+        assert len(change.put) <= way
 
 
 @pytest.mark.parametrize("fan_in", [4, 16, 32])
 def test_at_every_size_a_change_costs_the_logarithm(fan_in: int) -> None:
     """A table that grows by one partition after another: no size is a cliff, and the mean is about the height."""
-    ceiling = fan_in + 1.5 * math.log(3000, 2 ** (fan_in.bit_length() - 1)) + 3
+    shape = TreeShape(fan_in)
+    height = math.log(3000, 2 ** (fan_in.bit_length() - 1))
     costs = []
-    before = tree(set(), fan_in)
-    for count in range(1, 3000, 7 if fan_in > 4 else 31):
-        keys = set(range(count))
-        before, after = tree(keys - {count - 1}, fan_in), tree(keys, fan_in)
-        costs.append(changed(before, after))
-    assert max(costs) <= ceiling
-    assert sum(costs) / len(costs) <= math.log(3000, 2 ** (fan_in.bit_length() - 1)) + 2
+    for count in range(fan_in + 1, 3000, 7 if fan_in > 4 else 31):
+        before = shape.build(map(str, range(count))).put
+        change, _ = updated(shape, before, {str(count): True})
+        costs.append(len(change.put))
+    assert max(costs) <= fan_in + 1.5 * height + 3
+    assert sum(costs) / len(costs) <= height + 2
 
 
 def test_children_of_one_position_are_one_branch() -> None:
     """Where no bit tells children apart, the branch is as wide as it must be."""
-    root = merge_tree([(7, number) for number in range(100)], 4)
-    assert sorted(leaves(root)) == list(range(100))
+    shape = TreeShape(4, lambda key: 7)
+    change = shape.build(map(str, range(100)))
+    assert sorted(assembled(shape, change.put).children) == sorted(map(str, range(100)))
+    assert [len(branch.children) for branch in change.put.values()] == [100]
+
+
+def test_contradictions_are_errors() -> None:
+    shape = TreeShape(4)
+    keys = {str(number) for number in range(100)}
+    before = shape.build(keys).put
+    with pytest.raises(StoredTreeError):
+        updated(shape, before, {"100": False})
+    (name, *_) = before[ROOT].branches
+    child = next(key for key in keys if shape.digits(key).startswith(name))
+    with pytest.raises(StoredTreeError):
+        updated(shape, {key: branch for key, branch in before.items() if key != name}, {child: True})
+    above = [key for key in before if shape.digits(child).startswith(key) and key != ROOT]
+    lowest = replace(before[max(above, key=len)], children=())
+    if not lowest.branches:
+        with pytest.raises(StoredTreeError):
+            updated(shape, {**before, lowest.name: lowest}, {child: False})

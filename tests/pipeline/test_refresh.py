@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from metastore_assets.pipeline.merging import merges
+from metastore_assets.pipeline.merging import merge_plan
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
@@ -56,7 +56,7 @@ def assert_matches_duckdb(answer: dict[str, Any], lake: Lake) -> None:
 def test_incremental_equals_from_scratch_and_duckdb(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, fan_in: int
 ) -> None:
-    monkeypatch.setattr(merges, "FAN_IN", fan_in)
+    monkeypatch.setattr(merge_plan, "FAN_IN", fan_in)
     lake = Lake(tmp_path, random.Random(seed))
     for partition in range(6):
         lake.append(partition)

@@ -21,12 +21,12 @@ from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline import auto_policies, execution, profiling
 from metastore_assets.pipeline.fragments import read_cost
-from metastore_assets.pipeline.merging import merges
+from metastore_assets.pipeline.merging import merge_plan
 from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, DEFAULT_LIMITS, _sparse_files
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiling import bundle_fragments
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import NodeEntry, ProfileFiles, Version, node_key
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything, latest
@@ -90,7 +90,9 @@ def store_of(config: MetastoreConfig) -> VersionStore:
 
 
 def named(version: Version) -> list[ProfileFiles]:
-    return [entry.files for entries in (version.fragments, version.nodes) for entry in entries]
+    """Those of fragments and nodes; the root of a tree has none."""
+    entries = [*version.fragments, *version.nodes]
+    return [entry.files for entry in entries if entry.files.name]
 
 
 def assert_sound(versions: VersionStore) -> None:
@@ -102,7 +104,7 @@ def assert_sound(versions: VersionStore) -> None:
             assert versions.objects.info(path) is not None, (number, path)
     version = versions.read(versions.newest())
     groups = [*((entry.partition_key, entry.files) for entry in version.fragments)]
-    groups += [(f"nodes of {own.id.rpartition(':')[0]}", own.files) for own in version.nodes]
+    groups += [(f"nodes of {own.group}", own.files) for own in version.nodes]
     shared = [(group, own) for group, own in groups if own.sections > 1]
     count = Counter(own.states for _, own in shared)
     wasted = Counter[str]()
@@ -119,7 +121,7 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
     """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""
     monkeypatch.setattr(execution, "_GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
-    monkeypatch.setattr(merges, "FAN_IN", 3)
+    monkeypatch.setattr(merge_plan, "FAN_IN", 3)
     lake = SmallFiles(tmp_path, random.Random(seed))
     for _ in range(10):
         lake.append(lake.draw.randrange(2), 20)
@@ -174,13 +176,15 @@ def test_what_is_gathered(drawn: list[tuple[str, int, int]], purging: bool) -> N
     """
     files = [(group, written, min(written, left)) for group, written, left in drawn]
     entries = [
-        NodeEntry(f"{group}:{at}-{section}", ProfileFiles("", "", (), f"{at}", f"{at}-{section}", written), "spec_id")
+        NodeEntry(
+            node_key(group, f"{at}-{section}"), ProfileFiles("", "", (), f"{at}", f"{at}-{section}", written), "spec_id"
+        )
         for at, (group, written, left) in enumerate(files)
         for section in range(left)
     ]
     limits = COMPACT_ALL if purging else DEFAULT_LIMITS
     share, waste = limits.min_used_share, limits.max_waste
-    tasks = _sparse_files("nodes", entries, lambda entry: entry.id[0], limits)
+    tasks = _sparse_files("nodes", entries, limits)
     expected = set[str]()
     for group in "ab":
         shared = [(at, written, left) for at, (own, written, left) in enumerate(files) if own == group and written > 1]

@@ -34,7 +34,7 @@ KEY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
 FRAGMENT = st.builds(FragmentEntry, TEXT, KEY, TEXT, COUNT, COUNT, TEXT, TEXTS, FILES, TEXTS)
 RETIRED_FRAGMENT = st.builds(RetiredFragment, st.integers(1, 10**9), FRAGMENT)
 PARTITION = st.builds(PartitionEntry, TEXT, TEXT, COUNT, COUNT, COUNT, FILES, COUNT)
-NODE = st.builds(NodeEntry, TEXT, FILES)
+NODE = st.builds(NodeEntry, TEXT, FILES, TEXT, TEXT, TEXTS, TEXTS, COUNT)
 SPEC = st.builds(ProfileSpecEntry, TEXT, TEXTS, TEXTS)
 
 

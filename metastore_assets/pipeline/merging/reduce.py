@@ -3,15 +3,14 @@
 Both merges have the same three steps:
 
 - Merge statistics, sketches and histograms along a tree of bounded fan-in. Intermediate results are stored as nodes.
-  The id of a node is a digest of its inputs, so nodes that a commit does not touch are reused from the published
-  version.
+  Only the nodes above the profiles that a commit changes are merged again.
 - Sum the frequencies of the enumerated columns, in one Spark shuffle for all groups.
 - Add the statistics that follow from the sums: distinct and duplicate counts, and percentiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,18 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.pipeline.merging.merges import (
-    Child,
-    MergeContext,
-    MergeGroup,
-    NodeWriter,
+from metastore_assets.pipeline.merging.groups import Child, MergeContext, MergeGroup
+from metastore_assets.pipeline.merging.merge_plan import (
     TreeMerge,
+    find_group_nodes,
     insert_results,
-    merge_node_states,
-    node_id,
-    plan_merge,
+    plan_merges,
     split_into_tasks,
 )
+from metastore_assets.pipeline.merging.merges import NodeWriter, merge_node_states
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.files import ProfileContent, ProfileWriter, write_profile, write_states
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
@@ -58,10 +54,13 @@ _INPUTS_PER_TASK = 64
 
 @dataclass(frozen=True)
 class Reduction:
-    """The merged profile of each group, by group key, and the nodes of all trees."""
+    """The merged profile of each group, by group key, and the changes to the nodes of their trees."""
 
     files: Mapping[str, ProfileFiles]
-    nodes: tuple[NodeEntry, ...]
+    nodes: tuple[NodeEntry, ...] = ()
+    """The nodes that were added or replaced."""
+    dropped_nodes: frozenset[str] = frozenset()
+    """Keys of the stored nodes that the groups no longer have."""
 
 
 @dataclass
@@ -81,10 +80,20 @@ class _TaskResult:
 
 
 @dataclass(frozen=True)
+class _SectionCopy:
+    """A profile to copy out of a file with several profiles, for a group of which it is the only child."""
+
+    group_key: str
+    folder: str
+    files: ProfileFiles
+
+
+@dataclass(frozen=True)
 class _Completion:
     """A merged profile that lacks its value counts, and the value counts to add."""
 
     group: MergeGroup
+    """The group, without its children."""
     files: ProfileFiles | ProfileContent
     summed: SummedColumns
 
@@ -102,14 +111,23 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
     engine, store, spec = context.engine, context.store, context.spec
     columns = len(spec.leaves)
     has_fingerprints = any(policy.is_fingerprinted for _, policy in spec.leaves)
-    single = [group for group in groups if _is_single(group) and not (has_fingerprints and not group.is_input)]
-    files = {group.key: group.children[0].files for group in single if not group.children[0].files.is_states_only}
-    segment_groups = [group for group in single if group.key not in files]
-    merging = [group for group in groups if group not in single]
-    files |= engine.merge(partial(_write_separate_files, store, spec), segment_groups, [columns] * len(segment_groups))
+    single = {
+        group.key: child.files
+        for group in groups
+        if (child := _single_child(group)) is not None and not (has_fingerprints and not group.is_input)
+    }
+    files = {key: profile for key, profile in single.items() if not profile.is_states_only}
+    copies = [
+        _SectionCopy(group.key, group.folder, single[group.key])
+        for group in groups
+        if group.key in single and group.key not in files
+    ]
+    files |= engine.merge(partial(_write_separate_files, store, spec), copies, [columns] * len(copies))
+    dropped = find_group_nodes(context.nodes, single)
+    merging = [group for group in groups if group.key not in single]
     if not merging:
-        return Reduction(files, ())
-    merged, nodes = _merge_trees(context, merging)
+        return Reduction(files, dropped_nodes=dropped)
+    merged, nodes, dropped_branches = _merge_trees(context, merging)
     numbers = {group.key: number for number, group in enumerate(merging)}
     sums = [
         replace(part, profile_number=numbers[group.key])
@@ -120,11 +138,10 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
     summed = sum_columns(engine, store, merging[0].folder, spec, sums)
     for group in merging:
         if distinct_counts := merged[group.key].distinct_counts:
-            profiles = [(child.key, child.files) for child in group.children]
-            summaries = context.summarize_value_counts(profiles.copy, distinct_counts)
+            summaries = context.summarize_value_counts(partial(_child_profiles, group), distinct_counts)
             summed[numbers[group.key]] = SummedColumns(dict(summaries))
     completions = [
-        _Completion(group, merged[group.key].files, summed[numbers[group.key]])
+        _Completion(group.without_children(), merged[group.key].files, summed[numbers[group.key]])
         for group in merging
         if numbers[group.key] in summed
     ]
@@ -136,41 +153,54 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
     files |= engine.merge(complete, stored, [columns] * len(stored))
     # No version references the intermediate states, so they are removed now instead of when versions expire.
     store.delete([path for profile in intermediate.values() for path in profile.paths()])
-    return Reduction(files, tuple(nodes))
+    return Reduction(files, tuple(nodes), dropped | dropped_branches)
 
 
-def _is_single(group: MergeGroup) -> bool:
-    """Return whether a group has only one child, and the child's profile has exactly the wanted outputs."""
-    return len(group.children) == 1 and group.children[0].matches_spec
+def _single_child(group: MergeGroup) -> Child | None:
+    """Return the only child of a group, if its profile has exactly the wanted outputs; else None."""
+    if group.children.count != 1:
+        return None
+    (child,) = group.children.read_all().values()
+    return child if child.matches_spec else None
 
 
-def _write_separate_files(store: ObjectStore, spec: ProfileSpec, group: MergeGroup) -> tuple[str, ProfileFiles]:
-    """Copy the profile of a group's only child out of a file with several profiles to separate files.
+def _child_profiles(group: MergeGroup) -> list[tuple[str, ProfileFiles]]:
+    """Return (key, profile) of all children of a group, sorted by key."""
+    return [(key, child.files) for key, child in group.children.read_all().items()]
+
+
+def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionCopy) -> tuple[str, ProfileFiles]:
+    """Copy a profile out of a file with several profiles to separate files.
 
     May run in a worker process. Returns the group's key and the separate files.
     """
-    segment = group.children[0].files
-    with StatesReader(store) as states_reader, FrequencyReader(states_reader, segment) as frequency_reader:
-        row_count, states = read_states(states_reader, segment, spec)
-        with ProfileWriter(store, group.folder, spec, row_count) as writer:
+    with StatesReader(store) as states_reader, FrequencyReader(states_reader, copy.files) as frequency_reader:
+        row_count, states = read_states(states_reader, copy.files, spec)
+        with ProfileWriter(store, copy.folder, spec, row_count) as writer:
             columns = zip(_finalize(spec, states), spec.leaves, decode_histograms(states), strict=True)
             for row, (_, policy), histogram in columns:
                 frequencies = frequency_reader.read(row.field_id) if row.frequencies == "enumerated" else None
                 if policy.statistics and frequencies is not None:
                     row = add_user_results(row, policy, frequencies)
                 writer.add(ColumnProfile(row, frequencies, histogram))
-    return group.key, writer.files
+    return copy.group_key, writer.files
 
 
-def _merge_trees(context: MergeContext, groups: Sequence[MergeGroup]) -> tuple[dict[str, _TaskResult], list[NodeEntry]]:
-    """Merge each group along its tree; return the result of each root by group key, and all other nodes.
+def _merge_trees(
+    context: MergeContext, groups: Sequence[MergeGroup]
+) -> tuple[dict[str, _TaskResult], list[NodeEntry], frozenset[str]]:
+    """Merge each group along its tree.
 
     Reusable nodes are not merged again. Other branches are merged in rounds: one task merges a branch with few inputs,
     and the merges above it wait for the next round.
+
+    Returns:
+        The result of each root by group key, the added and replaced nodes, and the keys of dropped nodes.
     """
     engine = context.engine
-    nodes: list[NodeEntry] = []
-    roots = [plan_merge(context, group, nodes) for group in groups]
+    plans = plan_merges(context, groups)
+    nodes = [node for plan in plans for node in plan.put]
+    roots: list[ProfileFiles | TreeMerge] = [plan.root for plan in plans]
     done: dict[str, _TaskResult] = {}
     columns = len(context.spec.leaves)
     while waiting := [root for root in roots if isinstance(root, TreeMerge)]:
@@ -189,7 +219,7 @@ def _merge_trees(context: MergeContext, groups: Sequence[MergeGroup]) -> tuple[d
             elif isinstance(result.files, ProfileFiles):
                 results[id(merge)] = result.files
         roots = [insert_results(root, results) for root in waiting if root.group_key not in done]
-    return done, nodes
+    return done, nodes, frozenset().union(*(plan.dropped for plan in plans))
 
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
@@ -203,12 +233,12 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     """
     nodes = NodeWriter(store, spec)
     with StatesReader(store) as reader:
-        row_count, states, names = merge_node_states(reader, spec, merge, nodes)
+        row_count, states = merge_node_states(reader, spec, merge, nodes)
     group = merge.group
     if group is None:
-        nodes.add(node_id(merge.group_key, names), row_count, states)
+        nodes.add(merge, row_count, states)
         entries = nodes.finish()
-        (files,) = (entry.files for entry in entries if entry.id == node_id(merge.group_key, names))
+        (files,) = (entry.files for entry in entries if entry.key == merge.node_key)
         return _TaskResult(merge.number, files, entries)
     entries = nodes.finish()
     rows = _finalize(spec, states)
@@ -217,7 +247,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     counted = {
         position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in counted_states
     }
-    sums = _plan_sums(store, spec, group, counted) if group.has_value_counts else ()
+    sums = _plan_sums(store, spec, group, row_count, counted) if group.has_value_counts else ()
     if any(part.positions for part in sums) or (counted and not group.has_value_counts):
         intermediate = (
             ProfileContent(row_count, rows, decode_histograms(states))
@@ -240,33 +270,30 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 
 
 def _plan_sums(
-    store: ObjectStore, spec: ProfileSpec, group: MergeGroup, distinct_counts: Mapping[int, int]
+    store: ObjectStore, spec: ProfileSpec, group: MergeGroup, row_count: int, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
     """Plan how the value counts of a group are summed.
 
-    The previous result is updated if that reads less than full sums.
+    The previous result is updated if that reads less than full sums. All children are read only for full sums.
 
     Args:
         store: The table's folder.
         spec: The profile spec of the version.
         group: The group.
+        row_count: The number of rows of the group.
         distinct_counts: The columns to sum, by position, with their approximate numbers of distinct values.
 
     Returns:
         One full sum; or an update, and a full sum of the columns that the previous result does not have.
     """
-    # Sorted by file, so that few tasks read each file.
-    all_terms = tuple((child.files, 1) for child in sorted(group.children, key=lambda child: child.files.states))
-    full_sum = (FrequencySum(0, tuple(distinct_counts), all_terms, sum(distinct_counts.values())),)
     previous = group.previous
-    if previous is None:
-        return full_sum
-    before = {child.files.name: child for child in previous.children}
-    after = {child.files.name: child for child in group.children}
+    if previous is None or group.children.is_replaced:
+        # The previous files are not read: a full refresh may be under way because they are damaged.
+        return (_full_sum(group, distinct_counts),)
+    before = {child.files.name: child for child in previous.outdated}
+    after = {child.files.name: child for child in group.children.changed.values()}
     added = [after[name] for name in sorted(after.keys() - before.keys())]
     removed = [before[name] for name in sorted(before.keys() - after.keys())]
-    if not before.keys() & after.keys():
-        return full_sum  # The previous files are not read: a full refresh may be under way because they are damaged.
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, previous.files) as frequency_reader:
         stored_counts = {
             position: frequency_reader.row_count(field_id)
@@ -279,32 +306,46 @@ def _plan_sums(
     update_cost = (
         sum(stored_counts.values())
         + _COST_PER_COLUMN * len(stored_counts)
-        + _sum_cost(added, max_values)
-        + _sum_cost(removed, max_values)
+        + _sum_cost([child.row_count for child in (*added, *removed)], max_values)
     )
-    if update_cost >= _sum_cost(group.children, max_values):
-        return full_sum
+    # As if all children had equally many rows.
+    count = group.children.count
+    if update_cost >= count * _sum_cost([row_count / count], max_values):
+        return (_full_sum(group, distinct_counts),)
     others = {position: count for position, count in distinct_counts.items() if position not in stored_counts}
     terms = (
         (previous.files, 1),
         *((child.files, 1) for child in added),
         *((child.files, -1) for child in removed),
     )
-    return (
-        FrequencySum(0, tuple(stored_counts), terms, sum(stored_counts.values())),
-        FrequencySum(0, tuple(others), all_terms, sum(others.values())),
+    update = FrequencySum(0, tuple(stored_counts), terms, sum(stored_counts.values()))
+    return update, _full_sum(group, others)
+
+
+def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> FrequencySum:
+    """Return the sum of the value counts of all children of a group.
+
+    Args:
+        group: The group.
+        distinct_counts: The columns to sum, by position, with their approximate numbers of distinct values.
+    """
+    # Sorted by file, so that few tasks read each file.
+    children = group.children.read_all().values() if distinct_counts else ()
+    files = sorted((child.files for child in children), key=lambda files: files.states)
+    return FrequencySum(
+        0, tuple(distinct_counts), tuple((profile, 1) for profile in files), sum(distinct_counts.values())
     )
 
 
-def _sum_cost(children: Sequence[Child], max_values: npt.NDArray[np.int64]) -> int:
+def _sum_cost(row_counts: Iterable[float], max_values: npt.NDArray[np.int64]) -> int:
     """Return the approximate cost of summing some columns of profiles, as a number of values.
 
     Args:
-        children: The profiles.
+        row_counts: The number of rows of each profile.
         max_values: The maximum number of values of each column.
     """
-    row_counts = np.array([child.row_count for child in children], np.int64)
-    return int(np.minimum.outer(row_counts, max_values).sum()) + _COST_PER_COLUMN * len(row_counts) * len(max_values)
+    rows = np.array(list(row_counts), np.float64)
+    return int(np.minimum.outer(rows, max_values).sum()) + _COST_PER_COLUMN * len(rows) * len(max_values)
 
 
 def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple[str, ProfileFiles]:

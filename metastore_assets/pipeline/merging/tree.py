@@ -1,46 +1,62 @@
 """The shape of the tree along which the profiles of a group are merged.
 
-The shape depends only on the group's children.
+The shape depends only on the keys of the group's children.
 
-The tree is a trie over the bits of the children's positions. A branch with more than `fan_in` children splits into a
-power of two of parts. A part with one child is that child. Adding or removing a child changes about log(n) branches
-above it, and at most `fan_in` more if a branch splits or merges. All other branches stay the same. (If the width
-depended on the number of children, a change of the width would rebuild the tree.)
+The tree is a trie over the digits of the children's positions. A branch with more than `fan_in` children splits by the
+next digit into a power of two of parts. A part with one child is that child, and a branch with one part is that part.
+Adding or removing a child changes about log(n) branches above it, and at most `fan_in` more if a branch splits or
+merges. All other branches stay the same. (If the width depended on the number of children, a change of the width would
+rebuild the tree.)
+
+So `TreeShape.update` computes the next tree from the stored branches above the changed children, and the branches
+beside these. It gives the tree that `TreeShape.build` computes from all keys.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import TypeAlias
 
-Item = TypeVar("Item")
-
+ROOT = ""
+"""Name of the root."""
 _BITS = 64
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
-class Branch(Generic[Item]):
-    """The inputs of one merge: at most `fan_in` parts, which are children or other branches."""
+class Branch:
+    """The inputs of one merge: children, and the results of other branches."""
 
-    parts: tuple[Branch[Item] | Item, ...]
-    """The parts, by increasing position."""
+    name: str
+    """The first digits of the positions of all children below. The root has the name `ROOT` instead."""
+    children: tuple[str, ...]
+    """Keys of the children that the branch merges, by increasing position."""
+    branches: tuple[str, ...]
+    """Names of the branches whose results the branch merges, by increasing position."""
+    count: int
+    """Number of children below the branch, at any depth."""
 
 
-def levels(root: Branch[Item]) -> list[list[Branch[Item]]]:
-    """Return all branches except the root, grouped by height: the first list has the lowest branches."""
-    by_height: list[list[Branch[Item]]] = []
+LoadBranches: TypeAlias = Callable[[Collection[str]], Mapping[str, Branch]]
+"""Returns the stored branches with the given names. Names without a stored branch are left out."""
 
-    def height(branch: Branch[Item]) -> int:
-        result = max((height(part) + 1 for part in branch.parts if isinstance(part, Branch)), default=0)
-        if branch is not root:
-            by_height.extend([] for _ in range(len(by_height), result + 1))
-            by_height[result].append(branch)
-        return result
 
-    height(root)
-    return by_height
+@dataclass(frozen=True)
+class TreeChange:
+    """The step from one tree to the next."""
+
+    put: Mapping[str, Branch]
+    """The branches to merge, by name, each after the branches below it; the root is the last one."""
+    dropped: frozenset[str]
+    """Names of the branches that the next tree does not have."""
+
+
+class StoredTreeError(Exception):
+    """The stored branches of a group contradict its changes, or are no longer usable. Then the tree is built anew."""
 
 
 def key_position(key: str) -> int:
@@ -49,31 +65,213 @@ def key_position(key: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def merge_tree(children: Sequence[tuple[int, Item]], fan_in: int) -> Branch[Item]:
-    """Return the root of the tree of some children.
+@dataclass(frozen=True)
+class TreeShape:
+    """Computes trees of one width. Only children that share all digits make a branch wider than `fan_in`."""
 
-    Only children that share all 64 bits of their position make a branch wider than `fan_in`.
+    fan_in: int
+    """The maximum number of parts of a branch: 2 to 63."""
+    position: Callable[[str], int] = key_position
+    """Returns the 64-bit position of a child, given its key."""
+
+    def build(self, keys: Iterable[str]) -> TreeChange:
+        """Return the tree of the children with the given keys, in any order. All of its branches are in `put`."""
+        return _Update(self).result(_build(self, ROOT, self.sort(keys)))
+
+    def update(self, root: Branch, load: LoadBranches, changes: Mapping[str, bool]) -> TreeChange:
+        """Return the step from a stored tree to the next one.
+
+        Args:
+            root: The root of the stored tree, with more than `fan_in` children.
+            load: Loads other branches of the stored tree.
+            changes: For each changed child, by key, whether the next tree has it. A child that was replaced is a change
+                of the branches above it.
+
+        Raises:
+            StoredTreeError: A branch is missing, or a removed child is in no branch.
+        """
+        update = _Update(self, load)
+        # Inside the tree, the root has the name that it gets if it becomes a branch below another root.
+        name = _common_start([*root.branches, *map(self.digits, root.children)])
+        old = _Node(replace(root, name=name), ())
+        update.opened.add(ROOT)
+        sorted_changes = [(digits, key, changes[key]) for digits, key in self.sort(changes)]
+        return update.result(update.apply(ROOT, old, sorted_changes))
+
+    def ordered_parts(self, branch: Branch) -> list[tuple[str, bool]]:
+        """Return (key of a child or name of a branch, whether it is a child) of each part, by increasing position."""
+        parts = [(self.digits(key), key, True) for key in branch.children]
+        parts += [(name, name, False) for name in branch.branches]
+        return [(part, is_child) for _, part, is_child in sorted(parts)]
+
+    def path(self, key: str, count: int) -> list[str]:
+        """Return the names that the branches above a child may have.
+
+        In a tree with `count` children, hardly any branch has a longer name.
+        """
+        digits = self.digits(key)
+        length = 4 + count.bit_length() // (self.fan_in.bit_length() - 1)
+        return [digits[:end] for end in range(min(length, len(digits)) + 1)]
+
+    def digits(self, key: str) -> str:
+        """Return the digits of a child's position, the highest first."""
+        return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
+
+    def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
+        """Return (digits, key) of each child, by increasing position."""
+        return sorted((self.digits(key), key) for key in keys)
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A branch of the next tree."""
+
+    branch: Branch
+    parts: tuple[_Node | str, ...] | None
+    """The nodes and the keys of the children below; None for a stored branch that has not changed. Empty for a stored
+    branch that only has another name."""
+
+
+def _count(part: _Node | str) -> int:
+    return 1 if isinstance(part, str) else part.branch.count
+
+
+def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
+    """Return a new branch of some parts, which are sorted by position."""
+    children = tuple(part for part in parts if isinstance(part, str))
+    branches = tuple(part.branch.name for part in parts if isinstance(part, _Node))
+    return _Node(Branch(name, children, branches, sum(map(_count, parts))), tuple(parts))
+
+
+def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> _Node | str | None:
+    """Build the part of a tree that has some children.
 
     Args:
-        children: (position, child) pairs, in any order.
-        fan_in: The maximum number of parts of a branch; at least 2.
+        shape: The width of the tree.
+        name: Digits with which the positions of all children begin. A branch that does not split has this name.
+        children: (digits, key) of each child, sorted.
+
+    Returns:
+        A branch, the key of an only child, or None without children.
     """
-    return _branch(sorted(children, key=lambda child: child[0]), _BITS, fan_in.bit_length() - 1, fan_in)
+    if len(children) < 2:
+        return children[0][1] if children else None
+    if len(children) <= shape.fan_in:
+        return _join(name, [key for _, key in children])
+    name = _common_start([children[0][0], children[-1][0]])
+    if len(name) == len(children[0][0]):
+        return _join(name, [key for _, key in children])
+    end = len(name) + 1
+    parts = [_build(shape, digit, list(group)) for digit, group in groupby(children, key=lambda child: child[0][:end])]
+    return _join(name, [part for part in parts if part is not None])
 
 
-def _branch(children: Sequence[tuple[int, Item]], low_bits: int, bits: int, fan_in: int) -> Branch[Item]:
-    """Build the branch of sorted children whose positions differ only in the last `low_bits` bits.
+@dataclass
+class _Update:
+    """The computation of a tree."""
 
-    Each level splits by `bits` bits.
-    """
-    if len(children) <= fan_in or not low_bits:
-        return Branch(tuple(child for _, child in children))
-    low_bits = max(0, low_bits - bits)
-    parts: dict[int, list[tuple[int, Item]]] = {}
-    for child in children:
-        parts.setdefault(child[0] >> low_bits, []).append(child)
-    if len(parts) == 1:
-        return _branch(children, low_bits, bits, fan_in)
-    return Branch(
-        tuple(part[0][1] if len(part) == 1 else _branch(part, low_bits, bits, fan_in) for part in parts.values())
-    )
+    shape: TreeShape
+    load: LoadBranches = field(default=lambda names: {})
+    opened: set[str] = field(default_factory=set)
+    """Names of the stored branches that the next tree does not have, or has in another form."""
+
+    def apply(self, name: str, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]) -> _Node | str | None:
+        """Apply changes to one part of a tree; return the next part, or None without children.
+
+        Args:
+            name: Digits with which the positions of all children of the part begin.
+            old: The part in the stored tree: a branch, the key of a child, or None.
+            changes: (digits, key, whether the next tree has the child) of each changed child, sorted.
+        """
+        if not changes:
+            return old
+        if not isinstance(old, _Node) or not old.branch.branches:
+            return _build(self.shape, name, self._changed_children(old, changes))
+        start = _common_start([old.branch.name, changes[0][0], changes[-1][0]])
+        end = len(start) + 1
+        parts_before = self._open(old) if start == old.branch.name else {old.branch.name[:end]: old}
+        groups = {digit: list(group) for digit, group in groupby(changes, key=lambda change: change[0][:end])}
+        parts: list[_Node | str] = []
+        for digit in sorted(parts_before.keys() | groups.keys()):
+            part = self.apply(digit, parts_before.get(digit), groups.get(digit, []))
+            if part is not None:
+                parts.append(part)
+        if sum(map(_count, parts)) <= self.shape.fan_in:
+            return _build(self.shape, name, [child for part in parts for child in self._children(part)])
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], _Node) else _join(start, parts)
+
+    def result(self, root: _Node | str | None) -> TreeChange:
+        """Return the change to the tree with a given root, which gets its name."""
+        if not isinstance(root, _Node):
+            root = _join(ROOT, [] if root is None else [root])
+        elif root.branch.name != ROOT:
+            if root.parts is None:
+                self.opened.add(root.branch.name)
+            root = _Node(replace(root.branch, name=ROOT), root.parts or ())
+        put: dict[str, Branch] = {}
+        _collect(root, put)
+        return TreeChange(put, frozenset(self.opened - put.keys()))
+
+    def _open(self, node: _Node) -> dict[str, _Node | str]:
+        """Return the parts of a stored branch that splits, by the digits with which their positions begin."""
+        branch = node.branch
+        self._mark_opened(node)
+        loaded = self.load(branch.branches)
+        if loaded.keys() != set(branch.branches):
+            raise StoredTreeError("a branch of a stored tree is missing")
+        end = len(branch.name) + 1
+        parts: dict[str, _Node | str] = {key_digits[:end]: key for key_digits, key in self.shape.sort(branch.children)}
+        parts |= {name[:end]: _Node(loaded[name], None) for name in branch.branches}
+        return parts
+
+    def _mark_opened(self, node: _Node) -> None:
+        if node.parts is None:
+            self.opened.add(node.branch.name)
+
+    def _changed_children(
+        self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
+    ) -> list[tuple[str, str]]:
+        """Return the next children of a part that does not split, as (digits, key), sorted."""
+        children = set() if old is None else set(self._children(old))
+        for digits, key, is_present in changes:
+            if is_present:
+                children.add((digits, key))
+            elif (digits, key) in children:
+                children.remove((digits, key))
+            else:
+                raise StoredTreeError(f"the removed child {key!r} is in no branch")
+        return sorted(children)
+
+    def _children(self, part: _Node | str) -> list[tuple[str, str]]:
+        """Return (digits, key) of each child of a part that does not split, sorted."""
+        if isinstance(part, str):
+            return [(self.shape.digits(part), part)]
+        self._mark_opened(part)
+        return self.shape.sort(part.branch.children)
+
+
+def _collect(node: _Node, put: dict[str, Branch]) -> None:
+    """Add a branch and the changed branches below it to `put`, the lowest first."""
+    for part in node.parts or ():
+        if isinstance(part, _Node) and part.parts is not None:
+            _collect(part, put)
+    put[node.branch.name] = node.branch
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """Return the longest text with which all texts begin."""
+    first, last = min(texts), max(texts)
+    end = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    return first[:end]
+
+
+@lru_cache(16)
+def _shifts(bits: int) -> list[tuple[int, int]]:
+    """Return (shift, mask) of each digit of `bits` bits of a position. The last digit may have fewer bits."""
+    ends = [*range(bits, _BITS, bits), _BITS]
+    return [(_BITS - end, (1 << (bits if end % bits == 0 else end % bits)) - 1) for end in ends]
+
+
+def _format_digits(position: int, bits: int) -> str:
+    """Return the digits of a position, with `bits` bits each."""
+    return "".join(_DIGITS[position >> shift & mask] for shift, mask in _shifts(bits))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -12,8 +11,9 @@ from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.index import IndexReader
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragment_index import class_or_none, index_table, read_rows
-from metastore_assets.pipeline.merging.merges import FAN_IN, TABLE, node_id
-from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.merging.groups import TABLE
+from metastore_assets.pipeline.merging.merge_plan import node_branch, tree_shape
+from metastore_assets.pipeline.merging.tree import ROOT, Branch
 from metastore_assets.pipeline.partition_index import find_wrong_rows
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
@@ -31,14 +31,11 @@ from metastore_assets.pipeline.verification.profile_differences import (
     compare_profiles,
     open_profile,
 )
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles, Version
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader, differing_rows, read_value_counts
-
-_FilesPair: TypeAlias = tuple[ProfileFiles, ProfileFiles]
-"""(files in the version, recomputed files) of one profile."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,8 @@ class VersionDifference:
     """Where it was found: `fragment`, `partition` or `table` (profiles); `node` (an intermediate result of merging);
     `index` (the row of a fragment or partition); `file` (a file that is missing or cannot be read)."""
     name: str
-    """Name of what differs: the path of a fragment's file, a partition key, the name of the table, the id of a node, or
-    the path of a file below the table's folder."""
+    """Name of what differs: the path of a fragment's file, a partition key, the name of the table, the group and the
+    branch of a node, or the path of a file below the table's folder."""
     difference: Difference
 
 
@@ -173,66 +170,54 @@ def _profile_differences(
 def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
     """Compare the nodes (intermediate results) from which the profiles were merged. Yield the differences.
 
-    Nodes are matched by their inputs. A node that only one version has is not compared: if a rewrite was skipped, the
-    inputs of stored nodes no longer exist.
+    The parts that a node names are compared with the tree of the group's children. Its profile is compared with that of
+    the recomputed node, if both have the same children.
     """
     spec = recomputation.spec
-    stored_nodes, computed_nodes = (
-        {entry.id: entry for entry in version.nodes} for version in (recomputation.version, recomputed)
-    )
+    stored_groups, computed_groups = (_nodes_by_group(version.nodes) for version in (recomputation.version, recomputed))
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
-
-        def compare_branch(
-            group: str, branch: Branch[_FilesPair]
-        ) -> tuple[list[VersionDifference], tuple[str, str] | None]:
-            """Return the differences below a branch, and the names of its stored and its recomputed profile.
-
-            The names are None if either version does not have the node.
-            """
-            results: list[VersionDifference] = []
-            names: list[tuple[str, str]] = []
-            for part in branch.parts:
-                if isinstance(part, Branch):
-                    part_differences, part_names = compare_branch(group, part)
-                    results += part_differences
-                else:
-                    part_names = (part[0].name, part[1].name)
-                if part_names is None:
-                    return results, None
-                names.append(part_names)
-            stored_inputs, computed_inputs = zip(*names, strict=True)
-            stored = stored_nodes.get(node_id(group, stored_inputs))
-            computed = computed_nodes.get(node_id(group, computed_inputs))
-            if stored is None or computed is None:
-                return results, None
-            stored_source = ProfileSource(stored_reader, stored.files, "node", merged=True)
-            computed_source = ProfileSource(computed_reader, computed.files, "node", merged=True)
-            results += _profile_differences(stored_source, computed_source, spec, stored.id)
-            return results, (stored.files.name, computed.files.name)
-
-        for group, children in _node_groups(recomputation.version, recomputed):
-            tree = merge_tree([(key_position(key), files) for key, files in children], FAN_IN)
-            for part in tree.parts:
-                if isinstance(part, Branch):
-                    yield from compare_branch(group, part)[0]
+        for group, children in _node_groups(recomputation.version):
+            stored_nodes, computed_nodes = stored_groups.get(group, {}), computed_groups.get(group, {})
+            shape = tree_shape()
+            # If a rewrite was skipped, a partition has no nodes.
+            has_nodes = len(children) > shape.fan_in and (group == TABLE or bool(stored_nodes))
+            expected = shape.build(children).put if has_nodes else {}
+            for name in sorted(stored_nodes.keys() - expected.keys()):
+                yield _wrong_parts(group, name, stored_nodes[name], None)
+            same: set[str] = set()
+            for name, branch in expected.items():
+                stored, computed = stored_nodes.get(name), computed_nodes.get(name)
+                if stored is None or node_branch(stored) != branch:
+                    yield _wrong_parts(group, name, stored, branch)
+                elif computed is not None and node_branch(computed) == branch and same.issuperset(branch.branches):
+                    same.add(name)
+                    if name != ROOT:
+                        stored_source = ProfileSource(stored_reader, stored.files, "node", merged=True)
+                        computed_source = ProfileSource(computed_reader, computed.files, "node", merged=True)
+                        yield from _profile_differences(stored_source, computed_source, spec, f"{group}:{name}")
 
 
-def _node_groups(version: Version, recomputed: Version) -> Iterator[tuple[str, list[tuple[str, _FilesPair]]]]:
-    """Yield (group key, children) of each group of merged profiles.
+def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch | None) -> VersionDifference:
+    """Return the difference between the parts of a node and those of its branch; None if there is no such node."""
+    parts = ["no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored, branch)]
+    return VersionDifference("node", f"{group}:{name}", Difference("", "parts", *parts))
 
-    A child is (key, files of both profiles).
-    """
-    stored = {entry.id: entry.files for entry in version.fragments}
-    members: dict[str, list[tuple[str, _FilesPair]]] = {}
-    for entry in recomputed.fragments:
-        if entry.id in stored:
-            members.setdefault(entry.partition_key, []).append((entry.id, (stored[entry.id], entry.files)))
+
+def _nodes_by_group(nodes: Iterable[NodeEntry]) -> dict[str, dict[str, NodeEntry]]:
+    """Return nodes by the key of the group and the name of the branch."""
+    groups: dict[str, dict[str, NodeEntry]] = {}
+    for node in nodes:
+        groups.setdefault(node.group, {})[node.name] = node
+    return groups
+
+
+def _node_groups(version: Version) -> Iterator[tuple[str, list[str]]]:
+    """Yield (group key, keys of the children) of each group of merged profiles."""
+    members: dict[str, list[str]] = {}
+    for entry in version.fragments:
+        members.setdefault(entry.partition_key, []).append(entry.id)
     yield from members.items()
-    partitions = {entry.key: entry.files for entry in version.partitions}
-    children = [
-        (entry.key, (partitions[entry.key], entry.files)) for entry in recomputed.partitions if entry.key in partitions
-    ]
-    yield TABLE, children
+    yield TABLE, [entry.key for entry in version.partitions]
 
 
 def _value_count_differences(

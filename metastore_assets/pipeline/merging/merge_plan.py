@@ -1,0 +1,341 @@
+"""Plan the merges of groups: which branches of their trees are merged, and which stored nodes are reused.
+
+A group is planned from its changed children: the nodes above them are loaded by key, then the nodes and children beside
+these. The nodes above are merged again, and no other node is looked at. All children of a group are read only if it has
+no stored nodes, if much of it changed, if a stored node lacks or contradicts something, or if a node was merged under
+another profile spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from metastore_assets.pipeline.merging.groups import MergeContext, MergeGroup, NodeLookup
+from metastore_assets.pipeline.merging.tree import ROOT, Branch, StoredTreeError, TreeShape
+from metastore_assets.pipeline.profile_spec import SpecCompatibility
+from metastore_assets.store.manifest import NodeEntry, ProfileFiles, node_key, node_key_prefix
+
+FAN_IN = 6
+"""Maximum number of inputs of one merge. A branch with more inputs splits into four. As measured, a commit reads
+equally much with 4 to 7, and 6 needs a quarter fewer nodes than 4. A commit reads least with 2, but 2 needs three
+times as many nodes as 6. If it changes, stored trees have another shape: increase the version of merging, too."""
+_REBUILD_SHARE = 4
+"""A tree of which more than one of this many children changed is planned from all children."""
+_NO_FILES = ProfileFiles("", "", ())
+
+
+@dataclass(frozen=True)
+class TreeMerge:
+    """One merge of a tree. Its inputs are stored profiles, and the results of merges below it."""
+
+    group_key: str
+    branch: Branch
+    """The branch of the tree whose parts are merged."""
+    inputs: tuple[ProfileFiles | TreeMerge, ...]
+    group: MergeGroup | None = None
+    """The group, if this merge is the root of its tree; else None. It has children only if it stores value counts."""
+    number: int = 0
+    """Number of the task that runs the merge. Tasks are numbered from 0 in each round."""
+
+    @property
+    def weight(self) -> int:
+        """Number of stored profiles that this merge and the merges below it read."""
+        return sum(part.weight if isinstance(part, TreeMerge) else 1 for part in self.inputs)
+
+    @property
+    def node_key(self) -> str:
+        """The key of the node that stores the result."""
+        return node_key(self.group_key, self.branch.name)
+
+    def node(self, files: ProfileFiles, spec_id: str) -> NodeEntry:
+        """Return the node that stores the result.
+
+        Args:
+            files: The merged profile.
+            spec_id: The id of the spec that it was merged under.
+        """
+        branch = self.branch
+        return NodeEntry(self.node_key, files, spec_id, spec_id, branch.children, branch.branches, branch.count)
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """The merges of one group."""
+
+    root: TreeMerge
+    """The merge of the whole group. The results of the merges below it are nodes."""
+    put: tuple[NodeEntry, ...]
+    """Nodes that are added or replaced without a merge: the root, and reused nodes that turned out valid for the spec.
+    """
+    dropped: frozenset[str]
+    """Keys of the stored nodes that the tree no longer has."""
+
+
+def tree_shape() -> TreeShape:
+    """Return the shape of all trees of merges."""
+    return TreeShape(FAN_IN)
+
+
+def plan_merges(context: MergeContext, groups: Sequence[MergeGroup]) -> list[MergePlan]:
+    """Plan the merges of groups; return the plans in the same order.
+
+    Args:
+        context: The objects that merges need.
+        groups: The groups.
+    """
+    shape = tree_shape()
+    nodes = _StoredNodes(context.nodes)
+    nodes.load(node_key(group.key, name) for group in groups for name in _path_names(shape, group))
+    has_nodes = {group.key: nodes.find(group.key, ROOT) is not None for group in groups}
+    nodes.load_groups([group.key for group in groups if has_nodes[group.key] and _is_rebuilt(group)])
+    nodes.load_parts()
+    plans = []
+    for group in groups:
+        if has_nodes[group.key] and not _is_rebuilt(group):
+            try:
+                plans.append(_update(context, group, nodes))
+                continue
+            except StoredTreeError:
+                nodes.load_groups([group.key])
+        plans.append(_rebuild(context, group, nodes))
+    return plans
+
+
+def find_group_nodes(nodes: NodeLookup, group_keys: Collection[str]) -> frozenset[str]:
+    """Return the keys of all stored nodes of groups."""
+    roots = nodes.find_all([node_key(key, ROOT) for key in group_keys])
+    prefixes = [node_key_prefix(root.group) for root in roots.values()]
+    return frozenset(node.key for node in nodes.find_prefixes(prefixes)) if prefixes else frozenset()
+
+
+def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
+    """Return the largest merges of a tree that read at most `max_inputs` stored profiles each.
+
+    A merge without merges below it is returned even if it reads more. The merges above the returned ones are left out.
+
+    Args:
+        merge: The root of the tree.
+        max_inputs: Maximum number of stored profiles.
+    """
+    parts = [part for part in merge.inputs if isinstance(part, TreeMerge)]
+    if merge.weight <= max_inputs or not parts:
+        return [merge]
+    return [task for part in parts for task in split_into_tasks(part, max_inputs)]
+
+
+def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | TreeMerge:
+    """Replace the finished merges in a tree by their results; return the new tree.
+
+    If the root is finished, the root's result is returned instead.
+
+    Args:
+        merge: The root of the tree.
+        results: The results of finished merges, by `id()` of the merge.
+    """
+    if isinstance(merge, ProfileFiles):
+        return merge
+    if id(merge) in results:
+        return results[id(merge)]
+    return replace(merge, inputs=tuple(insert_results(part, results) for part in merge.inputs))
+
+
+class _StoredNodes:
+    """The nodes of the published version. Each is loaded once."""
+
+    def __init__(self, lookup: NodeLookup) -> None:
+        self._lookup = lookup
+        self._loaded: dict[str, NodeEntry | None] = {}
+        self._groups: dict[str, dict[str, NodeEntry]] = {}
+
+    def load(self, keys: Iterable[str]) -> None:
+        """Load the nodes that have one of the keys."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._loaded]
+        if missing:
+            found = self._lookup.find_all(missing)
+            self._loaded |= {key: found.get(key) for key in missing}
+
+    def load_parts(self) -> None:
+        """Load the branches that loaded nodes name."""
+        self.load([
+            node_key(node.group, name)
+            for node in self._loaded.values() if node is not None for name in node.branches
+        ])  # fmt: skip
+
+    def load_groups(self, group_keys: Collection[str]) -> None:
+        """Load all nodes of groups."""
+        self._groups |= {key: {} for key in group_keys}
+        prefixes = [node_key_prefix(key) for key in group_keys]
+        for node in self._lookup.find_prefixes(prefixes) if prefixes else ():
+            self._groups[node.group][node.name] = self._loaded[node.key] = node
+
+    def group(self, group_key: str) -> Mapping[str, NodeEntry]:
+        """Return the nodes of a group that `load_groups` has loaded, by name; none for another group."""
+        return self._groups.get(group_key, {})
+
+    def find(self, group_key: str, name: str) -> NodeEntry | None:
+        """Return the node of a branch, or None."""
+        return self.find_all(group_key, [name]).get(name)
+
+    def find_all(self, group_key: str, names: Collection[str]) -> dict[str, NodeEntry]:
+        """Return the nodes of branches by name. Branches without a node are left out."""
+        keys = {name: node_key(group_key, name) for name in names}
+        self.load(keys.values())
+        return {name: node for name, key in keys.items() if (node := self._loaded[key]) is not None}
+
+
+def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
+    """Return the names of the branches to load first: those that may be above changed children."""
+    if _is_rebuilt(group):
+        return {ROOT}
+    children = group.children
+    return {ROOT, *(name for key in (*children.changed, *children.removed) for name in shape.path(key, children.count))}
+
+
+def _is_rebuilt(group: MergeGroup) -> bool:
+    """Return whether so much of a group changed that it is planned from all children."""
+    children = group.children
+    return _REBUILD_SHARE * (len(children.changed) + len(children.removed)) > children.count
+
+
+def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
+    """Plan the merges of a group from its changed children.
+
+    Raises:
+        StoredTreeError: The stored nodes do not suffice: all children are needed.
+    """
+    shape, children = tree_shape(), group.children
+    root = nodes.find(group.key, ROOT)
+    assert root is not None
+
+    def load(names: Collection[str]) -> dict[str, Branch]:
+        return {name: node_branch(node) for name, node in nodes.find_all(group.key, names).items()}
+
+    changes = dict.fromkeys(children.removed, False) | dict.fromkeys(children.changed, True)
+    change = shape.update(node_branch(root), load, changes)
+    if change.put[ROOT].count != children.count:
+        raise StoredTreeError(f"the tree of {children.count} children has {change.put[ROOT].count}")
+    names = {name for branch in change.put.values() for name in branch.branches if name not in change.put}
+    reused = nodes.find_all(group.key, names)
+    # Whether a node is valid for another spec depends on all children below it.
+    if len(reused) < len(names) or any(node.valid_spec_id != context.spec.id for node in reused.values()):
+        raise StoredTreeError("a node is missing, or was valid for another profile spec")
+    keys = [key for branch in change.put.values() for key in branch.children]
+    found = children.find_all(keys)
+    if len(found) < len(keys):
+        raise StoredTreeError("a node has a child that the group does not have")
+    merge = _merge(group, change.put, {key: child.files for key, child in found.items()}, _files(reused))
+    return _plan(context, merge, root, (), change.dropped)
+
+
+def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
+    """Plan the merges of a group from all its children. Of the loaded nodes, those that fit are reused."""
+    children, stored = group.children.read_all(), nodes.group(group.key)
+    branches = tree_shape().build(children).put
+    outdated = _names_above(group, stored)
+    spec_ids: dict[str, frozenset[str]] = {}
+    reused: dict[str, NodeEntry] = {}
+    for name, branch in branches.items():
+        spec_ids[name] = frozenset(children[key].spec_id for key in branch.children).union(
+            *(spec_ids[below] for below in branch.branches)
+        )
+        node = stored.get(name)
+        if (
+            name != ROOT
+            and node is not None
+            and node_branch(node) == branch
+            and name not in outdated
+            and reused.keys() >= set(branch.branches)
+            and _is_reusable(context.compatibility, node, spec_ids[name])
+        ):
+            reused[name] = node
+    put = {name: branch for name, branch in branches.items() if name not in reused}
+    merge = _merge(group, put, {key: child.files for key, child in children.items()}, _files(reused))
+    renewed = tuple(
+        replace(node, valid_spec_id=context.spec.id)
+        for node in reused.values()
+        if node.valid_spec_id != context.spec.id
+    )
+    return _plan(context, merge, stored.get(ROOT), renewed, stored.keys() - branches.keys())
+
+
+def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
+    """Return those of the names that branches above a changed or removed child have."""
+    shape, children = tree_shape(), group.children
+    lengths = {len(name) for name in names}
+    keys = (*children.changed, *children.removed) if lengths else ()
+    return {digits[:length] for digits in map(shape.digits, keys) for length in lengths}
+
+
+def _merge(
+    group: MergeGroup,
+    put: Mapping[str, Branch],
+    children: Mapping[str, ProfileFiles],
+    reused: Mapping[str, ProfileFiles],
+) -> TreeMerge:
+    """Return the merge of a group.
+
+    Args:
+        group: The group.
+        put: The branches to merge, by name, each after the branches below it.
+        children: The profiles of the children that these branches merge, by key.
+        reused: The profiles of the stored nodes that these branches merge, by name.
+    """
+    shape = tree_shape()
+    merges: dict[str, TreeMerge] = {}
+    for name, branch in put.items():
+        inputs = tuple(
+            children[part] if is_child else merges[part] if part in merges else reused[part]
+            for part, is_child in shape.ordered_parts(branch)
+        )
+        merges[name] = TreeMerge(group.key, branch, inputs)
+    return replace(merges[ROOT], group=group if group.has_value_counts else group.without_children())
+
+
+def _plan(
+    context: MergeContext,
+    merge: TreeMerge,
+    stored_root: NodeEntry | None,
+    renewed: tuple[NodeEntry, ...],
+    dropped: Collection[str],
+) -> MergePlan:
+    """Return the plan of a group, with the node of its root.
+
+    Args:
+        context: The objects that merges need.
+        merge: The merge of the group.
+        stored_root: The root in the published version.
+        renewed: Reused nodes that turned out valid for the wanted spec.
+        dropped: Names of the branches that the tree no longer has.
+    """
+    keys = {node_key(merge.group_key, name) for name in dropped}
+    root = merge.node(_NO_FILES, context.spec.id)
+    if root.count > FAN_IN:
+        return MergePlan(merge, renewed if root == stored_root else (*renewed, root), frozenset(keys))
+    return MergePlan(merge, renewed, frozenset(keys if stored_root is None else keys | {root.key}))
+
+
+def node_branch(node: NodeEntry) -> Branch:
+    """Return the branch whose result a node stores."""
+    return Branch(node.name, node.children, node.branches, node.count)
+
+
+def _files(nodes: Mapping[str, NodeEntry]) -> dict[str, ProfileFiles]:
+    return {name: node.files for name, node in nodes.items()}
+
+
+def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: frozenset[str]) -> bool:
+    """Return whether a stored node is what a new merge of the same inputs would give.
+
+    The node must have exactly the wanted outputs. A wanted column that the node lacks must be missing from all
+    children.
+
+    Args:
+        compatibility: Compares the specs of stored profiles with the wanted spec.
+        node: The node.
+        spec_ids: The spec ids of the children below the node.
+    """
+    missing = compatibility.missing_columns(node.spec_id)
+    return compatibility.equals(node.spec_id) and all(
+        missing <= compatibility.missing_columns(spec_id) for spec_id in spec_ids
+    )

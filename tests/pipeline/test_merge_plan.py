@@ -1,0 +1,307 @@
+"""A group is merged along the tree that its children alone determine, whatever was stored before.
+
+No profile is read: a merge is run by writing down what it merges. The oracle is the tree of all children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.pipeline.merging import merge_plan
+from metastore_assets.pipeline.merging.groups import Child, GroupChildren, MergeContext, MergeGroup
+from metastore_assets.pipeline.merging.merge_plan import (
+    MergePlan,
+    TreeMerge,
+    find_group_nodes,
+    insert_results,
+    plan_merges,
+    split_into_tasks,
+    tree_shape,
+)
+from metastore_assets.pipeline.merging.tree import ROOT
+from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility, table_profile_spec
+from metastore_assets.store.manifest import NodeEntry, ProfileFiles, node_key, split_node_key
+from tests.pipeline.test_profile_tree import Trie, expected
+
+Merged: TypeAlias = "str | tuple[Merged, ...]"
+"""The name of a child's profile, or what was merged."""
+_POLICIES = ("all", "off")
+SPECS: dict[str, ProfileSpec] = {}
+for names in (("a",), ("a", "b"), ("a", "b", "c")):
+    for policy in _POLICIES:
+        config = TableConfig.model_validate(
+            {"name": "t", "uri": "none", "columns": {"default": {"frequencies": policy}}}
+        )
+        spec = table_profile_spec(pa.schema([(name, pa.int64()) for name in names]), config)
+        SPECS[f"{''.join(names)} {policy}"] = spec
+COLUMNS = {spec.id: name for name, spec in SPECS.items()}
+assert len(COLUMNS) == len(SPECS)
+"""The columns and the policy of each spec, by id."""
+
+
+def profile(name: str) -> ProfileFiles:
+    return ProfileFiles("", "", (), f"{name}.states", name, 1)
+
+
+def oracle(tree: Trie, children: Mapping[str, Child]) -> Merged:
+    return tuple(oracle(part, children) if isinstance(part, Trie) else children[part].files.name for part in tree.parts)
+
+
+@dataclass
+class Children:
+    """The children of a group in the published version. It notes what is read."""
+
+    children: dict[str, Child]
+    found: set[str] = field(default_factory=set)
+    was_read: bool = False
+
+    def find_all(self, keys: Collection[str]) -> dict[str, Child]:
+        self.found.update(keys)
+        return {key: self.children[key] for key in keys if key in self.children}
+
+    def read_all(self) -> dict[str, Child]:
+        self.was_read = True
+        return self.children
+
+
+@dataclass
+class Nodes:
+    """The nodes of the published version. It notes which are read, and in how many requests."""
+
+    nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    found: set[str] = field(default_factory=set)
+    requests: int = 0
+
+    def find_all(self, keys: Collection[str]) -> dict[str, NodeEntry]:
+        self.requests += 1
+        self.found.update(keys)
+        return {key: self.nodes[key] for key in keys if key in self.nodes}
+
+    def find_prefixes(self, prefixes: Collection[str]) -> list[NodeEntry]:
+        return [node for key, node in self.nodes.items() if key.startswith(tuple(prefixes))]
+
+
+@dataclass
+class Table:
+    """One group and its stored tree."""
+
+    spec: ProfileSpec
+    children: dict[str, Child] = field(default_factory=dict)
+    nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    merged: dict[str, Merged] = field(default_factory=dict)
+    """What the profile of each node was merged from, by name."""
+    specs: dict[str, set[str]] = field(default_factory=dict)
+    """The specs of the children of each node, by name."""
+    written: int = 0
+
+    def child(self, key: str) -> Child:
+        self.written += 1
+        return Child(key, profile(f"{key}-{self.written}"), self.spec.id, matches_spec=True)
+
+    def run(self, merge: TreeMerge, nodes: list[NodeEntry]) -> tuple[Merged, set[str]]:
+        """What a merge merges, and the specs of the children. Merges below are added to the nodes."""
+        merged: list[Merged] = []
+        spec_ids: set[str] = set()
+        by_name = {child.files.name: child for child in self.children.values()}
+        for part in merge.inputs:
+            if isinstance(part, TreeMerge):
+                value, below = self.run(part, nodes)
+                self.written += 1
+                files = profile(f"node-{self.written}")
+                nodes.append(part.node(files, self.spec.id))
+                self.merged[files.name], self.specs[files.name] = value, below
+            elif part.name in by_name:
+                value, below = part.name, {by_name[part.name].spec_id}
+            else:
+                value, below = self.merged[part.name], self.specs[part.name]
+                node = next(node for node in self.nodes.values() if node.files.name == part.name)
+                self.assert_valid(node, below)
+            merged.append(value)
+            spec_ids |= below
+        return tuple(merged), spec_ids
+
+    def assert_valid(self, node: NodeEntry, child_specs: set[str]) -> None:
+        """A reused node has the wanted policy. What is wanted, and the node lacks, no child below it has."""
+        wanted, policy = COLUMNS[self.spec.id].split()
+        columns, node_policy = COLUMNS[node.spec_id].split()
+        assert policy == node_policy
+        for spec_id in child_specs:
+            assert not (set(wanted) - set(columns)) & set(COLUMNS[spec_id].split()[0])
+
+    def plan(self, changes: Mapping[str, bool], key: str = "*") -> tuple[MergePlan, Children, Nodes]:
+        """Apply changes to the children, and plan the merges."""
+        stored = Children(dict(self.children))
+        changed = {name: self.child(name) for name, is_present in changes.items() if is_present}
+        removed = frozenset(name for name, is_present in changes.items() if not is_present)
+        self.children = {name: child for name, child in self.children.items() if name not in removed} | changed
+        group = MergeGroup(key, "table", GroupChildren(changed, removed, len(self.children), stored))
+        nodes = Nodes(self.nodes)
+        (plan,) = plan_merges(self.context(nodes), [group])
+        return plan, stored, nodes
+
+    def context(self, nodes: Nodes) -> MergeContext:
+        nothing: Any = None
+        compatibility = SpecCompatibility({spec.id: spec.column_specs for spec in SPECS.values()}, self.spec)
+        return MergeContext(nothing, nothing, compatibility, nodes, nothing)
+
+    def apply(self, plan: MergePlan) -> tuple[Merged, list[NodeEntry]]:
+        """Run the merges, and store the nodes; return what the root merges, and the written nodes."""
+        written: list[NodeEntry] = []
+        root, _ = self.run(plan.root, written)
+        put = {node.key: node for node in (*plan.put, *written)}
+        assert not put.keys() & plan.dropped
+        assert plan.dropped <= self.nodes.keys()
+        self.nodes = {key: node for key, node in self.nodes.items() if key not in plan.dropped} | put
+        return root, written
+
+    def assert_complete(self) -> None:
+        """The nodes are those of the tree from scratch: keys, parts, and what was merged."""
+        shape = tree_shape()
+        branches = shape.build(self.children).put if len(self.children) > shape.fan_in else {}
+        assert self.nodes.keys() == {node_key("*", name) for name in branches}
+        for name, branch in branches.items():
+            node = self.nodes[node_key("*", name)]
+            assert (node.children, node.branches, node.count) == (branch.children, branch.branches, branch.count)
+            assert (node.files.name == "") == (name == ROOT)
+            if name != ROOT:
+                parts = [
+                    self.children[part].files.name
+                    if is_child
+                    else self.merged[self.nodes[node_key("*", part)].files.name]
+                    for part, is_child in shape.ordered_parts(branch)
+                ]
+                assert self.merged[node.files.name] == tuple(parts)
+
+
+def draw_changes(data: st.DataObject, table: Table, most: int) -> dict[str, bool]:
+    """Children that are added, replaced and removed."""
+    present = sorted(table.children)
+    removing = st.sets(st.sampled_from(present), max_size=most) if present else st.just(set[str]())
+    removed, replaced = data.draw(removing), data.draw(removing)
+    added = data.draw(st.sets(st.integers(0, 300).map(str), max_size=most))
+    return dict.fromkeys(added | replaced, True) | dict.fromkeys(removed, False)
+
+
+@pytest.fixture(params=[2, 6], autouse=True)
+def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_plan, "FAN_IN", request.param)
+
+
+@given(st.data())
+def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) -> None:
+    """Shape, nodes and inputs. A small change reads no other children, and only nodes above it and beside those."""
+    specs = st.sampled_from(list(SPECS.values()))
+    table = Table(data.draw(specs))
+    valid_spec = ""
+    for _ in range(data.draw(st.integers(1, 7))):
+        if data.draw(st.integers(0, 3)) == 0:
+            table.spec = data.draw(specs)
+        changes = draw_changes(data, table, data.draw(st.sampled_from([3, 60])))
+        nodes_before = dict(table.nodes)
+        plan, children, nodes = table.plan(changes)
+        root, written = table.apply(plan)
+        shape = tree_shape()
+        assert root == oracle(expected(table.children, shape), table.children)
+        table.assert_complete()
+        above = {shape.digits(key)[:end] for key in changes for end in range(65)}
+        if valid_spec == table.spec.id:
+            names = {split_node_key(node.key)[1] for node in written}
+            assert all(name in above or node_key("*", name) not in nodes_before for name in names)
+        if valid_spec == table.spec.id and nodes_before and 4 * len(changes) <= len(table.children):
+            assert not children.was_read
+            assert children.found.isdisjoint(changes)
+            found = {split_node_key(key)[1] for key in nodes.found}
+            assert all(name in above or any(name[:end] in above for end in range(len(name))) for name in found)
+            assert nodes.requests <= 3
+        valid_spec = table.spec.id
+
+
+@given(st.data())
+def test_a_spec_that_comes_and_goes_is_looked_at_once(data: st.DataObject) -> None:
+    """After a new spec, nodes that are still valid are reused, and the next commit reads no other children again."""
+    table = Table(SPECS["a all"])
+    table.apply(table.plan(dict.fromkeys(map(str, range(100)), True))[0])
+    table.spec = SPECS["ab all"]
+    plan, children, _ = table.plan({"3": True})
+    _, written = table.apply(plan)
+    assert children.was_read
+    shape = tree_shape()
+    assert {split_node_key(node.key)[1] for node in written} == {
+        name for name in shape.build(table.children).put if name != ROOT and shape.digits("3").startswith(name)
+    }
+    key = str(data.draw(st.integers(0, 99)))
+    plan, children, _ = table.plan({key: True})
+    table.apply(plan)
+    assert not children.was_read
+    table.assert_complete()
+    assert {node.spec_id for node in table.nodes.values()} == {SPECS["a all"].id, SPECS["ab all"].id}
+
+
+@given(st.data())
+def test_missing_and_wrong_nodes_do_no_harm(data: st.DataObject) -> None:
+    """A plan that meets one reads all children. A removed child may be one that no node names."""
+    table = Table(SPECS["a all"])
+    table.apply(table.plan(dict.fromkeys(map(str, range(data.draw(st.integers(0, 100)))), True))[0])
+    for key in data.draw(st.sets(st.sampled_from(sorted(table.nodes)), max_size=5)) if table.nodes else ():
+        node = table.nodes[key]
+        if data.draw(st.booleans()):
+            del table.nodes[key]
+        else:
+            table.nodes[key] = replace(node, children=node.children[1:], count=node.count - bool(node.children))
+    changes = draw_changes(data, table, 3)
+    plan, _, _ = table.plan(changes)
+    written: list[NodeEntry] = []
+    root, _ = table.run(plan.root, written)
+    assert root == oracle(expected(table.children, tree_shape()), table.children)
+
+
+def test_groups_share_requests() -> None:
+    """However many groups change: two requests for their nodes, and one more for children in another group."""
+    tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
+    stored: dict[str, NodeEntry] = {}
+    for key, table in tables.items():
+        table.apply(table.plan(dict.fromkeys(map(str, range(100)), True), key)[0])
+        stored |= table.nodes
+    groups = []
+    for key, table in tables.items():
+        before = Children(dict(table.children))
+        changed = {"7": table.child("7")}
+        groups.append(MergeGroup(key, "partitions", GroupChildren(changed, frozenset(), 100, before)))
+    nodes = Nodes(stored)
+    plans = plan_merges(table.context(nodes), groups)
+    assert [plan.root.group_key for plan in plans] == list(tables)
+    assert nodes.requests == 2
+    assert find_group_nodes(nodes, ["p=3", "p=x"]) == {key for key in stored if key.startswith("p=3\0")}
+
+
+@given(st.integers(0, 200), st.integers(1, 50))
+def test_tasks_cover_the_tree(count: int, most: int) -> None:
+    """Merged task by task, round by round, the root has the same inputs."""
+    table = Table(SPECS["a all"])
+    plan, _, _ = table.plan(dict.fromkeys(map(str, range(count)), True))
+    expected_root = oracle(expected(table.children, tree_shape()), table.children)
+    merge: Any = plan.root
+    while True:
+        tasks = split_into_tasks(merge, most)
+        if tasks == [merge]:
+            break
+        results: dict[int, ProfileFiles] = {}
+        for task in tasks:
+            assert task.weight <= most or not any(isinstance(part, TreeMerge) for part in task.inputs)
+            nodes: list[NodeEntry] = []
+            value, spec_ids = table.run(task, nodes)
+            table.written += 1
+            files = profile(f"node-{table.written}")
+            table.merged[files.name], table.specs[files.name] = value, spec_ids
+            table.nodes[task.node_key] = task.node(files, table.spec.id)
+            results[id(task)] = files
+        merge = insert_results(merge, results)
+    assert table.run(merge, [])[0] == expected_root
