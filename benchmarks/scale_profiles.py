@@ -89,7 +89,7 @@ class SyntheticProfiles:
     def _merge_groups(self, context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
         self._spec = context.spec
         single = {
-            group.key: child.files
+            group.key: self._separate_files(group) if child.files.is_states_only else child.files
             for group in groups
             if group.children.count == 1
             for child in group.children.read_all().values()
