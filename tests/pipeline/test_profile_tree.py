@@ -145,7 +145,7 @@ def test_after_any_history_the_tree_is_that_from_scratch(
         if stored[ROOT].count > fan_in:
             change, loads = updated(shape, stored, changes)
             assert change.dropped == stored.keys() - scratch.put.keys()
-            above = {shape.digits(key)[:end] for key in changes for end in range(BITS + 1)}
+            above = {ROOT} | {shape.digits(key)[:end] for key in changes for end in range(BITS + 1)}
             # A branch that splits has new branches below that are not above a change.
             assert all(name in above or name not in stored for name in change.put)
             assert len(change.put.keys() - above) <= fan_in * len(changes)

@@ -91,7 +91,7 @@ def store_of(config: MetastoreConfig) -> VersionStore:
 
 def named(version: Version) -> list[ProfileFiles]:
     """Those of fragments and nodes; the root of a tree has none."""
-    entries = [*version.fragments, *version.nodes]
+    entries = [*version.fragments, *version.retired, *version.nodes]
     return [entry.files for entry in entries if entry.files.name]
 
 
@@ -103,7 +103,7 @@ def assert_sound(versions: VersionStore) -> None:
         for path in versions.read(number).paths():
             assert versions.objects.info(path) is not None, (number, path)
     version = versions.read(versions.newest())
-    groups = [*((entry.partition_key, entry.files) for entry in version.fragments)]
+    groups = [(entry.group, entry.files) for entry in (*version.fragments, *version.retired)]
     groups += [(f"nodes of {own.group}", own.files) for own in version.nodes]
     shared = [(group, own) for group, own in groups if own.sections > 1]
     count = Counter(own.states for _, own in shared)
@@ -151,7 +151,8 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
     for path in files[2:]:
         path.unlink()
     refresh(config, lake.table, no_spark)
-    assert {entry.files for entry in latest(config).fragments} == set(before.values())  # for a restore
+    version = latest(config)
+    assert {entry.files for entry in (*version.fragments, *version.retired)} == set(before.values())  # for a restore
     lake.append(1, 20)
     result = refresh(config, lake.table, no_spark)
     # The value counts of the only partition were those of the table: beside another one it needs some of its own.
