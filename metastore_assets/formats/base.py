@@ -239,10 +239,9 @@ class SnapshotDiff:
     possibly_removed: frozenset[FragmentPath] = frozenset()
     """Fragments that the newer snapshot does not have and the older one usually does not have either, because the
     commits in between have both added and removed them. The older one has them if they were only added again."""
-    lists_all_removed: bool = False
-    """Whether `removed` has every fragment that only the older snapshot has. If so, and the older snapshot has another
-    fragment with the partition key and path of an added one, the table lists a file twice, and the difference is not
-    certain."""
+    replaced: frozenset[FragmentPath] | None = None
+    """The older fragments that have the partition key and path of an added one; None if the format does not tell. If
+    the older snapshot has others, the table lists a file twice, and the difference is not certain."""
 
 
 @dataclass(frozen=True)

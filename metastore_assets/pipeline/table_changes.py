@@ -78,8 +78,9 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
     unknown = [path for key, path in removed_keys.items() if key not in published]
     if unknown:
         return f"the commits remove {len(unknown):,} files that version {base.number} does not have"
-    if diff.lists_all_removed and added_keys.keys() & published.keys() - removed_keys.keys():
-        return "the table lists a file twice"
+    replaced = None if diff.replaced is None else {fragment_key(*path) for path in diff.replaced}
+    if replaced is not None and added_keys.keys() & published.keys() != replaced:
+        return "the table lists a file several times"
     unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
     added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
     removed = {key: entry for key, entry in published.items() if key not in unchanged}

@@ -9,6 +9,7 @@ import pyarrow as pa
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
+from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.pipeline.test_refresh import no_spark
 
 
@@ -28,3 +29,19 @@ def test_files_that_are_possibly_removed(tmp_path: Path) -> None:
     assert plan.to_json()["compared"] is None
     assert [Path(entry.path).name for entry in plan.removed] == ["1.parquet"]
     assert (plan.added, plan.unchanged) == ((), 1)
+
+
+def test_a_file_that_is_listed_twice(tmp_path: Path) -> None:
+    """An Iceberg commit adds a file that an earlier one added: its rows count twice, so all fragments are compared."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    file = writer.data(pa.table({"id": [1, 2]}))
+    writer.commit(file, keep_manifests=True)
+    writer.commit(writer.data(pa.table({"id": [3]})), keep_manifests=True)
+    table = TableConfig(name="t", uri=str(writer.folder))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, table, no_spark)
+    writer.commit(writer.data(pa.table({"id": [4]})), keep_manifests=True)
+    assert plan_refresh(config, table).to_json()["compared"] is None
+    writer.commit({key: value for key, value in file.items() if key != "sequence_number"}, keep_manifests=True)
+    assert plan_refresh(config, table).to_json()["compared"] == "the table lists a file several times"
+    assert refresh(config, table, no_spark).version.row_count == 6

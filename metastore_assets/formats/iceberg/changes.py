@@ -33,6 +33,9 @@ class FragmentChanges:
     added: tuple[Fragment, ...]
     """Sorted by (partition_key, id)."""
     removed: frozenset[FragmentPath]
+    """Fragments whose partition key and path only the earlier snapshot has."""
+    replaced: frozenset[FragmentPath]
+    """Fragments of the earlier snapshot that have the partition key and path of an added one."""
 
 
 def plan_changes(planner: FragmentPlanner, since: IcebergSnapshot | None) -> FragmentChanges:
@@ -146,23 +149,21 @@ class _FileChanges:
                 self._planner.fragment(entry, old_index.deletes_of(entry)) for entry in (*replaced, *touched)
             )
         }
-        added: list[Fragment] = []
         removed = set(map(self._planner.fragment_path, self._removed))
         if len(removed) < len(self._removed) or len(added_paths) < len(self._added):
             raise _listed_again()
-        for entry in (*self._added, *touched):
-            fragment = self._planner.fragment(entry, new_index.deletes_of(entry))
-            key = fragment.partition_key, fragment.path
-            if old_ids.get(key) == fragment.id:
-                removed.discard(key)
-                continue
-            added.append(fragment)
-            if key in old_ids:
-                removed.add(key)
+        added = [
+            fragment
+            for fragment in (
+                self._planner.fragment(entry, new_index.deletes_of(entry)) for entry in (*self._added, *touched)
+            )
+            if old_ids.get((fragment.partition_key, fragment.path)) != fragment.id
+        ]
         if old_index.crosses_partitions or new_index.crosses_partitions:
             raise UncertainDifferenceError("position delete files are of other partitions than their data files")
         added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
-        return FragmentChanges(tuple(added), frozenset(removed))
+        replaced_paths = old_ids.keys() & {(fragment.partition_key, fragment.path) for fragment in added}
+        return FragmentChanges(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 
     def _touched(self) -> list[FileEntry]:
         """Return the data files of both snapshots to which a removed or added delete file applies."""

@@ -128,7 +128,7 @@ class IcebergFormat(TableFormat):
                 return NoDiff(str(error))
             self._cache.put(self._planned_key, current.encode())
             metadata = SnapshotMetadata(**self._metadata_fields(planner))
-            return SnapshotDiff(since, metadata, changes.added, changes.removed, lists_all_removed=True)
+            return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)
 
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns of the current snapshot."""

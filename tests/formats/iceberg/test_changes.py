@@ -236,6 +236,8 @@ def test_changes_are_the_difference_of_snapshots(
                 continue
             assert_is_difference(replace(diff, added=_comparable(diff.added)), *map(_with_texts, (before, now)))
             assert diff.since == before.reference
+            added = {(fragment.partition_key, fragment.path) for fragment in diff.added}
+            assert diff.replaced == added & {(fragment.partition_key, fragment.path) for fragment in before.fragments}
             for name in ("id", "committed_at", "schema", "partition_columns", "partition_types", "buckets", "derived"):
                 assert getattr(diff.current, name) == getattr(now, name), name
 
@@ -325,6 +327,8 @@ def test_deletes_open_the_manifests_of_their_partition(
     assert (len(diff.added), opened) == (touched, touched)
     diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], keep_manifests=True))
     assert (len(diff.added), opened) == (touched, touched + 1)
+    assert diff.replaced == {(fragment.partition_key, fragment.path) for fragment in diff.added}
+    assert not diff.removed
 
 
 @pytest.mark.parametrize("kind", ["vector", "reference", "bounds"])
