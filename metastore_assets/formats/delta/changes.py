@@ -65,6 +65,7 @@ class _FileHistory:
     is_removed: bool = False
     """Whether any action removes the data file, with one of its deletion vectors or without."""
     partition_values: Mapping[str, Any] | None = None
+    """Partition values in the oldest action that records them; None if none does."""
 
 
 class _ChangesReplay(Replay):
@@ -96,7 +97,7 @@ class _ChangesReplay(Replay):
                     history.oldest, history.is_removed_first = name, False
                 values = action.get("partitionValues")
                 # Not all writers record the values where they remove a file.
-                if isinstance(values, Mapping) and values and (kind == "remove" or not history.partition_values):
+                if isinstance(values, Mapping) and values:
                     history.partition_values = values
                 if kind == "remove":
                     history.is_removed = history.is_removed_first = True

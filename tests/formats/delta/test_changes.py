@@ -387,6 +387,30 @@ def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: P
     assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / f"f {number}")) for number in (1, 7)}
 
 
+def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> None:
+    """It lists files that its own commits have added. One that reaches back behind the version is not used."""
+    config = _table(tmp_path, 2)
+    before, cached = plan(config, {})
+    for actions in (
+        [{"add": _add_action(5, 5)}],
+        [{"remove": _remove_action(_add_action(number, number), True)} for number in (1, 5)],
+        [],
+    ):
+        commit(tmp_path, *actions)
+    commits = {path: path.read_bytes() for path in log_files(tmp_path)[-3:-1]}
+    _compact(tmp_path, 2)
+    diff, _ = _difference(config, cached, before)
+    assert diff.removed == frozenset()
+    assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / f"f {number}")) for number in (1, 5)}
+    (compacted,) = (tmp_path / "_delta_log").glob("*.compacted.json")
+    compacted.rename(compacted.with_name(f"{2:020}.{4:020}.compacted.json"))
+    assert _reason(config, cached, before) == "the log no longer has all commits from version 2 to version 5"
+    for path, data in commits.items():
+        path.write_bytes(data)
+    diff, _ = _difference(config, cached, before)
+    assert diff.removed == {("day=1", str(tmp_path / "day=1" / "f 1"))}
+
+
 @pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
 def test_a_removed_file_without_partition(tmp_path: Path, values: Any) -> None:
     """Its partition may be known from the commit that added it; else all fragments are compared."""

@@ -160,6 +160,17 @@ def test_a_compaction_may_begin_before_a_checkpoint() -> None:
     assert Log.of(names).files("t", 6) == ([names[2], names[0]], (names[1],))
 
 
+def test_the_commits_between_two_versions() -> None:
+    """Compacted files stand for commits that are gone, if they do not reach back behind the older version."""
+    names = [f"{2:020}.{4:020}.compacted.json", f"{3:020}.{4:020}.compacted.json", *(f"{n:020}.json" for n in (2, 5))]
+    log = Log.of(names)
+    assert log.commits_between(2, 5) == [names[3], names[1]]
+    assert log.commits_between(4, 5) == [names[3]]
+    assert log.commits_between(5, 5) == []
+    assert log.commits_between(3, 5) is None
+    assert log.commits_between(1, 4) == [names[0]]
+
+
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
     """With the commit that is missing."""
     _seven_versions(tmp_path)
