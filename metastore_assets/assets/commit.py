@@ -10,6 +10,7 @@ from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 from metastore_assets.assets.metadata import Metadata
 from metastore_assets.errors import StoreError
 from metastore_assets.lookup import Table
+from metastore_assets.lookup.diff import diff_partitions
 from metastore_assets.report.text import format_number, format_size, shorten
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
@@ -61,20 +62,13 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
     yield _count_change("rows", before.row_count, now.row_count)
     yield _count_change("files", before.fragment_count, now.fragment_count)
     yield "bytes", format_size(before.bytes), format_size(now.bytes), ""
-    contents_before = {entry.key: entry.content_id for entry in before.partitions}
-    contents_now = {entry.key: entry.content_id for entry in now.partitions}
-    common = contents_before.keys() & contents_now.keys()
-    changed = sum(contents_before[key] != contents_now[key] for key in common)
-    counts = {
-        "added": len(contents_now) - len(common),
-        "changed": changed,
-        "removed": len(contents_before) - len(common),
-    }
     if before.partition_columns or now.partition_columns:
+        partitions = diff_partitions(before, now)
+        counts = {"added": partitions.added, "changed": partitions.changed, "removed": partitions.removed}
         yield (
             "partitions",
-            format_number(len(contents_before)),
-            format_number(len(contents_now)),
+            format_number(len(before.partitions)),
+            format_number(len(now.partitions)),
             _format_counts(counts),
         )
     columns = [{field.name: field.type for field in version.schema} for version in (before, now)]

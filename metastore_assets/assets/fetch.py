@@ -93,11 +93,12 @@ def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str |
     if partition is None:
         metadata["dagster/row_count"] = MetadataValue.int(version.row_count)
     else:
-        rows = {entry.key: entry.row_count for entry in lookup.partitions()}
         try:
-            metadata["dagster/partition_row_count"] = MetadataValue.int(
-                rows[resolve_partition(table.name, partition, list(rows))]
-            )
+            entry = lookup.find_partition(partition)
+            if entry is None:  # The text may be a pattern, or a key that is not percent-encoded.
+                entries = {each.key: each for each in lookup.partitions()}
+                entry = entries[resolve_partition(table.name, partition, list(entries))]
+            metadata["dagster/partition_row_count"] = MetadataValue.int(entry.row_count)
         except PartitionNotFoundError as error:
             # The partition may be empty, or its name misspelt.
             metadata[NOTE] = MetadataValue.text(str(error))

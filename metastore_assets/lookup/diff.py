@@ -10,6 +10,8 @@ from metastore_assets.lookup.distances import ComparedColumn, Distances, has_equ
 from metastore_assets.lookup.json import Json, column_to_json, float_json, integer_json
 from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.store.entries import PARTITIONS, diff_entries
+from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import Table
@@ -98,8 +100,20 @@ def diff(before: Table, after: Table) -> TableDiff:
         (old.row_count, new.row_count),
         (old.bytes, new.bytes),
         columns,
-        _partitions(before, after) if is_same_table else None,
+        diff_partitions(old, new) if is_same_table else None,
     )
+
+
+def diff_partitions(before: Version, after: Version) -> PartitionsDiff:
+    """Return how many partitions of a table were added, removed or changed between two versions.
+
+    Entries that both versions share are not read. Raises StoreError.
+    """
+    pairs = diff_entries(PARTITIONS, before.partitions, after.partitions).values()
+    added = sum(old is None for old, _ in pairs)
+    removed = sum(new is None for _, new in pairs)
+    changed = sum(old is not None and new is not None and old.content_id != new.content_id for old, new in pairs)
+    return PartitionsDiff(added, removed, changed, len(after.partitions) - added - changed)
 
 
 def diff_json(diff: TableDiff) -> Json:
@@ -146,17 +160,6 @@ def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
         return has_equal_values(old, new)
     first, second = column_to_json(old), column_to_json(new)
     return all(first[key] == second[key] for key in first if key not in ("column", "reason", "frequencies"))
-
-
-def _partitions(before: Table, after: Table) -> PartitionsDiff:
-    """Return how many partitions were added, removed or changed."""
-    old = {entry.key: entry.content_id for entry in before.partitions()}
-    new = {entry.key: entry.content_id for entry in after.partitions()}
-    common_keys = old.keys() & new.keys()
-    changed = sum(old[key] != new[key] for key in common_keys)
-    return PartitionsDiff(
-        len(new.keys() - common_keys), len(old.keys() - common_keys), changed, len(common_keys) - changed
-    )
 
 
 def _from_to(column: ColumnDiff, name: str) -> Json:

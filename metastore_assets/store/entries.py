@@ -34,7 +34,7 @@ from metastore_assets.store.manifest import (
     split_retired_key,
 )
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segments import SegmentFiles, SegmentKind, SegmentReader
+from metastore_assets.store.segments import SegmentFiles, SegmentKind, SegmentReader, unshared_files
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
@@ -259,6 +259,16 @@ class StoredEntries(Entries[Entry]):
         """Return whether another object reads the same files."""
         return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
+    def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
+        """Return all keys whose entries may differ from those of another version; None if all may differ.
+
+        Only the files that one of the versions lacks are opened, and only their keys are read.
+        """
+        if (self.kind, self._objects) != (other.kind, other._objects):
+            return None
+        files = SegmentFiles(0, unshared_files(self.files, other.files))
+        return SegmentReader(self._objects, self.kind.segments, files).read_all_keys() if files.files else set()
+
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
         if not self.files.files or "_entries" in self.__dict__:
             return {key: self.by_key[key] for key in keys if key in self.by_key}
@@ -392,6 +402,30 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
         return StoredMetadataCache, (self.entries,)
 
 
+def diff_entries(
+    kind: EntryKind[Entry], before: Sequence[Entry], after: Sequence[Entry]
+) -> dict[Key, tuple[Entry | None, Entry | None]]:
+    """Return the entries that differ between two versions, by ascending key: the earlier and the later entry.
+
+    An entry is None if its version lacks the key. Of two published versions, only the files that they do not share are
+    opened, and the row groups with their keys. Other entries are read completely.
+
+    Args:
+        kind: The kind of the entries.
+        before: The entries of the earlier version.
+        after: The entries of the later version.
+
+    Raises:
+        StoreError: The entries of an expired version have been deleted, or a file is corrupt.
+    """
+    keys = None
+    if isinstance(before, StoredEntries) and isinstance(after, StoredEntries):
+        keys = before.differing_keys(after)
+    old, new = _entries_by_key(kind, before, keys), _entries_by_key(kind, after, keys)
+    pairs = ((key, (old.get(key), new.get(key))) for key in sorted(old.keys() | new.keys()))
+    return {key: (entry, later) for key, (entry, later) in pairs if entry != later}
+
+
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
     """Return the entry of the partition with a key in a version; None if the version has no such partition.
 
@@ -400,6 +434,14 @@ def find_partition(version: Version, key: str) -> PartitionEntry | None:
     if isinstance(version.partitions, Entries):
         return version.partitions.find(key)
     return next((entry for entry in version.partitions if entry.key == key), None)
+
+
+def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Collection[Key] | None) -> dict[Key, Entry]:
+    """Return the entries that have one of the keys, by key; all entries for None."""
+    if keys is not None and isinstance(entries, Entries):
+        return entries.find_all(keys)
+    key_of = kind.key
+    return {key_of(entry): entry for entry in entries}
 
 
 def _is_storable(key: Key) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -138,6 +139,15 @@ def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, chang
         while deltas and deltas[-1].rows <= merged:
             merged += deltas.pop().rows
     return (base, *deltas)
+
+
+def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
+    """Return the files that only one of two versions of a segment set has.
+
+    Rows whose keys are in none of these files are equal in both versions.
+    """
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one.files, other.files, strict=False)))
+    return tuple(dict.fromkeys((*one.files[shared:], *other.files[shared:])))
 
 
 class Segment:
@@ -279,6 +289,12 @@ class SegmentReader:
         )
         tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
         return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
+
+    def read_all_keys(self) -> set[Any]:
+        """Return the keys of all rows and of all tombstones, live or not. No other column is read."""
+        key = self.kind.key.name
+        pairs = self._read_all(lambda segment: segment.read_keys_and_rows([key]))
+        return {value for removed, rows in pairs for keys in (removed, rows[key]) for value in keys.to_pylist()}
 
     def least_key(self) -> Any:
         """Return a lower bound of the keys, from the files' metadata; None if there are none, or if it is unknown."""

@@ -6,6 +6,7 @@ import math
 import random
 import uuid
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,42 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.diff import diff_json
+from metastore_assets.lookup.diff import PartitionsDiff, diff_json, diff_partitions
 from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
+from metastore_assets.store.manifest import PartitionEntry
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import ValueCountChanges
 from tests.lookup.publishing import publish
 from tests.pipeline.file_lake import SCHEMA, Lake
+from tests.store.sample_versions import files, version
+
+PARTITIONS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 2), st.integers(0, 2)))
+"""The content and the version of each partition."""
+
+
+@given(PARTITIONS, PARTITIONS)
+def test_partitions_are_changed_if_their_content_is(
+    before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
+) -> None:
+    """And not if the same content was profiled again."""
+    versions = [
+        replace(version(1), partitions=[PartitionEntry(key, f"c{c}", 1, 1, 1, files("p"), n) for key, (c, n) in each])
+        for each in (before.items(), after.items())
+    ]
+    contents = [{(key, content) for key, (content, _) in each.items()} for each in (before, after)]
+    same = len(contents[0] & contents[1])
+    added, removed = len(after.keys() - before.keys()), len(before.keys() - after.keys())
+    assert diff_partitions(*versions) == PartitionsDiff(added, removed, len(after) - same - added, same)
 
 
 def no_spark() -> Any:

@@ -21,6 +21,7 @@ from metastore_assets.store.entries import (
     Entry,
     EntryKind,
     StoredEntries,
+    diff_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
@@ -103,6 +104,52 @@ def test_whatever_is_published_one_after_another_comes_back(
         base = StoredEntries(NODES, objects, files)
         assert random.random() < 0.5 or base == list(changes)
         before = expected
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=60)
+@given(st.lists(SETS, min_size=1, max_size=9), st.booleans())
+def test_the_entries_that_differ_between_any_two_versions(
+    tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], cached: bool
+) -> None:
+    """Both ways in time, through merges of segments, and against entries that are no files."""
+    objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
+    written: list[StoredEntries[NodeEntry] | None] = [None]
+    for state in states:
+        written.append(write(objects, NODES, [node(*item) for item in state.items()], written[-1]))
+    plain = [{key: node(key, value) for key, value in state.items()} for state in states]
+    stored = [StoredEntries(NODES, objects, entries.files) for entries in written if entries is not None]
+    if cached:
+        assert [dict(entries.by_key) for entries in stored] == plain
+    for before, expected_before in zip(stored, plain, strict=True):
+        for after, expected_after in zip(stored, plain, strict=True):
+            expected = {
+                key: (expected_before.get(key), expected_after.get(key))
+                for key in sorted(expected_before.keys() | expected_after.keys())
+                if expected_before.get(key) != expected_after.get(key)
+            }
+            differences = diff_entries(NODES, before, after)
+            assert list(differences.items()) == list(expected.items())
+        assert diff_entries(NODES, before, list(expected_after.values())) == differences
+
+
+@pytest.mark.usefixtures("small")
+def test_the_difference_of_two_versions_reads_what_changed(local_store: ObjectStore) -> None:
+    """The file that both versions share is opened for the row groups of the changed keys only."""
+    first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
+    changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
+    second = StoredEntries(NODES, local_store, write_entries(local_store, changes))
+    assert diff_entries(NODES, StoredEntries(NODES, local_store, first.files), second) == {
+        "005": (node("005", 1), node("005", 2)),
+        "007": (node("007", 1), None),
+        "new": (None, node("new", 1)),
+    }
+    local_store.delete(first.files.paths())
+    unread = [StoredEntries(NODES, local_store, second.files) for _ in range(2)]
+    assert unread[0].differing_keys(StoredEntries(NODES, local_store, first.files)) == {"005", "007", "new"}
+    assert diff_entries(NODES, *unread) == {}
+    with pytest.raises(StoreError):
+        diff_entries(NODES, StoredEntries(NODES, local_store, first.files), unread[0])
 
 
 def test_two_entries_with_one_key_are_refused(local_store: ObjectStore) -> None:
