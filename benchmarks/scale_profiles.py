@@ -19,20 +19,18 @@ import pyarrow as pa
 from benchmarks.scale_tables import ROWS, SIZE
 from metastore_assets.index import IndexRows, PartitionRows, stack_partitions
 from metastore_assets.index.fragments import column_schema
-from metastore_assets.pipeline import execution, fragment_index, next_version, partition_index, refresh, skip_rewrites
+from metastore_assets.pipeline import execution, fragment_index, partition_index, refresh, skip_rewrites
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.merging import compaction
-from metastore_assets.pipeline.merging.groups import MergeContext, MergeGroup
-from metastore_assets.pipeline.merging.merge_plan import TreeMerge, find_group_nodes, plan_merges
-from metastore_assets.pipeline.merging.reduce import Reduction
+from metastore_assets.pipeline.merging import compaction, reduce
+from metastore_assets.pipeline.merging.merge_plan import TreeMerge
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiling import Profiled, bundle_fragments
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.statistics.union import pack_values, union_type
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles, UnindexedPartition
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import InProcessRunner
 from metastore_assets.values.types import type_class
@@ -56,7 +54,8 @@ class SyntheticProfiles:
             (refresh.Engine, "of_refresh", lambda *arguments: _InProcessEngine()),
             (execution, "profile_all", self._profile_all),
             (execution, "append_when_due", lambda versions, base, new, retained, grace: new.number - retained),
-            (next_version, "merge_groups", self._merge_groups),
+            (reduce, "_run", self._run_merge),
+            (reduce, "_write_separate_files", self._write_separate_files),
             (fragment_index, "read_rows", self._read_index_rows),
             (partition_index, "_read_files", self._read_statistics),
             (compaction, "_copy_profiles", self._copy_profiles),
@@ -86,36 +85,24 @@ class SyntheticProfiles:
                 )
         return Profiled(entries, [], entries, attempt)
 
-    def _merge_groups(self, context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
-        self._spec = context.spec
-        single = {
-            group.key: self._separate_files(group) if child.files.is_states_only else child.files
-            for group in groups
-            if group.children.count == 1
-            for child in group.children.read_all().values()
-            if child.matches_spec
-        }
-        files = dict(single)
-        merged = [group for group in groups if group.key not in single]
-        dropped = find_group_nodes(context.nodes, single)
-        nodes: list[NodeEntry] = []
-        for group, plan in zip(merged, plan_merges(context, merged), strict=True):
-            self.reads["merges"] += plan.root.weight
-            nodes += plan.put
-            dropped |= plan.dropped
-            merges = list(self._merges_below(plan.root))
-            for start in range(0, len(merges), _NODES_PER_FILE):
-                lot = merges[start : start + _NODES_PER_FILE]
-                shared = self._shared_files("nodes", len(lot))
-                nodes += [merge.node(one, context.spec.id) for merge, one in zip(lot, shared, strict=True)]
-            files[group.key] = self._separate_files(group)
-        return Reduction(files, tuple(nodes), dropped)
+    def _run_merge(self, store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> Any:
+        """Return the result of a merge and of all merges below it, which are counted and not run."""
+        self._spec = spec
+        self.reads["merges"] += merge.weight
+        merges = [*_merges_below(merge), *([merge] if merge.group is None else [])]
+        nodes = []
+        for start in range(0, len(merges), _NODES_PER_FILE):
+            batch = merges[start : start + _NODES_PER_FILE]
+            all_files = self._shared_files("nodes", len(batch))
+            nodes += [one.node(files, spec.id) for one, files in zip(batch, all_files, strict=True)]
+        group = merge.group
+        files = nodes[-1].files if group is None else self._separate_files(group.folder, is_input=group.is_input)
+        return reduce._TaskResult(merge.number, files, nodes)
 
-    def _merges_below(self, merge: TreeMerge) -> Iterator[TreeMerge]:
-        for part in merge.inputs:
-            if isinstance(part, TreeMerge):
-                yield from self._merges_below(part)
-                yield part
+    def _write_separate_files(self, store: ObjectStore, spec: ProfileSpec, copy: Any) -> tuple[str, ProfileFiles]:
+        self._spec = spec
+        self.reads["merges"] += 1
+        return copy.group_key, self._separate_files(copy.folder, is_input=True)
 
     def _read_index_rows(
         self, engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]
@@ -166,10 +153,18 @@ class SyntheticProfiles:
         path = f"{folder}/{self._random.getrandbits(128):032x}.states.parquet"
         return [ProfileFiles("", "", (), path, f"{self._random.getrandbits(64):016x}", count) for _ in range(count)]
 
-    def _separate_files(self, group: MergeGroup) -> ProfileFiles:
-        name = f"{group.folder}/{self._random.getrandbits(128):032x}"
-        states = f"{name}.states.parquet" if group.is_input else ""
+    def _separate_files(self, folder: str, *, is_input: bool) -> ProfileFiles:
+        name = f"{folder}/{self._random.getrandbits(128):032x}"
+        states = f"{name}.states.parquet" if is_input else ""
         return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (), states)
+
+
+def _merges_below(merge: TreeMerge) -> Iterator[TreeMerge]:
+    """Yield the merges below a merge, each after those below it."""
+    for part in merge.inputs:
+        if isinstance(part, TreeMerge):
+            yield from _merges_below(part)
+            yield part
 
 
 class _InProcessEngine(Engine):

@@ -3,15 +3,15 @@
     python -m benchmarks.scale_run FOLDER build FORMAT COUNT
     python -m benchmarks.scale_run FOLDER commit KIND
 
-`METASTORE_BENCH_PROFILE=30` also prints the functions in which planning and publishing spend most time.
+`METASTORE_BENCH_PROFILE=FOLDER` also writes the profile of each step there, for `pstats`.
 """
 
 from __future__ import annotations
 
 import cProfile
+import gc
 import json
 import os
-import pstats
 import resource
 import shutil
 import sys
@@ -40,17 +40,15 @@ _KEPT_VERSIONS = 100
 
 
 def build(folder: Path, kind: str, count: int) -> dict[str, float]:
-    """Write a table and publish its first version; return the seconds of each."""
+    """Write a table and publish its first versions; return the seconds of each."""
     started = time.perf_counter()
     table = TABLES[kind](folder / "table", count)
     table.create()
     written = time.perf_counter()
-    with Requests(folder).installed(), SyntheticProfiles().installed(), table.installed():
-        refresh.refresh(*_config(folder, table), _no_spark)
-        while table.extend():
-            result = refresh.refresh(*_config(folder, table), _no_spark)
-            print(f"{result.fragments_unchanged:,} files, {_memory()['peak']:,.0f} MB", file=sys.stderr)
-    table.finish()
+    profiles = SyntheticProfiles()
+    with Requests(folder).installed(), profiles.installed(), table.installed():
+        config, configured = _config(folder, table)
+        refresh.refresh(config, configured, _no_spark)
     table.save(folder / "state")
     return {"write": written - started, "publish": time.perf_counter() - written, **_memory()}
 
@@ -159,15 +157,14 @@ def _memory() -> dict[str, float]:
 
 @contextmanager
 def _profiled(step: str) -> Iterator[None]:
-    rows = os.environ.get("METASTORE_BENCH_PROFILE")
-    if not rows:
+    folder = os.environ.get("METASTORE_BENCH_PROFILE")
+    if not folder:
         yield
         return
     profile = cProfile.Profile()
     with profile:
         yield
-    print(f"== {step}", file=sys.stderr)
-    pstats.Stats(profile, stream=sys.stderr).sort_stats("cumulative").print_stats(int(rows))
+    profile.dump_stats(f"{folder}/{step}.{time.time_ns()}.stats")
 
 
 def _no_spark() -> NoReturn:
@@ -176,6 +173,8 @@ def _no_spark() -> NoReturn:
 
 if __name__ == "__main__":
     folder, command, *arguments = sys.argv[1:]
+    if command == "build":
+        gc.disable()  # Most objects live until the version is published.
     numbers = (
         build(Path(folder), arguments[0], int(arguments[1]))
         if command == "build"

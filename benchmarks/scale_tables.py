@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -32,8 +33,6 @@ PER_PARTITION = 100
 ROWS = 1_000
 SIZE = 1 << 20
 COLUMNS = {"id": "long", "text": "string", "price": "double", "shop": "string", "day": "string"}
-LOT = 500_000
-"""Files of the first state; more are added by commits with as many files."""
 _CHECKPOINT_ROWS = 100_000
 """Files in one part of a Delta checkpoint."""
 _MANIFEST_FILES = 10_000
@@ -47,6 +46,8 @@ class DataFile:
 
     number: int
     day: int
+    instant: str
+    """The time of the commit that added the file, as digits."""
     size: int = SIZE
     rows: int = ROWS
 
@@ -60,6 +61,11 @@ class DataFile:
         """32 hexadecimal digits that look random."""
         return f"{(self.number + 1) * _ODD % (1 << 128):032x}"
 
+    @property
+    def path(self) -> str:
+        """Path below the table's folder, as Hudi names files; other formats accept any name."""
+        return f"{self.partition}/{self.unique}-0_0-1-2_{self.instant}.parquet"
+
 
 @dataclass
 class Change:
@@ -72,8 +78,8 @@ class Change:
 class SyntheticTable(ABC):
     """A table in a folder, to which commits can be added. `save` and `load` keep it between processes.
 
-    `create` writes the first files, and `extend` the rest: a large table needs several commits, so that its first
-    version can be built in little memory.
+    `create` may write only the partitions that the COMMITS touch. `complete` adds the others to the same state, as if
+    they had been there.
     """
 
     format = ""
@@ -83,9 +89,11 @@ class SyntheticTable(ABC):
         self.folder = folder
         self.count = count
         self.partitions = count // PER_PARTITION
-        self.written = min(count, LOT)
-        """Number of files that `create` and `extend` have written."""
+        self.is_complete = True
+        """Whether the table has all partitions, not only the touched ones."""
         self._next = count
+        self._commits = 0
+        """Number of commits after the table's first state."""
         self._added: dict[int, DataFile] = {}
         self._removed: set[int] = set()
         self._history: list[Change] = []
@@ -100,25 +108,29 @@ class SyntheticTable(ABC):
         table: SyntheticTable = pickle.loads(path.read_bytes())
         return table
 
-    @abstractmethod
-    def create(self) -> None:
-        """Write the table's first state, with the first LOT files."""
+    def create(self, *, complete: bool = True) -> None:
+        """Write the table's first state, with all partitions or only those that the COMMITS touch."""
+        self.is_complete = complete
+        self._create()
+
+    def complete(self) -> None:
+        """Add the other partitions to the table's first state."""
+        self.is_complete = True
+        self._write_files()
+
+    @cached_property
+    def touched(self) -> frozenset[int]:
+        """The partitions that the COMMITS touch."""
+        middle = self.partitions // 2
+        return frozenset({self.partitions // 3, *_spread(self, 100), *range(middle, middle + 10)})
 
     @abstractmethod
-    def _add_files(self, first: int, last: int) -> None:
-        """Write a commit that adds the files from number `first` (inclusive) to `last` (exclusive)."""
+    def _create(self) -> None:
+        """Write the table's first state."""
 
-    def extend(self) -> bool:
-        """Write a commit that adds the next LOT files; return False if there are no more."""
-        first, self.written = self.written, min(self.count, self.written + LOT)
-        if first == self.written:
-            return False
-        self._add_files(first, self.written)
-        return True
-
-    def finish(self) -> None:
-        """Called once all files are written and published."""
-        return
+    @abstractmethod
+    def _write_files(self) -> None:
+        """Write the metadata that list the files of the first state."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -159,20 +171,22 @@ class SyntheticTable(ABC):
     def files_of(self, day: int) -> Iterator[DataFile]:
         """Yield the live files of a partition."""
         first = day * PER_PARTITION
-        yield from (
-            DataFile(number, day) for number in range(first, first + PER_PARTITION) if number not in self._removed
-        )
+        yield from (file for file in self.base_files(first, first + PER_PARTITION) if file.number not in self._removed)
         yield from (file for file in self._added.values() if file.day == day)
 
     def base_files(self, first: int, last: int) -> Iterator[DataFile]:
-        """Yield the files of the table's first state, from number `first` (inclusive) to `last` (exclusive)."""
-        return (DataFile(number, number // PER_PARTITION) for number in range(first, min(last, self.count)))
+        """Yield files of the first state, from number `first` (inclusive) to `last` (exclusive)."""
+        touched = self.touched
+        for number in range(first, min(last, self.count)):
+            if self.is_complete or number // PER_PARTITION in touched:
+                yield DataFile(number, number // PER_PARTITION, _FIRST_INSTANT)
 
     def _new_file(self, day: int, size: int = SIZE, rows: int = ROWS) -> DataFile:
         self._next += 1
-        return DataFile(self._next - 1, day, size, rows)
+        return DataFile(self._next - 1, day, _instant(self._commits + 1), size, rows)
 
     def _apply(self, change: Change, operation: str) -> None:
+        self._commits += 1
         for file in change.removed:
             if self._added.pop(file.number, None) is None:
                 self._removed.add(file.number)
@@ -183,6 +197,15 @@ class SyntheticTable(ABC):
                 self._added[file.number] = file
         self._commit(change, operation)
         self._history.append(change)
+
+
+def _instant(number: int) -> str:
+    """Return the time of a commit as digits; that of commit 0 is in February."""
+    return (datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=number)).strftime("%Y%m%d%H%M%S") + "000"
+
+
+_FIRST_INSTANT = "20240101000000000"
+"""The time of the commit of the first files."""
 
 
 def _spread(table: SyntheticTable, count: int) -> list[int]:
@@ -209,29 +232,30 @@ class DeltaTable(SyntheticTable):
     format = "delta"
     _FIRST = 10
 
-    def create(self) -> None:
-        """Write the checkpoint of a version, and its commit, which adds the last partition."""
+    def _create(self) -> None:
         self.version = self._FIRST
-        log = self._log
-        log.mkdir(parents=True)
-        parts = -(-self.written // _CHECKPOINT_ROWS)
+        self._log.mkdir(parents=True)
+        self._write({"add": self._add(file)} for file in self.files_of(self.partitions // 2))
+        self._write_files()
+
+    def _write_files(self) -> None:
+        """Write the checkpoint of the version, in parts."""
+        for old in self._log.glob("*.checkpoint.*"):
+            old.unlink()
+        parts = -(-self.count // _CHECKPOINT_ROWS)
+        size = 2
         for part in range(parts):
             name = f"{self.version:020}.checkpoint.{part + 1:010}.{parts:010}.parquet"
-            last = min(self.written, (part + 1) * _CHECKPOINT_ROWS)
-            files = list(self.base_files(part * _CHECKPOINT_ROWS, last))
-            pq.write_table(self._checkpoint(files, is_first=part == 0), log / name, compression="snappy")
-        hint = {"version": self.version, "size": self.written + 2, "parts": parts}
-        (log / "_last_checkpoint").write_text(json.dumps(hint))
-        self._write({"add": self._add(file)} for file in self.base_files(self.written - PER_PARTITION, self.written))
-
-    def _add_files(self, first: int, last: int) -> None:
-        self.version += 1
-        self._write({"add": self._add(file)} for file in self.base_files(first, last))
+            files = list(self.base_files(part * _CHECKPOINT_ROWS, (part + 1) * _CHECKPOINT_ROWS))
+            size += len(files)
+            pq.write_table(self._checkpoint(files, is_first=part == 0), self._log / name, compression="snappy")
+        hint = {"version": self.version, "size": size, "parts": parts}
+        (self._log / "_last_checkpoint").write_text(json.dumps(hint))
 
     def _commit(self, change: Change, operation: str) -> None:
         self.version += 1
         removes = [
-            {"remove": {"path": self._path(file), "deletionTimestamp": 1_700_000_000_000, "dataChange": True,
+            {"remove": {"path": file.path, "deletionTimestamp": 1_700_000_000_000, "dataChange": True,
                         "extendedFileMetadata": True, "partitionValues": {"day": f"{file.day:06}"}, "size": file.size}}
             for file in change.removed
         ]  # fmt: skip
@@ -246,12 +270,9 @@ class DeltaTable(SyntheticTable):
         with (self._log / f"{self.version:020}.json").open("w") as file:
             file.writelines(f"{json.dumps(action)}\n" for action in chain([info], actions))
 
-    def _path(self, file: DataFile) -> str:
-        return f"{file.partition}/part-00000-{file.unique}.c000.snappy.parquet"
-
     def _add(self, file: DataFile) -> dict[str, Any]:
         return {
-            "path": self._path(file),
+            "path": file.path,
             "partitionValues": {"day": f"{file.day:06}"},
             "size": file.size,
             "modificationTime": 1_700_000_000_000,
@@ -262,7 +283,7 @@ class DeltaTable(SyntheticTable):
     def _checkpoint(self, files: Sequence[DataFile], *, is_first: bool) -> pa.Table:
         adds = pa.StructArray.from_arrays(
             [
-                pa.array([self._path(file) for file in files]),
+                pa.array([file.path for file in files]),
                 pa.MapArray.from_arrays(
                     pa.array(range(len(files) + 1), pa.int32()),
                     pa.array(["day"] * len(files)),
@@ -336,26 +357,27 @@ class IcebergTable(SyntheticTable):
 
     format = "iceberg"
 
-    def create(self) -> None:
-        """Write a snapshot with a manifest for each hundred partitions."""
-        self.sequence = self.number = 0
+    def _create(self) -> None:
+        self.sequence, self.number = 1, 0
         self._snapshots: list[dict[str, Any]] = []
         self._log: list[dict[str, int]] = []
-        self._manifests: list[_Manifest] = []
         self._before: list[list[_Manifest]] = []
         self._metadata.mkdir(parents=True)
-        self._add_files(0, self.written)
-
-    def _add_files(self, first: int, last: int) -> None:
-        self.sequence += 1
-        for start in range(first, last, _MANIFEST_FILES):
-            end = min(last, start + _MANIFEST_FILES)
-            entries = ((1, None, file) for file in self.base_files(start, end))
-            counts = (end - start, 0, 0)
-            written = self._write_manifest(f"base-{start:09}", entries, counts)
-            days = (start // PER_PARTITION, (end - 1) // PER_PARTITION)
-            self._manifests.append(_Manifest(*written, self.sequence, self._id, days, counts, (start, end)))
+        self._write_files()
         self._write_snapshot("append")
+
+    def _write_files(self) -> None:
+        """Write a manifest for each hundred partitions, and the manifest list."""
+        self._manifests: list[_Manifest] = []
+        for start in range(0, self.count, _MANIFEST_FILES):
+            end = min(self.count, start + _MANIFEST_FILES)
+            files = list(self.base_files(start, end))
+            if files:
+                counts = (len(files), 0, 0)
+                written = self._write_manifest(f"base-{start:09}", ((1, None, file) for file in files), counts)
+                days = (files[0].day, files[-1].day)
+                self._manifests.append(_Manifest(*written, 1, self._id, days, counts, (start, end)))
+        self._write_list()
 
     def _commit(self, change: Change, operation: str) -> None:
         if operation == "restore":
@@ -426,7 +448,8 @@ class IcebergTable(SyntheticTable):
         path.write_bytes(data)
         return str(path), len(data)
 
-    def _write_snapshot(self, operation: str) -> None:
+    def _write_list(self) -> Path:
+        """Write the manifest list of the current snapshot."""
         path = self._metadata / f"snap-{self._id}.avro"
         records = [
             {
@@ -448,6 +471,10 @@ class IcebergTable(SyntheticTable):
         ]  # fmt: skip
         with path.open("wb") as file:
             fastavro.writer(file, _LIST_SCHEMA, records, codec="deflate")
+        return path
+
+    def _write_snapshot(self, operation: str) -> None:
+        path = self._write_list()
         snapshot = {
             "snapshot-id": self._id,
             "sequence-number": self.sequence,
@@ -505,20 +532,21 @@ class _EntryEncoder:
     def __init__(self, folder: str, snapshot: int) -> None:
         self._folder = folder
         self._snapshot = snapshot
-        self._templates: dict[tuple[int, int | None, int, int], list[bytes]] = {}
+        self._templates: dict[tuple[int, int | None, str, int, int], list[bytes]] = {}
 
     def encode(self, status: int, sequence: int | None, file: DataFile) -> bytes:
         """Return the Avro record of one entry."""
-        key = (status, sequence, file.size, file.rows)
+        key = (status, sequence, file.instant, file.size, file.rows)
         parts = self._templates.get(key)
         if parts is None:
             parts = self._templates[key] = self._template(*key)
         day, unique = b"%06d" % file.day, file.unique.encode()
         return parts[0] + day + parts[1] + unique + parts[2] + day + parts[3]
 
-    def _template(self, status: int, sequence: int | None, size: int, rows: int) -> list[bytes]:
+    def _template(self, status: int, sequence: int | None, instant: str, size: int, rows: int) -> list[bytes]:
         """Return the bytes before, between and after the day, the unique digits, and the day as partition value."""
         day, unique = "DDDDDD", "U" * 32
+        path = DataFile(0, 0, instant).path.replace(f"{0:06}", day, 1).replace(DataFile(0, 0, instant).unique, unique)
         numbers = range(1, 5)
         record = {
             "status": status,
@@ -527,7 +555,7 @@ class _EntryEncoder:
             "file_sequence_number": sequence,
             "data_file": {
                 "content": 0,
-                "file_path": f"{self._folder}/data/day={day}/{unique}-00001.parquet",
+                "file_path": f"{self._folder}/{path}",
                 "file_format": "PARQUET",
                 "partition": {"day": day},
                 "record_count": rows,
@@ -637,21 +665,16 @@ _LIST_SCHEMA = fastavro.parse_schema(
 class HudiTable(SyntheticTable):
     """A Hudi table of version 6: a timeline, and sparse files without content, because the reader lists partitions.
 
-    Of more than MAX_WRITTEN files, only those of partitions that the COMMITS touch are written. The listing of the
-    table adds the others.
+    Of more than MAX_WRITTEN files, only those of touched partitions are written. The listing of the table adds the
+    others.
     """
 
     format = "hudi"
     MAX_WRITTEN = 100_000
-    _ARCHIVED = "20240101000000000"
-    """Instant of the first files, whose commit is no longer on the active timeline."""
 
-    def create(self) -> None:
-        """Write the first files, and a commit of the last one of them."""
+    def _create(self) -> None:
+        """Write the first files, and a commit without files. The commit of the files is archived."""
         self._instants: list[str] = []
-        self._writes = 0
-        self._lots: list[tuple[int, str]] = []
-        self._names: dict[int, str] = {}
         (self.folder / ".hoodie" / "archived").mkdir(parents=True)
         properties = {
             "hoodie.table.name": "t",
@@ -664,22 +687,15 @@ class HudiTable(SyntheticTable):
         }
         text = "".join(f"{key}={value}\n" for key, value in properties.items())
         (self.folder / ".hoodie" / "hoodie.properties").write_text(text)
-        self._lots.append((0, self._ARCHIVED))
-        self._names[self.written - 1] = self._instant
-        self._write_base_files(0, self.written)
-        self._write("commit", self.base_files(self.written - 1, self.written), [], "INSERT")
+        self._written: set[int] = set()
+        self._write_files()
+        self._write("commit", [], [], "INSERT")
 
-    def _add_files(self, first: int, last: int) -> None:
-        self._lots.append((first, self._instant))
-        self._write_base_files(first, last)
-        self._write("commit", self.base_files(first, last), [], "INSERT")
-
-    def finish(self) -> None:
-        """Archive all instants except the newest one."""
-        *archived, newest = self._instants
-        for name in archived:
-            (self.folder / ".hoodie" / name).unlink()
-        self._instants = [newest]
+    def _write_files(self) -> None:
+        days = range(self.partitions) if self.is_complete and self.count <= self.MAX_WRITTEN else self.touched
+        for day in set(days) - self._written:
+            self._write_data(self.base_files(day * PER_PARTITION, (day + 1) * PER_PARTITION))
+        self._written.update(days)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -688,36 +704,24 @@ class HudiTable(SyntheticTable):
 
         def list_all(location: Location, *arguments: Any, **options: Any) -> Iterator[StoredFile]:
             yield from list_files(location, *arguments, **options)
-            if location.uri == str(self.folder):
-                for day in range(self.written // PER_PARTITION):
-                    if not self._is_written(day):
+            if location.uri == str(self.folder) and self.is_complete:
+                for day in range(self.partitions):
+                    if day not in self._written:
                         yield StoredFile(f"day={day:06}/.hoodie_partition_metadata", 20, "1")
                         for file in self.base_files(day * PER_PARTITION, (day + 1) * PER_PARTITION):
-                            yield StoredFile(self.path(file), file.size, "1")
+                            yield StoredFile(file.path, file.size, "1")
 
         with patch.object(Location, "list", list_all):
             yield
-
-    def _is_written(self, day: int) -> bool:
-        """Return whether the files of a partition are written."""
-        if self.count <= self.MAX_WRITTEN or day in (self.partitions // 3, *_spread(self, 100)):
-            return True
-        return self.partitions // 2 <= day < self.partitions // 2 + 10
-
-    def _write_base_files(self, first: int, last: int) -> None:
-        for day in range(first // PER_PARTITION, last // PER_PARTITION):
-            if self._is_written(day):
-                self._write_files(self.base_files(day * PER_PARTITION, (day + 1) * PER_PARTITION))
 
     def _commit(self, change: Change, operation: str) -> None:
         if operation == "restore":
             # Hudi removes the files and the instants after the restored one.
             (self.folder / ".hoodie" / self._instants.pop()).unlink()
             for file in change.removed:
-                (self.folder / self.path(file)).unlink()
+                (self.folder / file.path).unlink()
             return
-        self._names |= {file.number: self._instant for file in change.added}
-        self._write_files(change.added)
+        self._write_data(change.added)
         if operation == "append":
             self._write("commit", change.added, [], "INSERT")
         else:
@@ -728,22 +732,9 @@ class HudiTable(SyntheticTable):
                 "CLUSTER" if operation == "rewrite" else "DELETE_PARTITION",
             )
 
-    def path(self, file: DataFile) -> str:
-        """Return the path of a file below the table's folder."""
-        instant = self._names.get(file.number) or next(
-            instant for first, instant in reversed(self._lots) if first <= file.number
-        )
-        return f"{file.partition}/{file.unique}-0_0-1-2_{instant}.parquet"
-
-    @property
-    def _instant(self) -> str:
-        """The instant of the next commit."""
-        moment = datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=self._writes)
-        return moment.strftime("%Y%m%d%H%M%S") + "000"
-
-    def _write_files(self, files: Iterable[DataFile]) -> None:
+    def _write_data(self, files: Iterable[DataFile]) -> None:
         for file in files:
-            path = self.folder / self.path(file)
+            path = self.folder / file.path
             if not path.parent.exists():
                 path.parent.mkdir()
                 (path.parent / ".hoodie_partition_metadata").write_text("#partition metadata\n")
@@ -754,7 +745,7 @@ class HudiTable(SyntheticTable):
     def _write(self, action: str, added: Iterable[DataFile], removed: Collection[DataFile], operation: str) -> None:
         written: dict[str, list[Any]] = {}
         for file in added:
-            stat = {"fileId": f"{file.unique}-0", "path": self.path(file), "prevCommit": "null",
+            stat = {"fileId": f"{file.unique}-0", "path": file.path, "prevCommit": "null",
                     "numWrites": file.rows, "partitionPath": file.partition, "fileSizeInBytes": file.size}  # fmt: skip
             written.setdefault(file.partition, []).append(stat)
         replaced: dict[str, list[str]] = {}
@@ -770,10 +761,9 @@ class HudiTable(SyntheticTable):
         }
         if replaced:
             document["partitionToReplaceFileIds"] = replaced
-        name = f"{self._instant}.{action}"
+        name = f"{_instant(self._commits)}.{action}"
         (self.folder / ".hoodie" / name).write_text(json.dumps(document))
         self._instants.append(name)
-        self._writes += 1
 
 
 TABLES: Mapping[str, type[SyntheticTable]] = {table.format: table for table in (DeltaTable, IcebergTable, HudiTable)}

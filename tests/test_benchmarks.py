@@ -81,16 +81,16 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", list(scale_tables.TABLES))
 def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """After each commit a synthetic table has the files that it says, also if it was written in several lots."""
-    monkeypatch.setattr(scale_tables, "LOT", 1_000)
+    """After each commit a synthetic table has the files that it says, also if most of them were added later."""
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
-    table = scale_tables.TABLES[kind](tmp_path / "t", 2_200)
-    table.create()
-    while table.extend():
-        pass
-    table.finish()
+    table = scale_tables.TABLES[kind](tmp_path / "t", 13_000)
+    table.create(complete=False)
+    reference = open_table_format(TableConfig(name="t", uri=str(table.folder), format=kind)).current()
+    table.complete()
     sizes = []
     with table.installed():
+        table_format = open_table_format(TableConfig(name="t", uri=str(table.folder), format=kind))
+        assert table_format.snapshot().reference == reference
         for commit in (None, *scale_tables.COMMITS):
             if commit is not None:
                 table.commit(commit)
@@ -100,7 +100,7 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
             assert found == {(file.partition, file.unique) for file in files}
             assert len(snapshot.fragments) == len(files)
             sizes.append(len(files))
-    assert sizes == [2_200, 2_201, 2_223, 2_122, 1_121, 2_122]
+    assert sizes == [13_000, 13_001, 13_101, 13_001, 12_002, 13_001]
 
 
 @pytest.mark.parametrize("kind", list(scale_tables.TABLES))
