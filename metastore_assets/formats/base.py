@@ -83,7 +83,7 @@ class ClaimedSource(FragmentSource, Protocol):
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fragment:
     """The smallest unit of rows that a format adds or removes: a data file and the deletes on it."""
 

@@ -83,7 +83,7 @@ class _ChangesReplay(Replay):
             for each in self._histories.values()
             if each.is_removed
         ]
-        return LogChanges(self._state.protocol, self._state.metadata, list(self._live.values()), removed)
+        return LogChanges(self.protocol, self.metadata, list(self._live.values()), removed)
 
     def _add(self, name: str, actions: Iterator[Action]) -> None:
         super()._add(name, self._recorded(name, actions))

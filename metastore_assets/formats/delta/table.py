@@ -8,9 +8,9 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -263,8 +263,22 @@ class DeltaFormat(TableFormat):
         """
         if self._state_with_statistics is None or self._state_with_statistics[0] != version:
             log = read_log(self._location, complete=True)
-            self._state_with_statistics = version, replay(self._location, log, int(version), with_statistics=True)
+            state = replay(self._location, log, int(version), with_statistics=True)
+            self._state_with_statistics = version, replace(state, adds=list(state.adds))
         return self._state_with_statistics[1]
+
+
+class _Partition(NamedTuple):
+    """A partition, as the files in it need it."""
+
+    key: str | None
+    """The partition key; None if the configuration does not select the partition."""
+    values: dict[str, Constant]
+    """Typed partition values by column identity."""
+    constants: tuple[tuple[str, Constant], ...]
+    """The same values as pairs, which all fragments of the partition share."""
+    texts: str
+    """JSON of pairs of a column identity and the text of its value, for fragment ids."""
 
 
 class _Table:
@@ -300,7 +314,7 @@ class _Table:
             )
         types = {name: self.schema.field(name).type for name in self.partition_columns}
         self._filter = partitions.bind(location.uri, types)
-        self._partitions: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
+        self._partitions: dict[tuple[str | None, ...], _Partition] = {}
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
@@ -335,16 +349,17 @@ class _Table:
 
         The partition values are a dict by column identity.
         """
-        paths: set[str] = set()
+        ids: dict[str, str] = {}
         for add in adds:
-            values, key = self._partition(self._partition_texts(add.partition_values, add.path))
-            if key is None:
+            partition = self._partition(self._partition_texts(add.partition_values, add.path))
+            if partition.key is None:
                 continue
-            fragment = self._fragment(add, values, key)
-            if fragment.path in paths:
+            fragment = self._fragment(add, partition, partition.key)
+            if (other := ids.setdefault(fragment.path, fragment.id)) is not fragment.id:
+                if other == fragment.id:
+                    continue  # Some writers repeat a file in a checkpoint.
                 raise TableFormatError(f"{self._location.uri}: the log has the data file {fragment.path} twice")
-            paths.add(fragment.path)
-            yield add, fragment, values
+            yield add, fragment, partition.values
 
     def removed_paths(self, files: Iterable[RemovedFile]) -> frozenset[FragmentPath]:
         """Return partition key and path of each removed file in the selected partitions.
@@ -353,7 +368,7 @@ class _Table:
         """
         result = set()
         for file in files:
-            _, key = self._partition(self._partition_texts(file.partition_values, file.path))
+            key = self._partition(self._partition_texts(file.partition_values, file.path)).key
             if key is not None:
                 location, path = self._resolve(file.path)
                 result.add((key, location.full_path(path)))
@@ -381,18 +396,17 @@ class _Table:
                 f"{self._location.uri}: the log records no value of the partition column {error} for {path}"
             ) from None
 
-    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
-        """Return the values of a partition by column identity, and its partition key.
-
-        The key is None if the configuration does not select the partition.
-        """
-        if (partition := self._partitions.get(texts)) is not None:
-            return partition
+    def _partition(self, texts: tuple[str | None, ...]) -> _Partition:
+        """Return the partition with recorded values, in the order of the partition columns."""
+        if (known := self._partitions.get(texts)) is not None:
+            return known
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
-        by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
-        partition = by_identity, encode_partition_key(items) if self._filter.may_match(items) else None
+        constants = tuple((identity(field), value) for field, value in zip(fields, values, strict=True))
+        key = encode_partition_key(items) if self._filter.may_match(items) else None
+        texts_json = json.dumps([(name, value_text(value)) for name, value in constants])
+        partition = _Partition(key, dict(constants), constants, texts_json)
         self._partitions[texts] = partition
         return partition
 
@@ -405,26 +419,24 @@ class _Table:
             return self._location_policy.resolve(unquote(path))
         return self._location_policy.resolve_relative(self._location, unquote(path))
 
-    def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
+    def _fragment(self, add: AddedFile, partition: _Partition, key: str) -> Fragment:
         """Return the fragment of a live file with its deletion vector.
 
-        `values` has the partition values by column identity.
+        `key` is the partition key.
         """
         location, path = self._resolve(add.path)
         if add.vector is not None:
             with suppress(ValueError, struct.error):  # an invalid name is reported when the fragment is opened
                 add.vector.file(self._location_policy)
-        source = DeltaFragmentSource(
-            location, path, self._location_policy, add.vector, tuple(values.items()), self._mode
-        )
+        source = DeltaFragmentSource(location, path, self._location_policy, add.vector, partition.constants, self._mode)
         rows = add.row_count
         if rows is not None and add.vector is not None:
             # A vector that deletes more rows than the file has is reported when the fragment is opened.
             rows = rows - add.vector.cardinality if add.vector.cardinality <= rows else None
-        return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
+        return Fragment(_fragment_id(add, partition), key, location.full_path(path), add.size, rows, source)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeltaFragmentSource:
     """The source of a fragment: a Parquet file and its deletion vector, if it has one."""
 
@@ -467,20 +479,15 @@ def _sorted(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:
     return tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id)))
 
 
-def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
+def _fragment_id(add: AddedFile, partition: _Partition) -> str:
     """Return a digest of everything that determines the rows of a file.
 
     These are its path, size, modification time and deletion vector, and its partition values.
     """
     # A recreated table may have files with the names and sizes of the dropped one. Their modification times differ.
-    parts = [
-        add.path,
-        add.size,
-        add.modification_time,
-        [(name, value_text(value)) for name, value in values.items()],
-        [add.vector.id, add.vector.cardinality] if add.vector else None,
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    vector = json.dumps([add.vector.id, add.vector.cardinality] if add.vector else None)
+    text = f"[{json.dumps(add.path)}, {add.size}, {add.modification_time}, {partition.texts}, {vector}]"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @contextmanager

@@ -253,6 +253,56 @@ def test_row_counts_come_from_whatever_statistics_there_are(tmp_path: Path) -> N
     assert counts == {"5": 5, "6": 6}
 
 
+def _checkpoint(table: Path, *adds: dict[str, Any]) -> None:
+    """Write a checkpoint of version 0 with these files."""
+    fields: dict[str, pa.DataType] = {
+        "path": pa.string(),
+        "partitionValues": pa.map_(pa.string(), pa.string()),
+        "size": pa.int64(),
+        "modificationTime": pa.int64(),
+        "stats": pa.string(),
+        "stats_parsed": pa.struct([("numRecords", pa.int64())]),
+    }
+    schema = metadata([field("a", "long")])["metaData"]["schemaString"]
+    rows = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"schemaString": schema, "partitionColumns": []}},
+        *({"add": add["add"] | {"partitionValues": []}} for add in adds),
+    ]
+    columns = {
+        "protocol": pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]),
+        "metaData": pa.struct([("schemaString", pa.string()), ("partitionColumns", pa.list_(pa.string()))]),
+        "add": pa.struct(list(fields.items())),
+    }
+    (table / "_delta_log").mkdir(parents=True)
+    checkpoint = pa.table({name: pa.array([row.get(name) for row in rows], type_) for name, type_ in columns.items()})
+    pq.write_table(checkpoint, table / "_delta_log" / f"{0:020}.checkpoint.parquet")
+
+
+def test_texts_in_checkpoints_count_before_parsed_statistics(tmp_path: Path) -> None:
+    """Where they begin with the number, and where not."""
+    texts = {
+        '{"numRecords":3,"x":1}': 3,
+        '\n{ "numRecords" : 12 }': 12,
+        '{"minValues":{"numRecords":7},"numRecords":4}': 4,
+        '{"numRecords":9': 9,
+        "no json": 9,
+    }
+    adds = [_add(number, stats=text, stats_parsed={"numRecords": 9}) for number, text in enumerate(texts)]
+    _checkpoint(tmp_path / "t", *adds, _add(7), _add(8, stats="{}"))
+    counts = {fragment.path[-1]: fragment.row_count for fragment in _snapshot(tmp_path / "t").fragments}
+    assert counts == {**{str(number): count for number, count in enumerate(texts.values())}, "7": None, "8": None}
+
+
+def test_a_file_twice_in_a_checkpoint(tmp_path: Path) -> None:
+    """It counts once if both are the same; else nobody can tell which counts."""
+    _checkpoint(tmp_path / "same", _add(1), _add(2), _add(1))
+    assert _paths(tmp_path / "same") == ["1", "2"]
+    _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
+    with pytest.raises(TableFormatError, match="twice"):
+        _paths(tmp_path / "other")
+
+
 def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
     """Whatever it is called: nobody commits by making one."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
