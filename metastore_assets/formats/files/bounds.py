@@ -73,16 +73,16 @@ def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
     for index, fragment in enumerate(snapshot.fragments):
         source = fragment.source
         assert isinstance(source, FilesFragmentSource)
-        constants = dict(source.file.partition)
+        constants = dict(source.reading.partition)
         if path[0].name in constants:
             bounds[index] = constant_bounds(
                 typed_constant(constants[path[0].name]).cast(path[0].type), fragment.row_count
             )
-        elif source.file.kind in _BOUNDS_READERS and source.fatal is None:
+        elif source.reading.kind in _BOUNDS_READERS and source.reading.fatal is None:
             reading[index] = source
     outcomes = IsolatedRunner(_THREADS, _FILES_PER_TASK).outcomes(
         with_arguments(partial(_read_bounds, path)),
-        [(source.location, source.file) for source in reading.values()],
+        [(source.reading.location, source.file) for source in reading.values()],
         paths=[snapshot.fragments[index].path for index in reading],
     )
     for index, outcome in zip(reading, outcomes, strict=True):

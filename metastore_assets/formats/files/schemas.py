@@ -46,9 +46,9 @@ FileContent = Any
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileDescription:
-    """What planning knows about one data file."""
+    """What planning knows about one data file, or several equal ones."""
 
     is_readable: bool
     row_count: int | None = None
@@ -150,12 +150,17 @@ class SchemaReader:
                 for schema, index in schemas.items()
             ],
         )
-        descriptions = [
-            FileDescription.unreadable(content)
-            if isinstance(content, FragmentError)
-            else FileDescription(True, content[0], schema=content[1])
-            for content in contents
-        ]
+        by_content: dict[tuple[int | None, int], FileDescription] = {}
+        descriptions = []
+        for content in contents:
+            if isinstance(content, FragmentError):
+                descriptions.append(FileDescription.unreadable(content))
+                continue
+            row_count, schema = content
+            key = row_count, id(schema)
+            if key not in by_content:
+                by_content[key] = FileDescription(True, row_count, schema=schema)
+            descriptions.append(by_content[key])
         return descriptions, fields, reasons
 
     def _merge_summaries(
@@ -248,7 +253,7 @@ class SchemaReader:
             return summary
         row_count, schema = description
         digest = hashlib.sha256(schema).hexdigest()[:32]
-        self.cache.put(cache_key("schema", digest), schema, shared=True)
+        self.cache.put(_schema_key(digest), schema, shared=True)
         self.cache.put(key, json.dumps([row_count, digest]).encode(), shared=True)
         return row_count, _parse_schema(schema)
 
@@ -286,10 +291,15 @@ def _decode_description(cache: MetadataCache, data: bytes) -> tuple[int | None, 
     Raises LookupError if the schema is not cached. Schemas are cached separately, because files share them.
     """
     row_count, digest = json.loads(data)
-    schema = cache.get(cache_key("schema", digest), _parse_schema)
+    schema = cache.get(_schema_key(digest), _parse_schema)
     if schema is None:
         raise LookupError(digest)
     return row_count, schema
+
+
+@lru_cache(maxsize=4096)
+def _schema_key(digest: str) -> bytes:
+    return cache_key("schema", digest)
 
 
 @lru_cache(maxsize=4096)

@@ -10,22 +10,26 @@ import pyarrow as pa
 from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats.files.declared_types import cast_losslessly
 from metastore_assets.formats.files.listing import DataFile
-from metastore_assets.formats.files.partitioning import typed_constant
+from metastore_assets.formats.files.partitioning import Items, typed_constant
 from metastore_assets.formats.files.schemas import describe_file, open_text
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.readers.columns import FileColumns, open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.formats.schema_casting import FieldMatcher
-from metastore_assets.storage.location import Location
+from metastore_assets.storage.location import Location, StoredFile
 
 
-@dataclass(frozen=True)
-class FilesFragmentSource:
-    """Opens one data file, in the version that was listed, as a fragment."""
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """How data files are read. The files of a partition mostly share one."""
 
     location: Location
-    file: DataFile
+    """The folder of the table, or its only file."""
+    kind: str
+    suffix: str
+    partition: Items
+    """See `DataFile`."""
     reader: TextReader | None
     """The reader of a CSV or JSON file; None for other kinds."""
     types: tuple[tuple[str, pa.DataType], ...]
@@ -35,6 +39,19 @@ class FilesFragmentSource:
     fatal: str | None = None
     """The error message if reading the file crashed a process, else None. Such a file is not opened again."""
 
+
+@dataclass(frozen=True, slots=True)
+class FilesFragmentSource:
+    """Opens one data file, in the version that was listed, as a fragment."""
+
+    stored: StoredFile
+    reading: FileReading
+
+    @property
+    def file(self) -> DataFile:
+        """The data file."""
+        return DataFile(self.stored, self.reading.kind, self.reading.suffix, self.reading.partition)
+
     def open(self) -> FileFragmentReader:
         """Return a reader of the file's rows in the table's types.
 
@@ -42,11 +59,12 @@ class FilesFragmentSource:
             FragmentError: The file cannot be read. `missing=True` means that the snapshot is out of date: the file was
                 removed or overwritten, or could not be read when the snapshot was planned.
         """
-        path = self.location.full_path(self.file.stored.path)
-        if self.fatal is not None:
-            raise FatalFileError(self.fatal, path=path)
-        if not self.is_readable:
-            describe_file(self.location, self.file, self.reader)
+        reading = self.reading
+        path = reading.location.full_path(self.stored.path)
+        if reading.fatal is not None:
+            raise FatalFileError(reading.fatal, path=path)
+        if not reading.is_readable:
+            describe_file(reading.location, self.file, reading.reader)
             raise FragmentError(f"{path} could not be read when the table was planned", path=path, missing=True)
         with fragment_errors(path), ExitStack() as stack:
             columns = self._columns()
@@ -56,9 +74,9 @@ class FilesFragmentSource:
                 path=path,
                 mapping=ColumnMapping(
                     FieldMatcher(convert=cast_losslessly),
-                    {name: typed_constant(value) for name, value in self.file.partition},
+                    {name: typed_constant(value) for name, value in reading.partition},
                 ),
-                verify=lambda: self.location.check(self.file.stored),
+                verify=lambda: reading.location.check(self.stored),
             )
             stack.pop_all()
         return reader
@@ -68,9 +86,10 @@ class FilesFragmentSource:
 
         All rows of a CSV or JSON file are first written to a temporary file.
         """
-        if self.reader is None:
-            return open_columns(self.file.kind, self.location.open_stored(self.file.stored))
-        schema, batches = self.reader.batches(lambda: open_text(self.location, self.file), dict(self.types))
+        reading = self.reading
+        if reading.reader is None:
+            return open_columns(reading.kind, reading.location.open_stored(self.stored))
+        schema, batches = reading.reader.batches(lambda: open_text(reading.location, self.file), dict(reading.types))
         columns = SpilledColumns(schema, batches)
-        self.location.check(self.file.stored)
+        reading.location.check(self.stored)
         return columns

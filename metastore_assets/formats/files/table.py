@@ -44,6 +44,7 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 if TYPE_CHECKING:
     from metastore_assets.formats.files.declared_types import DeclaredTypes
     from metastore_assets.formats.files.schemas import FileDescription
+    from metastore_assets.formats.files.source import FileReading
     from metastore_assets.formats.files.text_reader import TextReader
 
 # Modules that read files are imported where files are read, because sensors only list them.
@@ -68,6 +69,8 @@ class FilesFormat(TableFormat):
         self._listing: tuple[list[DataFile], OverlappingTables, list[str]] | None = None
         """The data files that `snapshot_id()` listed last, with the signs of overlapping tables and the fragment ids.
         The next `snapshot()` uses this listing instead of another one, and removes it."""
+        self._text_readers: dict[tuple[str, str], tuple[TextReader | None, str]] = {}
+        """Readers of CSV and JSON files, and their texts for digests, by kind and suffix of the files."""
         check_option_names(table, _TEMPLATE, _KIND, *CSV_OPTIONS)
         CsvOptions.of(table.name, table.options, "")  # Invalid CSV options are an error for files of any kind.
         self._declared_types: DeclaredTypes = {}
@@ -128,8 +131,9 @@ class FilesFormat(TableFormat):
         check_integers(self._location, files, table_schema, self._cache)
         check_declared_columns(self._table.name, self._declared_types, table_schema.schema, columns)
         keys = _partition_keys(files, columns)
+        readings: dict[tuple[object, ...], FileReading] = {}
         fragments = [
-            self._fragment(id_, file, description, keys[file.partition])
+            self._fragment((id_, keys[file.partition]), file, description, readings)
             for id_, file, description in zip(ids, files, table_schema.descriptions, strict=True)
         ]
         return Snapshot(
@@ -262,6 +266,13 @@ class FilesFormat(TableFormat):
 
     def _text_reader(self, file: DataFile) -> TextReader | None:
         """Return the reader of a CSV or JSON file; None for other kinds."""
+        key = file.kind, file.suffix
+        if key not in self._text_readers:
+            reader = self._new_text_reader(file)
+            self._text_readers[key] = reader, repr(reader)
+        return self._text_readers[key][0]
+
+    def _new_text_reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":
             from metastore_assets.formats.files.csv.reader import CsvReader
 
@@ -277,21 +288,49 @@ class FilesFormat(TableFormat):
         stored = file.stored
         # The path has the partition values of Hive folders. Values by a template change when the template does.
         template_values = [key_items(file.partition)] if self._partitioning.types else []
-        reader = [file.kind, repr(self._text_reader(file))]
-        return _digest([stored.path, stored.size, stored.version, *reader, *template_values])
+        self._text_reader(file)
+        reader = self._text_readers[file.kind, file.suffix][1]
+        return _digest([stored.path, stored.size, stored.version, file.kind, reader, *template_values])
 
     def _snapshot_id(self, fragments: Sequence[str]) -> str:
         # Declared types are part of the id, because they change the statistics of unchanged files.
         return _digest([*fragments, repr(self._declared_items)] if self._declared_types else fragments)
 
-    def _fragment(self, id_: str, file: DataFile, description: FileDescription, key: str) -> Fragment:
-        from metastore_assets.formats.files.source import FilesFragmentSource
+    def _fragment(
+        self,
+        names: tuple[str, str],
+        file: DataFile,
+        description: FileDescription,
+        readings: dict[tuple[object, ...], FileReading],
+    ) -> Fragment:
+        """Return the fragment of a file.
 
-        source = FilesFragmentSource(
-            self._location, file, description.reader, description.types, description.is_readable, description.fatal
-        )
+        Args:
+            names: The fragment's id and its partition key.
+            file: The data file.
+            description: What planning knows about the file.
+            readings: How files are read. Files that are read alike share one, because it takes more memory than what
+                differs.
+        """
+        from metastore_assets.formats.files.source import FileReading, FilesFragmentSource
+
+        how = description.reader, id(description.types), description.is_readable, description.fatal
+        key = (file.kind, file.suffix, id(file.partition), *how)
+        reading = readings.get(key)
+        if reading is None:
+            reading = readings[key] = FileReading(
+                self._location,
+                file.kind,
+                file.suffix,
+                file.partition,
+                description.reader,
+                description.types,
+                description.is_readable,
+                description.fatal,
+            )
         path = self._location.full_path(file.stored.path)
-        return Fragment(id_, key, path, file.stored.size, description.row_count, source)
+        source = FilesFragmentSource(file.stored, reading)
+        return Fragment(names[0], names[1], path, file.stored.size, description.row_count, source)
 
 
 def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -24,7 +25,7 @@ from tests.formats.hudi.realtables import completed, unpacked
 from tests.formats.hudi.test_histories import _PARTS, _ROWS, _STEPS
 from tests.formats.hudi.test_realtables import _NAMES
 from tests.formats.hudi.test_time_travel import _archive
-from tests.formats.hudi.writer import FIELDS, HudiWriter, rollback
+from tests.formats.hudi.writer import FIELDS, HudiWriter, block, rollback
 from tests.formats.test_contract import assert_is_difference
 
 _A = {"key": "a", "ts": 1, "value": 1.0}
@@ -410,3 +411,23 @@ def test_tables_that_do_not_record_partition_columns(tmp_path: Path) -> None:
             assert_no_diff(former, _config(folder), reason)
         else:
             assert_difference(former, _config(folder))
+
+
+def test_writes_without_rows(history: CleanedHistory) -> None:
+    """Change no fragment: neither an empty log file, nor a failed write that appended to a log file of others."""
+    writer = history.writer
+    config = _config(writer.folder)
+    former = Planned.of(config)
+    one = _of_partition(history, "x")
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.raw_log_file(one, instant, b"")])
+    if writer.version == 6:
+        failed = writer.tick()
+        writer.request(failed, "deltacommit")
+        (log,) = [path for path in (writer.folder / one.partition).glob(".*.log.*") if path.stat().st_size]
+        log.write_bytes(
+            log.read_bytes() + block(3, {0: failed, 2: json.dumps(writer.stored_schema)}, b"\0\0\0\3\0\0\0\0")
+        )
+    chained = assert_difference(former, config)
+    assert chained.snapshot.id != former.snapshot.id
+    assert [one.id for one in chained.snapshot.fragments] == [one.id for one in former.snapshot.fragments]
