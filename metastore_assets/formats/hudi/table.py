@@ -199,7 +199,14 @@ class HudiFormat(TableFormat):
         self._record_state(timeline, state, schema_commit(schema_commits), columns, metadata)
         self._cache.discard((*writes.archived, *writes.rolled_back), logs_of(former_slices) - logs_of(slices))
         added_paths = {(fragment.partition_key, fragment.path) for fragment in added.values()}
-        return SnapshotDiff(since, metadata, _sorted(added.values()), frozenset(removed.values()) - added_paths)
+        former_paths = frozenset(removed.values())
+        return SnapshotDiff(
+            since,
+            metadata,
+            _sorted(added.values()),
+            removed=former_paths - added_paths,
+            replaced=former_paths & added_paths,
+        )
 
     def _load_timeline(self) -> Timeline:
         """Return the timeline. Raises TableFormatError for a table that has no reader."""

@@ -67,7 +67,8 @@ def assert_difference(former: Planned, config: TableConfig) -> Planned:
     old, new = (
         {(fragment.partition_key, fragment.path) for fragment in one.fragments} for one in (former.snapshot, snapshot)
     )
-    assert diff.removed == old - new
+    added = {(fragment.partition_key, fragment.path) for fragment in diff.added}
+    assert (diff.removed, diff.replaced) == (old - new, old & added)
     assert not {fragment.id for fragment in diff.added} & {fragment.id for fragment in former.snapshot.fragments}
     return Planned(snapshot, cached)
 
