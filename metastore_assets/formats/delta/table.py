@@ -148,8 +148,10 @@ class DeltaFormat(TableFormat):
             return SnapshotDiff(since, current, added, removed, possibly_removed=transient)
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the partition columns in the table's metadata."""
-        return self.snapshot().partition_columns
+        """Return the partition columns in the table's metadata, without reading the files in a checkpoint."""
+        with _delta_errors(self._location):
+            state = replay(self._location, *self._version())
+            return _Table(self._location_policy, state.protocol, state.metadata, self._filter).partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Return the bounds of a leaf column from the statistics in the log.

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.delta import actions
 from metastore_assets.formats.delta.log import Log
 from metastore_assets.formats.readers.parquet_footer import REFUSED
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
@@ -301,6 +302,24 @@ def test_a_file_twice_in_a_checkpoint(tmp_path: Path) -> None:
     _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
     with pytest.raises(TableFormatError, match="twice"):
         _paths(tmp_path / "other")
+
+
+def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a checkpoint, only the metadata are read."""
+    _checkpoint(tmp_path / "t", _add(1))
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path / "t")))
+    read: list[Any] = []
+    original = actions._checkpoint_actions
+
+    def noted(location: Any, name: str, columns: Any) -> Any:
+        read.append(columns)
+        return original(location, name, columns)
+
+    monkeypatch.setattr(actions, "_checkpoint_actions", noted)
+    assert table.partition_columns() == ()
+    assert read == [("protocol", "metaData")]
+    assert len(table.snapshot().fragments) == 1
+    assert len(read) == 3
 
 
 def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
