@@ -4,12 +4,15 @@ A version is the published statistics of a table at one snapshot. Its table-leve
 table: statistics, value frequencies, histograms and ranks.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from metastore_assets.assets.names import KINDS, PARTITION_KINDS, Kind
 from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.assets.reported_state import ReportedState
+from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.store.entries import PARTITIONS, diff_entries, partition_contents
+from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 
 
@@ -18,7 +21,7 @@ class PendingEvents:
     """The parts of a version that need an event in Dagster."""
 
     partitions: tuple[PartitionEntry, ...]
-    """The partitions that Dagster shows with other files or other content, in the order of the version."""
+    """The partitions that Dagster shows with other files or other content, by ascending key."""
     table: tuple[Kind, ...]
     """The kinds of table-level files that changed, in the order of `KINDS`. The statistics of a new version are always
     among them."""
@@ -27,28 +30,40 @@ class PendingEvents:
 
 
 def find_pending_events(
-    state: ReportedState, version: Version, kinds: Collection[Kind] = KINDS, key_map: PartitionKeyMap | None = None
+    state: ReportedState,
+    version: Version,
+    kinds: Collection[Kind] = KINDS,
+    key_map: PartitionKeyMap | None = None,
+    contents: Mapping[str, str] | None = None,
 ) -> PendingEvents:
     """Return the parts of a version that Dagster does not show yet.
+
+    Entries are read of the partitions that changed since the last complete report, or that Dagster shows with other
+    content. All entries are read if there is no such report, or if its version's entries have expired.
 
     Args:
         state: The state that Dagster shows.
         version: The version to report.
         kinds: The kinds of table-level files that have an asset.
         key_map: The partitions that have a key in Dagster; None if all have.
+        contents: The result of `reportable_contents` for the version; None to read it.
     """
-    before = {entry.key: entry for entry in state.version.partitions} if state.version else {}
-    entries = [
+    contents = reportable_contents(version) if contents is None else contents
+    partitions = tuple(
         entry
-        for entry in (version.partitions if is_partitioned(version) else ())
+        for entry in _unreported_partitions(state, version, contents)
         if key_map is None or entry.key in key_map.dagster_keys
-    ]
-    partitions = tuple(entry for entry in entries if not _is_reported(state, before.get(entry.key), version, entry))
+    )
     files = profile_files(version)
     table: set[Kind] = set() if files is None else set(changed_kinds(profile_files(state.version), files))
     if state.version is None or state.version.number != version.number:
         table.add("statistics")
     return PendingEvents(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds), state.dropped)
+
+
+def reportable_contents(version: Version) -> Mapping[str, str]:
+    """Return the content id of each partition, by key in ascending order; empty for a table without partitions."""
+    return partition_contents(version) if is_partitioned(version) else {}
 
 
 def is_partitioned(version: Version) -> bool:
@@ -78,9 +93,10 @@ def add_selected_events(
     """
     empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
     selected = partitions if key_map is None else key_map.to_table_keys(partitions)
-    reported = {entry.key for entry in events.partitions}.union(selected)
+    entries = {entry.key: entry for entry in events.partitions}
+    entries.update(entries_of(version, PARTITIONS).find_all(set(selected) - entries.keys()))
     return PendingEvents(
-        tuple(entry for entry in version.partitions if entry.key in reported),
+        tuple(entries[key] for key in sorted(entries)),
         tuple(kind for kind in KINDS if kind in events.table or kind in table),
         tuple(dict.fromkeys((*events.empty, *empty))),
     )
@@ -141,22 +157,55 @@ def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
     return paths if isinstance(paths, tuple) else (paths,) if paths else ()
 
 
-def _is_reported(state: ReportedState, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
-    """Return whether Dagster already shows the content and the files of a partition.
+def _unreported_partitions(state: ReportedState, version: Version, contents: Mapping[str, str]) -> list[PartitionEntry]:
+    """Return the partitions that Dagster shows with other content or other files, by ascending key.
 
     Args:
         state: The state that Dagster shows.
-        before: The partition in the last reported version; None if that version does not have it.
+        version: The version to report.
+        contents: The content id of each partition to consider, by key.
+    """
+    if not contents:
+        return []
+    unreported = {
+        entry.key: entry
+        for entry in _recomputed_partitions(state, version)
+        if state.since.get(entry.key, 0) < entry.version
+    }
+    # Sets of pairs are compared without a step of Python per partition.
+    stale = {key for key, _ in contents.items() - state.contents.items()} | (contents.keys() & state.written)
+    unreported.update(entries_of(version, PARTITIONS).find_all(stale - unreported.keys()))
+    return [unreported[key] for key in sorted(unreported)]
+
+
+def _recomputed_partitions(state: ReportedState, version: Version) -> Sequence[PartitionEntry]:
+    """Return the partitions with other files than in the last complete report; all partitions without a report."""
+    reported = state.version
+    if reported is None:
+        return version.partitions
+    try:
+        differences = diff_entries(PARTITIONS, reported.partitions, version.partitions)
+    except ObjectNotFoundError:  # The entries of the reported version have expired.
+        return version.partitions
+    return [
+        entry
+        for before, entry in differences.values()
+        if entry is not None and _has_other_files(reported, before, version, entry)
+    ]
+
+
+def _has_other_files(reported: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
+    """Return whether a partition has other files than in the version that was reported before.
+
+    Args:
+        reported: The version that was reported before.
+        before: The partition in it; None if it does not have the partition.
         version: The version to report.
         entry: The partition in that version.
     """
-    if state.contents.get(entry.key) != entry.content_id or entry.key in state.written:
+    if before is None:
+        return True  # Dagster deleted the partition's state when the partition was dropped.
+    if entry.version <= reported.number:
         return False
-    if state.since.get(entry.key, 0) >= entry.version:
-        return True
-    if state.version is None or before is None:
-        return False  # Dagster deleted the partition's state when the partition was dropped.
-    if entry.version <= state.version.number:
-        return True
-    after_files, before_files = profile_files(version, entry), profile_files(state.version, before)
-    return all(paths_of(after_files, kind) == paths_of(before_files, kind) for kind in PARTITION_KINDS)
+    after_files, before_files = profile_files(version, entry), profile_files(reported, before)
+    return any(paths_of(after_files, kind) != paths_of(before_files, kind) for kind in PARTITION_KINDS)

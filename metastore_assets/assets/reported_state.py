@@ -135,7 +135,6 @@ def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> V
     number, content = reported
     try:
         version = versions.read(number)
-        tuple(version.partitions)  # Fails if the entries of the version have expired.
     except StoreError:
         return None
     return version if version.content_id == content else None

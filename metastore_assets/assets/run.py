@@ -20,10 +20,10 @@ from metastore_assets.assets.pending_events import (
     PendingEvents,
     add_selected_events,
     find_pending_events,
-    is_partitioned,
     remove_events_of_other_runs,
+    reportable_contents,
 )
-from metastore_assets.assets.reported_state import ReportedState, is_observed, read_reported_state
+from metastore_assets.assets.reported_state import is_observed, read_reported_state
 from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.assets.version_report import VersionReport, read_source_tags
 from metastore_assets.checks.subject import create_check_context
@@ -37,6 +37,7 @@ from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.spark.runner import SizedRunner
+from metastore_assets.store.entries import partition_contents
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.tasks.runner import TaskRunner
@@ -151,7 +152,7 @@ class _TableRun:
         context, names = self.context, self.names
         version = find_version_since_launch(self.versions, names, self.selection.backfill, context.instance)
         if version is not None:
-            self._table_keys(self._key_map([entry.key for entry in version.partitions]))
+            self._table_keys(self._key_map(partition_contents(version)))
             context.log.info("version %d has the partitions of the backfill", version.number)
             return 0.0
         with self.configuration.session(self.config) as spark:
@@ -172,7 +173,8 @@ class _TableRun:
         version = lookup.version
         if warning := self.table.dropped_columns_warning(version.dropped_columns):
             context.log.warning(warning)
-        keys = [entry.key for entry in version.partitions] if is_partitioned(version) else []
+        contents = reportable_contents(version)
+        keys = list(contents)
         if names.mapping is None:
             self._register_partitions(keys)
         key_map = self._key_map(keys)
@@ -184,7 +186,8 @@ class _TableRun:
                 key_map.unmapped[:5],
             )
         reported = read_reported_state(instance, self.versions, names, key_map)
-        events = self._pending_events(reported, version, key_map)
+        pending = find_pending_events(reported, version, self._kinds(), key_map, contents)
+        events = self._events_of_run(pending, version, key_map)
         ranked = frozenset(
             row.column for row in lookup.statistics() if self.table.effective_policy(row.column).ranks == "on"
         )
@@ -276,12 +279,11 @@ class _TableRun:
         if added or removed:
             self.context.log.info("partitions: %d added, %d removed, %d in all", len(added), len(removed), len(keys))
 
-    def _pending_events(self, reported: ReportedState, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
-        """Return the events to report: for all changes, and for everything that the run was launched for."""
+    def _events_of_run(self, pending: PendingEvents, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
+        """Return the events that this run stores: for changes, and for everything that the run was launched for."""
         names, selection = self.names, self.selection
-        events = find_pending_events(reported, version, self._kinds(), key_map)
         return add_selected_events(
-            remove_events_of_other_runs(selection.others, events, key_map),
+            remove_events_of_other_runs(selection.others, pending, key_map),
             version,
             selection.partitions if names.partitions in self.context.selected_asset_keys else (),
             [] if names.is_single and selection.partitions else self._selected_kinds(),

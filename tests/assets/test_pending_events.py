@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,10 @@ from metastore_assets.assets.pending_events import (
     remove_events_of_other_runs,
 )
 from metastore_assets.assets.reported_state import ReportedState
+from metastore_assets.store.entries import PARTITIONS, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges, write_entries
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, ValueCountFiles, Version
+from metastore_assets.store.objects import ObjectStore
 
 
 def files(name: str, histograms: bool = True, parts: int = 1) -> ProfileFiles:
@@ -187,6 +191,63 @@ class Log:
         self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
         if cut is None and "statistics" in changes.table:
             self.events.append(now.number)
+
+
+FILES = st.sampled_from("xyz").map(files)
+ENTRIES = st.dictionaries(st.sampled_from("abcd"), st.tuples(st.sampled_from("uv"), st.integers(1, 4), FILES))
+STATES = st.tuples(
+    st.none() | st.tuples(st.integers(1, 4), ENTRIES),
+    st.dictionaries(st.sampled_from("abcde"), st.sampled_from("uvw")),
+    st.dictionaries(st.sampled_from("abcde"), st.integers(0, 4)),
+    st.frozensets(st.sampled_from("abcde"), max_size=2),
+)
+
+
+def with_entries(number: int, entries: dict[str, tuple[str, int, ProfileFiles]]) -> Version:
+    partitions = [PartitionEntry(key, content, 1, 1, 1, own, made) for key, (content, made, own) in entries.items()]
+    return replace(version(number, f"t{number}", {}), partitions=partitions)
+
+
+def stored_partitions(
+    objects: ObjectStore, version: Version, base: StoredEntries[PartitionEntry] | None
+) -> StoredEntries[PartitionEntry]:
+    changes = EntryChanges.between(PARTITIONS, base, version.partitions)
+    return StoredEntries(PARTITIONS, objects, write_entries(objects, changes))
+
+
+@given(STATES, ENTRIES, st.booleans())
+def test_any_state_is_compared_with_any_version(
+    tmp_path_factory: pytest.TempPathFactory,
+    state: tuple[tuple[int, dict[str, Any]] | None, dict[str, str], dict[str, int], frozenset[str]],
+    entries: dict[str, tuple[str, int, ProfileFiles]],
+    stored: bool,
+) -> None:
+    """As if each partition was looked at, be the versions published or not."""
+    reported_version = None if state[0] is None else with_entries(*state[0])
+    now = with_entries(5, entries)
+    if stored:
+        objects, base = ObjectStore(str(tmp_path_factory.mktemp("root"))), None
+        if reported_version is not None:
+            base = stored_partitions(objects, reported_version, None)
+            reported_version = replace(reported_version, partitions=base)
+        now = replace(now, partitions=stored_partitions(objects, now, base))
+    told_of = find_pending_events(ReportedState(reported_version, state[1], state[2], (), state[3]), now).partitions
+    before = {} if state[0] is None else state[0][1]
+    expected = []
+    for key, (content, made, own) in sorted(entries.items()):
+        if (
+            state[1].get(key) != content
+            or key in state[3]
+            or (
+                state[2].get(key, 0) < made
+                and (
+                    key not in before or (made > (state[0] or (0,))[0] and before[key][2].statistics != own.statistics)
+                )
+            )
+        ):
+            expected.append(key)
+    assert [entry.key for entry in told_of] == expected
+    assert all((entry.content_id, entry.version, entry.files) == entries[entry.key] for entry in told_of)
 
 
 STEPS = st.lists(
