@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,8 @@ from metastore_assets.assets.pending_events import (
     remove_events_of_other_runs,
 )
 from metastore_assets.assets.reported_state import ReportedState
-from metastore_assets.store.entries import PARTITIONS, StoredEntries
+from metastore_assets.store import entries as entries_module
+from metastore_assets.store.entries import PARTITIONS, EntryKind, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges, write_entries
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
@@ -248,6 +250,36 @@ def test_any_state_is_compared_with_any_version(
             expected.append(key)
     assert [entry.key for entry in told_of] == expected
     assert all((entry.content_id, entry.version, entry.files) == entries[entry.key] for entry in told_of)
+
+
+def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand partitions three; and all where the version that was reported has expired."""
+    objects, names = ObjectStore(str(tmp_path)), [f"p{at:04}" for at in range(1000)]
+    first = with_entries(1, {name: ("u", 1, files(name)) for name in names})
+    first = replace(first, partitions=stored_partitions(objects, first, None))
+    again = {"p0007": ("u", 2, files("new")), "p0100": ("v", 2, files("p0100")), "p1000": ("v", 2, files("p1000"))}
+    now = with_entries(2, {name: ("u", 1, files(name)) for name in names if name != "p0500"} | again)
+    base = first.partitions
+    assert isinstance(base, StoredEntries)
+    now = replace(now, partitions=stored_partitions(objects, now, base))
+    decoded: list[int] = []
+    decode = entries_module.decode_entries
+
+    def counted(kind: EntryKind[PartitionEntry], rows: pa.Table) -> list[PartitionEntry]:
+        decoded.append(len(rows))
+        return decode(kind, rows)
+
+    monkeypatch.setattr(entries_module, "decode_entries", counted)
+    state = ReportedState(first, {**dict.fromkeys(names, "u"), "p0003": "lost"})
+    pending = find_pending_events(state, now)
+    assert keys(pending) == ["p0003", *again]
+    assert keys(add_selected_events(pending, now, ["p0999"], [])) == ["p0003", "p0007", "p0100", "p0999", "p1000"]
+    assert sum(decoded) <= 10
+    rebuilt = with_entries(3, {name: ("u", 3, files(f"{name}.3")) for name in names})
+    rebuilt = replace(rebuilt, partitions=stored_partitions(objects, rebuilt, base))
+    objects.delete(base.files.paths())
+    expired = replace(first, partitions=StoredEntries(PARTITIONS, objects, base.files))
+    assert keys(find_pending_events(ReportedState(expired, dict.fromkeys(names, "u")), rebuilt)) == names
 
 
 STEPS = st.lists(
