@@ -76,8 +76,7 @@ def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
     """Convert the errors of missing and corrupt files of an earlier snapshot. They do not matter to the current one."""
     try:
         yield
-    except (FileNotFoundError, PermissionError, TableFormatError) as error:
-        # An object store without the permission to list denies access to objects that do not exist.
+    except (FileNotFoundError, TableFormatError) as error:
         assert snapshot is not None
         raise UncertainDifferenceError(f"a manifest of the snapshot {snapshot.id} cannot be read") from error
 

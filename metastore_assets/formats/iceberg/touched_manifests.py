@@ -119,13 +119,12 @@ def may_contain(bounds: FieldBounds, value: Any) -> bool:
     lower, upper, is_mixed = bounds
     if value is None or value != value:
         return is_mixed
+    if type(value) is not type(lower):
+        return True
     if isinstance(value, str) and max(value + lower + upper, default="") > _BEFORE_SURROGATES:
         return True
-    try:
-        # An upper bound may be truncated.
-        return lower <= value and (value <= upper or (isinstance(value, str | bytes) and value.startswith(upper)))
-    except TypeError:
-        return True
+    # An upper bound may be truncated.
+    return bool(lower <= value and (value <= upper or (isinstance(value, str | bytes) and value.startswith(upper))))
 
 
 def _field_bounds(

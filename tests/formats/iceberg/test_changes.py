@@ -198,7 +198,8 @@ class _History:
             if entry["content"] == 1 and id(entry) not in earlier:
                 bounds = entry.get("lower_bounds")
                 target = entry.get("referenced_data_file") or (bounds and bounds[0]["value"].decode())
-                same_partition = [file for file in files if file["partition"] == entry["partition"]]
+                partition = entry["spec_id"], entry["partition"]
+                same_partition = [file for file in files if (file["spec_id"], file["partition"]) == partition]
                 if target and not any(file["file_path"].startswith(target) for file in same_partition):
                     return True
         return False
@@ -367,6 +368,17 @@ def test_deletes_that_apply_to_an_added_file_are_found(writer: IcebergWriter) ->
     diff, opened = _opened(writer, lambda: writer.commit(new, removed=old, keep_manifests=True))
     assert [len(fragment.source.equality_deletes) for fragment in diff.added] == [1]  # type: ignore[attr-defined]
     assert (len(diff.removed), opened) == (2, 2 + 1)
+
+
+@pytest.mark.parametrize("names_file", [False, True])
+def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_file: bool) -> None:
+    """Deletes of a rewritten manifest come last in the list, and those of unchanged manifests are read last."""
+    path = _live(writer, "b")[0]["file_path"]
+    first, second, third = (_file(writer, 1, "b", referenced_data_file=path if names_file else None) for _ in range(3))
+    writer.commit(first, keep_manifests=True)
+    writer.commit(second, third, keep_manifests=True)
+    diff, _ = _opened(writer, lambda: writer.commit(removed=[third], keep_manifests=True))
+    assert {len(fragment.source.position_deletes) for fragment in diff.added} == {2}  # type: ignore[attr-defined]
 
 
 def test_changes_of_metadata_only(writer: IcebergWriter) -> None:
