@@ -54,18 +54,21 @@ class MetadataCache:
         self._loaded: Mapping[bytes, bytes] | None = None
         self._process = {} if ignore_process else _PROCESS
         self._entries: dict[bytes, bytes] = {}
+        self._stored_keys: set[bytes] = set()
+        """Keys of `_entries` whose values come from the table's last version."""
+        self._discarded: set[bytes] = set()
 
     def get(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
         """Return the decoded value of a key; None if no value is cached, or the value cannot be decoded.
 
         A returned value is one of `entries` from then on.
         """
-        value = self._entries.get(key)
+        value, is_stored = self._entries.get(key), key in self._stored_keys
         if value is None:
             value = self._process.get(key)
         if value is None:
             self._loaded = self._load() if self._loaded is None else self._loaded
-            value = self._loaded.get(key)
+            value, is_stored = self._loaded.get(key), True
         if value is None:
             return None
         try:
@@ -73,6 +76,8 @@ class MetadataCache:
         except CORRUPTION_ERRORS:
             return None
         self._entries[key] = value
+        if is_stored:
+            self._stored_keys.add(key)
         return decoded
 
     def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
@@ -83,6 +88,8 @@ class MetadataCache:
         if len(value) > _MAX_VALUE_BYTES:
             return
         self._entries[key] = value
+        self._stored_keys.discard(key)
+        self._discarded.discard(key)
         if shared and self._process is _PROCESS:
             _share(key, value)
 
@@ -90,6 +97,8 @@ class MetadataCache:
         """Remove keys from `entries`, so that the table's next version does not store their values."""
         for key in keys:
             self._entries.pop(key, None)
+            self._stored_keys.discard(key)
+            self._discarded.add(key)
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
@@ -98,6 +107,16 @@ class MetadataCache:
         Other values are dropped, because their files are no longer used.
         """
         return self._entries
+
+    @property
+    def new_entries(self) -> Mapping[bytes, bytes]:
+        """The values among `entries` that do not come from the table's last version."""
+        return {key: value for key, value in self._entries.items() if key not in self._stored_keys}
+
+    @property
+    def discarded(self) -> frozenset[bytes]:
+        """The keys that `discard` removed."""
+        return frozenset(self._discarded)
 
 
 _PROCESS: dict[bytes, bytes] = {}

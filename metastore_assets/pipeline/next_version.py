@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.fragment_index import update_fragment_index
-from metastore_assets.pipeline.merging.compaction import SegmentEntries, compact_segments
+from metastore_assets.pipeline.merging.compaction import SegmentChanges, compact_changes
 from metastore_assets.pipeline.merging.groups import (
     TABLE,
     Child,
@@ -44,6 +44,7 @@ from metastore_assets.store.entries import (
     NODES,
     PARTITIONS,
     RETIRED,
+    SHARED_FILES,
     EntryKind,
     StoredEntries,
 )
@@ -59,13 +60,10 @@ from metastore_assets.store.manifest import (
     ValueCountFiles,
     ValueFilterFiles,
     Version,
-    fragment_key,
     node_key,
-    node_key_prefix,
 )
 from metastore_assets.store.segments import SegmentFiles
 
-Entry = TypeVar("Entry", FragmentEntry, RetiredFragment, NodeEntry)
 _CHILDREN_PER_COMPACTION = 2000
 """In a table with N times as many partitions, only each Nth commit compacts the nodes of the table's tree. Until then,
 commits waste at most about 1 % of the tree's nodes, since a commit replaces about ten of them."""
@@ -188,21 +186,12 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles)
 
     def compact_segments(self) -> None:
-        """Copy profiles that are in use out of files whose other profiles are mostly unused.
-
-        Only the groups of entries that this version changes are looked at.
-        """
-        engine, columns = self._context.engine, len(self._target.spec.leaves)
-        changed = (*self._fragments.put.values(), *self._fragments.dropped.values())
-        groups = {entry.group for entry in changed} | {entry.group for entry in self._retired.dropped.values()}
-        fragments = self._fragments.find_prefixes([fragment_key(key, "") for key in groups])
-        retired = [entry for entry in self._retired if entry.group in groups]
-        nodes = self._nodes.find_prefixes([node_key_prefix(key) for key in self._compacted_groups()])
-        entries = SegmentEntries(fragments, nodes, retired)
-        compacted = compact_segments(engine, self._context.objects, columns, entries)
-        self._fragments = self._fragments.replaced(_replacements(fragments, compacted.fragments))
-        self._retired = self._retired.replaced(_replacements(retired, compacted.retired))
-        self._nodes = self._nodes.replaced(_replacements(nodes, compacted.nodes))
+        """Copy profiles that are in use out of files whose other profiles are mostly unused."""
+        changes = SegmentChanges(self._fragments, self._nodes, self._retired)
+        counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
+        spared = frozenset() if self._compacts_table_nodes() else frozenset([TABLE])
+        compacted = compact_changes(self._context, columns, changes, counted, spared)
+        self._fragments, self._nodes = compacted.fragments, compacted.nodes
 
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""
@@ -298,15 +287,13 @@ class VersionBuilder:
         self._put_nodes |= {node.key: node for node in reduction.nodes}
         self._dropped_nodes |= reduction.dropped_nodes
 
-    def _compacted_groups(self) -> set[str]:
-        """Return the keys of the groups whose nodes may be compacted: those with changed nodes.
+    def _compacts_table_nodes(self) -> bool:
+        """Return whether the nodes of the table's tree may be compacted.
 
-        All nodes of a group are read for it. In a large group each commit changes few, so it waits for several commits.
+        All of them are read for it. In a large tree each commit changes few, so it waits for several commits.
         """
-        groups = {entry.group for entry in (*self._nodes.put.values(), *self._nodes.dropped.values())}
-        root = self._nodes.find(node_key(TABLE, ROOT)) if TABLE in groups else None
-        is_due = root is None or self._target.number % (1 + root.count // _CHILDREN_PER_COMPACTION) == 0
-        return groups if is_due else groups - {TABLE}
+        root = self._nodes.find(node_key(TABLE, ROOT))
+        return root is None or self._target.number % (1 + root.count // _CHILDREN_PER_COMPACTION) == 0
 
     def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
         """Return the published profile of a partition, which the next profile may be computed from.
@@ -402,11 +389,6 @@ def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | 
     entries = getattr(base, kind.name)
     assert isinstance(entries, StoredEntries), "the published version was read from a store"
     return entries
-
-
-def _replacements(before: Sequence[Entry], now: Sequence[Entry]) -> dict[str, Entry]:
-    """Return the entries of `now` that differ from those of `before`, by key. Both have the same keys in one order."""
-    return {entry.key: entry for entry, previous in zip(now, before, strict=True) if entry != previous}
 
 
 def _updated_sum(

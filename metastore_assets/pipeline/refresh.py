@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
 from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, is_up_to_date, metadata_cache
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
+from metastore_assets.store.entry_changes import change_metadata_cache
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore, versions_of
 
@@ -104,7 +105,9 @@ def refresh(
                 if isinstance(plan, Version):
                     profiled = len(refreshing.attempt.new_entries)
                     return up_to_date_result(plan, profiled, started, counter)
-                execution = execute(refreshing.context, plan, refreshing.attempt, started, refreshing.cache.entries)
+                execution = execute(
+                    refreshing.context, plan, refreshing.attempt, started, refreshing.cached_metadata(plan)
+                )
             except (_PurgedError, VersionConflictError, UnreadableFragmentsError) as error:
                 refreshing.check_outdated(error)
             else:
@@ -144,6 +147,16 @@ class _Refresh:
             self.cache = metadata_cache(self.versions, full=self._request.full)
             self._format = open_table_format(table, self.cache, SizedRunner(spark))
         self.context = RefreshContext(engine, self.versions, table, progress, self._config.keep_versions)
+
+    def cached_metadata(self, plan: Plan) -> Mapping[bytes, bytes]:
+        """Return the metadata cache of the next version.
+
+        A plan that compares all fragments uses all values that are needed. A plan from a difference uses few of them,
+        so the version keeps the others.
+        """
+        if plan.base is None or plan.target.changes.comparison:
+            return self.cache.entries
+        return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def plan(self) -> Plan | Version:
         """Return the plan for the current snapshot, or the newest version if it is up to date.

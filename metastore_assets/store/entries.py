@@ -29,11 +29,13 @@ from metastore_assets.store.manifest import (
     ProfileFiles,
     ProfileSpecEntry,
     RetiredFragment,
+    SharedFileEntry,
     Version,
     split_fragment_key,
     split_retired_key,
 )
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segment_merge import MergeSource, merge_segments
 from metastore_assets.store.segments import SegmentFiles, SegmentKind, SegmentReader, unshared_files
 
 Entry = TypeVar("Entry")
@@ -41,11 +43,14 @@ Key: TypeAlias = Any
 """The key of an entry: a text or bytes, as in the first column of the entry's kind."""
 
 FOLDER = "entries"
-_ROW_GROUP_ROWS = 2048
-"""Rows per row group: finding one entry reads one row group."""
+_ROW_GROUP_ROWS: int | None = None
 _REWRITE_BELOW = 500
-_MAX_DELTAS = 8
+_MERGE_BELOW = 500
+_MAX_DELTAS = 6
 _STRINGS = pa.list_(pa.string())
+_INTEGERS = pa.list_(pa.int64())
+_SINGLE_LOOKUPS = 16
+"""Number of values of the metadata cache that are looked up one by one. A plan that needs more needs most of them."""
 FILE_COLUMNS = ("statistics", "histograms", "frequencies", "states")
 """Columns with the paths of a profile's files."""
 _FILE_FIELDS = [
@@ -84,9 +89,8 @@ class EntryKind(Generic[Entry]):
             self.schema,
             rewrite_below=_REWRITE_BELOW,
             max_deltas=_MAX_DELTAS,
-            large_section_rows=_ROW_GROUP_ROWS,
+            merge_below=_MERGE_BELOW,
             row_group_rows=_ROW_GROUP_ROWS,
-            has_key_bounds=True,
         )
 
     @property
@@ -168,6 +172,11 @@ NODES = EntryKind(
         ]
     ),
 )
+SHARED_FILES = EntryKind(
+    "shared_files",
+    SharedFileEntry,
+    pa.schema([("path", pa.string()), ("sections", pa.int64()), ("groups", _STRINGS), ("group_references", _INTEGERS)]),
+)
 PROFILE_SPECS = EntryKind(
     "specs",
     ProfileSpecEntry,
@@ -176,7 +185,15 @@ PROFILE_SPECS = EntryKind(
 METADATA_CACHE = EntryKind(
     "metadata_cache", MetadataCacheEntry, pa.schema([("key", pa.binary()), ("value", pa.binary())])
 )
-KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, RETIRED, PARTITIONS, NODES, PROFILE_SPECS, METADATA_CACHE)
+KINDS: tuple[EntryKind[Any], ...] = (
+    FRAGMENTS,
+    RETIRED,
+    PARTITIONS,
+    NODES,
+    SHARED_FILES,
+    PROFILE_SPECS,
+    METADATA_CACHE,
+)
 
 
 def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
@@ -187,7 +204,7 @@ def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table
     columns = []
     for field in kind.schema:
         values = list(map(attrgetter(kind.attribute(field)), entries))
-        columns.append(_strings(values) if field.type == _STRINGS else pa.array(values, field.type))
+        columns.append(_lists(values, field.type) if pa.types.is_list(field.type) else pa.array(values, field.type))
     return pa.Table.from_arrays(columns, schema=kind.schema)
 
 
@@ -204,6 +221,8 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
     """Return the entries of one kind in a version. Entries that the version has as a mapping become entry objects."""
     if kind is METADATA_CACHE:
+        if isinstance(version.metadata_cache, StoredMetadataCache | ChangedMetadataCache):
+            return version.metadata_cache.entries
         return [MetadataCacheEntry(key, value) for key, value in version.metadata_cache.items()]
     if kind is PROFILE_SPECS:
         specs = version.specs.items()
@@ -320,6 +339,33 @@ class StoredEntries(Entries[Entry]):
                 f"{names} is damaged ({type(error).__name__}: {error}); rebuild with `metastore refresh NAME --full`"
             ) from error
 
+    def stream(self) -> Iterator[Entry]:
+        """Yield all entries by ascending key. Unless they are in memory, only a part of them is at any time."""
+        if "_entries" in self.__dict__:
+            yield from self._entries
+            return
+        for rows in self.stream_rows():
+            yield from self._decode(rows)
+
+    def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the entries as tables of bounded size, by ascending key: all columns, or some besides the key."""
+        schema = self.kind.schema
+        if columns is not None:
+            schema = pa.schema([field for field in schema if field.name in {schema[0].name, *columns}])
+        sources = [
+            MergeSource.of_files(self._objects, self.kind.segments, files, schema.names)
+            for files in self.files.segments
+        ]
+        count = 0
+        for rows, _ in merge_segments(sources, schema):
+            count += len(rows)
+            yield rows
+        if count != self.files.rows:
+            raise CorruptionError(
+                f"{self._objects.uri()}: the {self.kind.name} files have {count:,} rows, and the version "
+                f"{self.files.rows:,}; rebuild with `metastore refresh NAME --full`"
+            )
+
     def __len__(self) -> int:
         return self.files.rows
 
@@ -367,30 +413,38 @@ class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
         return StoredProfileSpecs, (self.entries,)
 
 
+CACHE_ERRORS = (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException)
+"""Errors of an unreadable metadata cache, which is no error, because the cache only saves work."""
+
+
 class StoredMetadataCache(Mapping[bytes, bytes]):
     """The metadata cache of a published version.
 
-    It is read on first use, and is empty if its file is missing or corrupt.
+    The first values are looked up one by one; then all of them are read. Values that cannot be read are missing.
     """
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
         self.entries = entries
+        self._lookups = 0
 
     @cached_property
     def _values(self) -> Mapping[bytes, bytes]:
-        return {entry.key: entry.value for entry in self.entries} if self.is_readable else {}
-
-    @cached_property
-    def is_readable(self) -> bool:
-        """Whether the cache can be read. An unreadable cache is no error, because the cache only saves work."""
         try:
-            iter(self.entries)
-        except (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException):
-            return False
-        return True
+            return {entry.key: entry.value for entry in self.entries}
+        except CACHE_ERRORS:
+            return {}
 
     def __getitem__(self, key: bytes) -> bytes:
-        return self._values[key]
+        self._lookups += 1
+        if self._lookups > _SINGLE_LOOKUPS or "_values" in self.__dict__:
+            return self._values[key]
+        try:
+            entry = self.entries.find(key)
+        except CACHE_ERRORS as error:
+            raise KeyError(key) from error
+        if entry is None:
+            raise KeyError(key)
+        return entry.value
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._values)
@@ -439,6 +493,25 @@ def partition_contents(version: Version) -> dict[str, str]:
     return dict(zip(rows["key"].to_pylist(), rows["content_id"].to_pylist(), strict=True))
 
 
+class ChangedMetadataCache(Mapping[bytes, bytes]):
+    """The metadata cache of a version that is being built, as changes of the one before."""
+
+    def __init__(self, entries: Entries[MetadataCacheEntry]) -> None:
+        self.entries = entries
+
+    def __getitem__(self, key: bytes) -> bytes:
+        entry = self.entries.find(key)
+        if entry is None:
+            raise KeyError(key)
+        return entry.value
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (entry.key for entry in self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
     """Return the entry of the partition with a key in a version; None if the version has no such partition.
 
@@ -466,12 +539,12 @@ def _is_storable(key: Key) -> bool:
     return True
 
 
-def _strings(values: Sequence[Sequence[str]]) -> pa.Array:
-    """Return a list array with the texts of each value."""
+def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
+    """Return a list array with the items of each value."""
     offsets = [0]
     for value in values:
         offsets.append(offsets[-1] + len(value))
-    flat = pa.array([text for value in values for text in value], pa.string())
+    flat = pa.array([item for value in values for item in value], type.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
 
 
@@ -480,7 +553,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
     Cutting one flat list is several times as fast as `to_pylist`.
     """
-    if column.type != _STRINGS:
+    if not pa.types.is_list(column.type):
         return list(column.to_pylist())
     values: list[Any] = []
     for chunk in column.chunks:

@@ -9,20 +9,24 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from metastore_assets.startup import pc
 from metastore_assets.store.entries import (
+    CACHE_ERRORS,
+    METADATA_CACHE,
+    ChangedMetadataCache,
     Entries,
     Entry,
     EntryKind,
     Key,
     StoredEntries,
+    StoredMetadataCache,
     encode_entries,
     version_entries,
 )
 from metastore_assets.store.keys import KeyPrefixes
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.manifest import MetadataCacheEntry, Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segments import KeyChanges, Segment, SegmentFiles, SegmentOutput, SegmentUpdate
+from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
+from metastore_assets.store.segments import SegmentFiles, retained_files
 
 
 class DuplicateKeyError(ValueError):
@@ -111,7 +115,7 @@ class EntryChanges(Entries[Entry]):
         if isinstance(entries, StoredEntries) and is_same_base(entries, base):
             return cls(kind, base, {}, {})
         put, dropped, key_of = _by_key(kind, entries), {}, kind.key
-        for entry in base or ():
+        for entry in base.stream() if base is not None else ():
             key = key_of(entry)
             new = put.get(key)
             if new == entry:
@@ -120,20 +124,24 @@ class EntryChanges(Entries[Entry]):
                 dropped[key] = entry
         return cls(kind, base, put, dropped)
 
+    def replacing(self, replacements: Iterable[tuple[Entry, Entry]]) -> EntryChanges[Entry]:
+        """Return the changes with some of the entries replaced.
+
+        Args:
+            replacements: (entry, new entry) pairs with equal keys.
+        """
+        put, dropped, key_of = dict(self.put), dict(self.dropped), self.kind.key
+        for entry, new in replacements:
+            key = key_of(entry)
+            if key not in put:
+                dropped[key] = entry
+            put[key] = new
+        return EntryChanges(self.kind, self.base, put, dropped)
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes."""
         return not self.put and not self.dropped
-
-    def replaced(self, entries: Mapping[Key, Entry]) -> EntryChanges[Entry]:
-        """Return the changes in which some entries have other values, with the same keys.
-
-        Args:
-            entries: The new values, by key. Each key is one of this set.
-        """
-        unchanged = [key for key in entries if key not in self.put]
-        before = self.base.find_all(unchanged) if self.base is not None and unchanged else {}
-        return EntryChanges(self.kind, self.base, {**self.put, **entries}, {**self.dropped, **before})
 
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
         unchanged = [key for key in keys if key not in self.put and key not in self.dropped]
@@ -173,8 +181,28 @@ class EntryChanges(Entries[Entry]):
 
     def __iter__(self) -> Iterator[Entry]:
         key_of = self.kind.key
-        unchanged = (entry for entry in self.base or () if key_of(entry) not in self.dropped)
+        stored = self.base.stream() if self.base is not None else ()
+        unchanged = (entry for entry in stored if key_of(entry) not in self.dropped)
         return heapq.merge(unchanged, sorted(self.put.values(), key=key_of), key=key_of)
+
+
+def change_metadata_cache(
+    base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed: Iterable[bytes] = ()
+) -> Mapping[bytes, bytes]:
+    """Return the metadata cache of a new version, which keeps the values of the version before.
+
+    Args:
+        base: The metadata cache of the version before; None if there is none.
+        values: New values, and values that replace others.
+        removed: Keys of values that the new version does not have.
+    """
+    if base is None or not isinstance(base, StoredMetadataCache):
+        return {**{key: value for key, value in (base or {}).items() if key not in set(removed)}, **values}
+    new_entries = [MetadataCacheEntry(key, value) for key, value in values.items()]
+    try:
+        return ChangedMetadataCache(EntryChanges.changed(METADATA_CACHE, base.entries, new_entries, removed))
+    except CACHE_ERRORS:
+        return values
 
 
 def is_same_base(one: StoredEntries[Any] | None, other: StoredEntries[Any] | None) -> bool:
@@ -208,15 +236,24 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any]) -> SegmentFi
         changes: The entries of the new version.
     """
     kind, base = changes.kind, changes.base
-    key_changes = KeyChanges(changes.put.keys(), changes.dropped.keys() - changes.put.keys(), len(changes))
+    before = base.files if base is not None else SegmentFiles(0, ())
+    removed = changes.dropped.keys() - changes.put.keys()
+    if not len(changes):
+        return SegmentFiles(0, ())
+    if changes.is_empty:
+        return before
+    retained = retained_files(kind.segments, before, len(changes), len(changes.put) + len(removed))
+    merged = SegmentFiles(0, before.files[len(retained) :])
+    sources = [MergeSource.of_files(objects, kind.segments, files) for files in merged.segments]
+    key_type = kind.schema[0].type
     put = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
-
-    def write(output: SegmentOutput, segments: Sequence[Segment], _: None) -> None:
-        rows = pa.concat_tables([put, *(segment.read_rows() for segment in segments)])
-        with output.open(rows.take(pc.sort_indices(rows.column(0)))):
-            pass
-
-    return SegmentUpdate(objects, kind.segments, None if base is None else base.files, key_changes).write((), write)
+    sources.append(MergeSource.of_table(put, pa.array(sorted(removed), key_type)))
+    ranges = merge_segments(sources, kind.schema)
+    if not retained:
+        ranges = ((rows, pa.nulls(0, key_type)) for rows, _ in ranges)
+    row_count = len(changes) if not retained else len(put) + sum(file.rows for file in merged.files)
+    files = write_segment(objects, kind.segments, ranges, row_count)
+    return SegmentFiles(len(changes), (*retained, *files))
 
 
 def _by_key(kind: EntryKind[Entry], entries: Iterable[Entry]) -> dict[Key, Entry]:

@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 
@@ -43,25 +42,22 @@ class _Progress:
 
 
 def write_garbage_manifest(
-    objects: ObjectStore, version: Version, entries: Mapping[str, SegmentFiles], base: Version, dropped: Iterable[Any]
+    objects: ObjectStore, garbage: Iterable[str], entries: Mapping[str, SegmentFiles], base: Version
 ) -> str | None:
     """Write the paths of files that `base` references and the new version does not.
 
     Args:
         objects: The table's folder.
-        version: The new version.
+        garbage: The files of profiles, value counts and indexes that only `base` references.
         entries: The files that store the entries of the new version, by name of the kind (see `store.entries`).
         base: The version before.
-        dropped: The entries of `base` that the new version removed or replaced. They may reference files.
 
     Returns:
         The path of the garbage manifest; None if there are no such files.
     """
-    paths = {path for entry in dropped if hasattr(entry, "files") for path in entry.files.paths()}
-    paths |= {*base.files.paths(), *base.auxiliary_files()}
-    paths |= {path for stored in stored_entries(base) for path in stored.files.paths()}
+    paths = {path for stored in stored_entries(base) for path in stored.files.paths()}
     paths -= {path for files in entries.values() for path in files.paths()}
-    paths.difference_update(version.paths())
+    paths.update(garbage, () if base.garbage_manifest is None else (base.garbage_manifest,))
     if not paths:
         return None
     name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"

@@ -393,6 +393,8 @@ class Version:
     buckets: tuple[tuple[str, str, int], ...] = ()
     """Partition columns that contain hash buckets of another column: name, field id of that column, number of buckets.
     """
+    shared_files: Sequence[SharedFileEntry] = field(default=(), compare=False, repr=False)
+    """Reference counts of files that several entries reference. `publish` ignores this field, and counts itself."""
     metadata_cache: MetadataCacheEntries = field(default_factory=dict, compare=False, repr=False)
     """Metadata of the table that planning has read before, by key. The table's format encodes keys and values."""
     table_location: Mapping[str, Any] | None = field(default=None, compare=False)
@@ -420,12 +422,16 @@ class Version:
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 
-    def paths(self) -> Iterator[str]:
-        """Yield the paths of all files of profiles, value counts and indexes."""
+    def document_paths(self) -> Iterator[str]:
+        """Yield the paths of the files of the table's profile, value counts and indexes, which the document names."""
         yield from self.files.paths()
         if self.value_counts is not None:
             yield from self.value_counts.paths()
         yield from self._index_paths()
+
+    def paths(self) -> Iterator[str]:
+        """Yield the paths of all files of profiles, value counts and indexes. All entries are read."""
+        yield from self.document_paths()
         for entries in (self.fragments, self.retired, self.partitions, self.nodes):
             for entry in entries:
                 yield from entry.files.paths()

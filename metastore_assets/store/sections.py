@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -36,6 +36,8 @@ SECTIONS = "metastore.columns"
 LARGE_SECTION_ROWS = 4096
 """A section of at least this many rows shares no row group with another."""
 _MAX_CACHED_BYTES = 16 << 20
+_STREAMED_BYTES = 4 << 20
+"""Decompressed size of the row groups that are read at once when a section is streamed."""
 _HEAD_ROWS = 4096
 _MIN_ROWS_WITH_HEAD = 8 * _HEAD_ROWS
 """A section of at least this many rows begins with a small row group, because its first rows are read most often."""
@@ -267,6 +269,24 @@ class SectionReader:
             else:
                 table = _read_first(file, groups, skipped + count, names)
         return table.slice(skipped, count)
+
+    def stream_section(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of a section in parts of a few megabytes. Raises KeyError if there is no such section."""
+        section = self._sections[name]
+        first, stop = section.first_row, section.first_row + section.row_count
+        groups = [
+            group for group, (start, end) in enumerate(pairwise(self._group_starts)) if start < stop and end > first
+        ]
+        while groups:
+            taken: list[int] = []
+            size = 0
+            while groups and (not taken or size < _STREAMED_BYTES):
+                size += self._file.metadata.row_group(groups[0]).total_byte_size
+                taken.append(groups.pop(0))
+            with self._file.acquire() as file, parquet_errors(self._uri):
+                table = file.read_row_groups(taken, columns)
+            start, end = self._group_starts[taken[0]], self._group_starts[taken[-1] + 1]
+            yield table.slice(max(first - start, 0), min(stop, end) - max(first, start))
 
     def read_sections(self, names: Sequence[str], columns: Sequence[str] | None = None) -> dict[str, pa.Table]:
         """Return the rows of several sections by name, from one read. Raises KeyError if a section is missing."""

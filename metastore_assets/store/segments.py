@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -55,6 +55,16 @@ class SegmentFile:
     path: str
     rows: int
     """Number of keys in the file, tombstones included."""
+    first: str | None = None
+    """The first key in the file; None if it is unknown."""
+    last: str | None = None
+    """The last key in the file; None if it is unknown."""
+    continues: bool = False
+    """Whether the file belongs to the same segment as the file before it. Its keys come after those of that file."""
+
+    def may_contain(self, selection: KeySelection) -> bool:
+        """Return whether the file may have a selected key."""
+        return self.first is None or self.last is None or selection.overlaps(self.first, self.last)
 
 
 @dataclass(frozen=True)
@@ -64,11 +74,22 @@ class SegmentFiles:
     rows: int
     """Number of live rows in all files."""
     files: tuple[SegmentFile, ...]
-    """The base, then the deltas, oldest first; empty for a set without rows."""
+    """The base, then the deltas, oldest first; empty for a set without rows. A large segment has several files."""
 
     def paths(self) -> tuple[str, ...]:
         """Return the paths of all files."""
         return tuple(file.path for file in self.files)
+
+    @property
+    def segments(self) -> list[tuple[SegmentFile, ...]]:
+        """The files of each segment: the base, then the deltas, oldest first."""
+        segments: list[list[SegmentFile]] = []
+        for file in self.files:
+            if file.continues and segments:
+                segments[-1].append(file)
+            else:
+                segments.append([file])
+        return list(map(tuple, segments))
 
 
 EMPTY = SegmentFiles(0, ())
@@ -87,10 +108,11 @@ class SegmentKind:
     """Sets of at most this many rows are always rewritten as one base, because one file is read faster than two small
     ones."""
     max_deltas: int = 8
+    merge_below: int = 0
+    """The newest deltas are merged while they have at most this many keys together, because a lookup opens each one."""
     large_section_rows: int = LARGE_SECTION_ROWS
-    row_group_rows: int = ROW_GROUP_ROWS
-    has_key_bounds: bool = False
-    """Whether row groups have the minimum and maximum of the key. Otherwise `SegmentReader.find` reads all row groups.
+    row_group_rows: int | None = ROW_GROUP_ROWS
+    """Maximum number of rows in a row group; None lets `segment_merge.write_segment` choose it by the size of the file.
     """
 
     @property
@@ -130,15 +152,21 @@ def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, chang
     """
     if row_count <= kind.rewrite_below or not files.files:
         return ()
-    base, *deltas = files.files
-    if changed + sum(file.rows for file in deltas) > base.rows / 2:
+    base, *deltas = files.segments
+    if changed + sum(map(_key_count, deltas)) > _key_count(base) / 2:
         return ()
     merged = changed
+    while deltas and merged + _key_count(deltas[-1]) <= kind.merge_below:
+        merged += _key_count(deltas.pop())
     if len(deltas) >= kind.max_deltas:
-        merged += deltas.pop().rows
-        while deltas and deltas[-1].rows <= merged:
-            merged += deltas.pop().rows
-    return (base, *deltas)
+        merged += _key_count(deltas.pop())
+        while deltas and _key_count(deltas[-1]) <= merged:
+            merged += _key_count(deltas.pop())
+    return tuple(chain(base, *deltas))
+
+
+def _key_count(segment: Sequence[SegmentFile]) -> int:
+    return sum(file.rows for file in segment)
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
@@ -253,6 +281,7 @@ class SegmentReader:
         self._files = files
         self._replaced = replaced
         self.segments = [Segment(self, number, file.path) for number, file in enumerate(files.files)]
+        """One object per file."""
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all live rows, segment by segment: all columns, or some."""
@@ -262,7 +291,7 @@ class SegmentReader:
             columns = list(dict.fromkeys([self.kind.key.name, *names]))
             pairs = self._read_all(lambda segment: segment.read_keys_and_rows(columns))
             keys = [one_chunk(rows[self.kind.key.name]) for _, rows in pairs]
-            masks = self.__dict__.setdefault("live_masks", self._live_masks_of(keys, [removed for removed, _ in pairs]))
+            masks = self.__dict__.setdefault("live_masks", self._masks(keys, [removed for removed, _ in pairs]))
             tables = [
                 (rows if live is None else rows.filter(live)).select(names)
                 for (_, rows), live in zip(pairs, masks, strict=True)
@@ -283,10 +312,17 @@ class SegmentReader:
 
         Reads only the row groups that may have such rows. Remote segments are read in parallel.
         """
-        matches = self._read_all(lambda segment: segment.find(selection), has_many_rows=False)
-        masks = self._live_masks_of(
-            [one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches]
-        )
+        segments = [
+            segment
+            for segment, file in zip(self.segments, self._files.files, strict=True)
+            if file.may_contain(selection)
+        ]
+        if self.objects.is_remote and len(segments) > 1:
+            with ThreadPoolExecutor(_READERS) as readers:
+                matches = list(readers.map(lambda segment: segment.find(selection), segments))
+        else:
+            matches = [segment.find(selection) for segment in segments]
+        masks = live_masks([one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches])
         tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
         return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
 
@@ -309,34 +345,38 @@ class SegmentReader:
         keys = [segment.keys for segment in self.segments]
         # The tombstones of the first segment affect no older segment.
         removed = [pa.nulls(0, self.kind.key.type), *(segment.tombstones for segment in self.segments[1:])]
-        return self._live_masks_of(keys, removed[: len(keys)])
+        return self._masks(keys, removed[: len(keys)])
 
-    def _live_masks_of(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
-        """Return a mask of live rows for each segment; None for a segment whose rows are all live.
+    def _masks(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+        """Return a mask of live rows for each file; None for a file whose rows are all live."""
+        replaced = pa.array(sorted(self._replaced), self.kind.key.type)
+        return live_masks([*keys, pa.nulls(0, replaced.type)], [*removed, replaced])[:-1]
 
-        Args:
-            keys: For each segment, the keys of its rows, the oldest segment first.
-            removed: For each segment, the keys of its tombstones.
-        """
-        masks: list[pa.Array | None] = []
-        newer = [pa.array(sorted(self._replaced), self.kind.key.type)] if self._replaced else []
-        for segment_keys, segment_removed in zip(reversed(keys), reversed(removed), strict=True):
-            live = None
-            if newer:
-                superseded = pc.is_in(segment_keys, value_set=pa.concat_arrays(newer))
-                live = pc.invert(superseded) if pc.any(superseded).as_py() else None
-            masks.append(live)
-            newer += [segment_keys, segment_removed]
-        return masks[::-1]
-
-    def _read_all(self, read: Callable[[Segment], Result], *, has_many_rows: bool = True) -> list[Result]:
-        is_parallel = self.objects.is_remote or (
-            has_many_rows and sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
-        )
+    def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
+        is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
         if len(self.segments) > 1 and is_parallel:
             with ThreadPoolExecutor(_READERS) as readers:
                 return list(readers.map(read, self.segments))
         return [read(segment) for segment in self.segments]
+
+
+def live_masks(keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+    """Return a mask of live rows for each segment; None for a segment whose rows are all live.
+
+    Args:
+        keys: For each segment, the keys of its rows, the oldest segment first.
+        removed: For each segment, the keys of its tombstones.
+    """
+    masks: list[pa.Array | None] = []
+    newer: list[pa.Array] = []
+    for segment_keys, segment_removed in zip(reversed(keys), reversed(removed), strict=True):
+        live = None
+        if newer and len(segment_keys):
+            superseded = pc.is_in(segment_keys, value_set=pa.concat_arrays(newer))
+            live = pc.invert(superseded) if pc.any(superseded).as_py() else None
+        masks.append(live)
+        newer += [array for array in (segment_keys, segment_removed) if len(array)]
+    return masks[::-1]
 
 
 Result = TypeVar("Result")
@@ -375,8 +415,7 @@ class SegmentOutput:
         """
         kind = self._kind
         self._schema = pa.schema([*kind.rows, *(schema or ())])
-        bounded = [kind.key.name] if kind.has_key_bounds else []
-        options = SectionOptions(encodings, bounded, kind.large_section_rows, kind.row_group_rows)
+        options = SectionOptions(encodings, (), kind.large_section_rows, kind.row_group_rows or ROW_GROUP_ROWS)
         with SectionWriter(self._objects, self.path, self._schema, options) as self._writer:
             self.write_section(TOMBSTONES, pa.table({kind.key.name: pa.array(self._removed, kind.key.type)}))
             self.write_section(ROWS, rows)

@@ -20,6 +20,7 @@ from metastore_assets.store.entries import (
     PARTITIONS,
     PROFILE_SPECS,
     RETIRED,
+    SHARED_FILES,
     StoredEntries,
     StoredMetadataCache,
     StoredProfileSpecs,
@@ -41,7 +42,7 @@ _MAX_SCHEMA_BYTES = 128 << 20
 """Maximum size of a decompressed schema in bytes, enough for hundreds of thousands of columns. A small compressed text
 may expand to gigabytes."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
-FORMAT_VERSION = 12
+FORMAT_VERSION = 13
 """Version of the file format of everything that a version references. It rises if older code would misread the files.
 """
 
@@ -148,6 +149,7 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         partitions=entries[PARTITIONS],
         nodes=entries[NODES],
         retired=entries[RETIRED],
+        shared_files=entries[SHARED_FILES],
         metadata_cache=StoredMetadataCache(entries[METADATA_CACHE]),
         garbage_manifest=None if garbage_manifest is None else json_fields.path(garbage_manifest, "garbage_manifest"),
         value_counts=_value_counts(value) if (value := fields.get("value_counts")) else None,
@@ -216,7 +218,11 @@ def _bucket(value: object) -> tuple[str, str, int]:
 
 
 def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
-    return {"rows": segments.rows, "files": [vars(file) for file in segments.files]}
+    return {"rows": segments.rows, "files": [_segment_json(file) for file in segments.files]}
+
+
+def _segment_json(file: SegmentFile) -> dict[str, Any]:
+    return {name: value for name, value in vars(file).items() if value is not None and value is not False}
 
 
 def _segments(value: object, name: str) -> SegmentFiles:
@@ -228,7 +234,11 @@ def _segments(value: object, name: str) -> SegmentFiles:
 def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
     if not fields["path"]:
         raise ValueError(f"{name} has an empty path")
-    return SegmentFile(json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name))
+    first, last = (
+        None if fields.get(key) is None else json_fields.text(fields[key], name) for key in ("first", "last")
+    )
+    path, rows = json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name)
+    return SegmentFile(path, rows, first, last, continues=fields.get("continues") is True)
 
 
 def _partition_index_json(index: PartitionIndex) -> dict[str, Any]:

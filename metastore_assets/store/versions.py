@@ -11,10 +11,11 @@ The JSON is written last. A crash before that leaves unreferenced files, which `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,19 +30,20 @@ from metastore_assets.errors import (
 from metastore_assets.startup import pc
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import (
+    CACHE_ERRORS,
     FILE_COLUMNS,
     FRAGMENTS,
     KINDS,
     METADATA_CACHE,
+    SHARED_FILES,
     EntryKind,
     StoredEntries,
-    StoredMetadataCache,
     version_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.expire import ExpiryCounts, exclude, expire
 from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
-from metastore_assets.store.manifest import FragmentEntry, Version, split_fragment_key
+from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, Version, split_fragment_key
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
@@ -54,11 +56,14 @@ from metastore_assets.store.pending import (
     was_saved_since_purge,
 )
 from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.shared_files import count_references
 from metastore_assets.store.version_document import encode_version, load_version, stored_entries
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
 
+_EXCLUDED_AT_ONCE = 1 << 17
+"""Minimum number of paths that are compared with the candidates of a deletion at once."""
 HISTORY = "history"
 """The folder of the table's history, whose files `expire` leaves alone."""
 
@@ -148,18 +153,16 @@ class VersionStore:
         if version.number != newest + 1:
             raise self._conflict(version.number, newest)
         base_entries = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
-        if (
-            base is not None
-            and isinstance(base.metadata_cache, StoredMetadataCache)
-            and not base.metadata_cache.is_readable
-        ):
-            del base_entries[METADATA_CACHE]
-        changes = [self._entry_changes(version, kind, base_entries.get(kind)) for kind in KINDS]
-        entries = {each.kind.name: write_entries(self.objects, each) for each in changes}
-        garbage_manifest = None
-        if base is not None:
-            dropped = [entry for each in changes for entry in each.dropped.values()]
-            garbage_manifest = write_garbage_manifest(self.objects, version, entries, base, dropped)
+        changes = {
+            kind.name: self._entry_changes(version, kind, base_entries.get(kind))
+            for kind in KINDS
+            if kind not in (SHARED_FILES, METADATA_CACHE)
+        }
+        counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
+        changes[SHARED_FILES.name] = counts
+        entries = {name: write_entries(self.objects, each) for name, each in changes.items()}
+        entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))
+        garbage_manifest = None if base is None else write_garbage_manifest(self.objects, garbage, entries, base)
         try:
             self.documents.publish(version.number, encode_version(version, entries, garbage_manifest))
         except VersionConflictError:
@@ -181,6 +184,15 @@ class VersionStore:
                 f"table {self.table!r}: partition {partition_key!r} has two fragments with the path {path!r}, which "
                 "cannot be told apart: remove one of them from the table"
             ) from error
+
+    def _write_metadata_cache(self, version: Version, base: StoredEntries[MetadataCacheEntry] | None) -> SegmentFiles:
+        """Write the metadata cache. If the one before cannot be read, only new values are written."""
+        entries = version_entries(version, METADATA_CACHE)
+        try:
+            return write_entries(self.objects, EntryChanges.between(METADATA_CACHE, base, entries))
+        except CACHE_ERRORS:
+            values = entries.put.values() if isinstance(entries, EntryChanges) else entries
+            return write_entries(self.objects, EntryChanges.changed(METADATA_CACHE, None, values))
 
     def discard(self, version: Version, base: Version | None) -> None:
         """Delete the value counts and indexes of a version that was not published. Files of `base` stay.
@@ -262,7 +274,7 @@ class VersionStore:
             paths = _exclude_referenced(self.documents, paths, numbers)
             for path in pending.paths_except(cleared):
                 with suppress(ObjectNotFoundError):  # cleared since it was listed
-                    paths = _exclude_rows(paths, self.objects.read_parquet(path))
+                    paths = _exclude_all(paths, _paths(self.objects.read_parquet(path)))
             return paths
 
         removed = expire(self.documents, lambda numbers: numbers[-keep:][0], unreferenced, grace, now)
@@ -292,32 +304,65 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 
 
 def _exclude_referenced(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
-    """Return the paths that none of the numbered versions references. Raises StoreError if a version cannot be read."""
-    checked_files: set[SegmentFiles] = set()
-    for number in numbers:
+    """Return the paths that none of the numbered versions references. Raises StoreError if a version cannot be read.
+
+    All entries of the newest version are read. A version before another one references the files of that one, and
+    those in its garbage manifest.
+    """
+    following: Version | None = None
+    for number in sorted(numbers, reverse=True):
         try:
             version = load_version(documents, number)
         except VersionNotFoundError:
             continue  # removed by another expire
-        paths = exclude(paths, pa.array([*version.files.paths(), *version.auxiliary_files()], pa.string()))
+        paths = exclude(paths, pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
         for entries in stored_entries(version):
             paths = exclude(paths, pa.array(entries.files.paths(), pa.string()))
-            if len(paths) and len(entries) and entries.kind.references_files and entries.files not in checked_files:
-                checked_files.add(entries.files)
-                paths = _exclude_entries(paths, entries)
+        manifest = following.garbage_manifest if following is not None and following.number == number + 1 else None
+        paths = _exclude_all(paths, _garbage(version, documents.objects, manifest))
+        following = version
     return paths
 
 
-def _exclude_entries(paths: pa.Array, entries: StoredEntries[Any]) -> pa.Array:
+def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> Iterator[pa.Array]:
+    """Yield the paths of files that a version references and the next one does not, or more files of the version.
+
+    Args:
+        version: The version.
+        objects: The table's folder.
+        manifest: The garbage manifest of the next version; None if there is no next version, or if it has none.
+    """
     try:
-        return _exclude_rows(paths, entries.read_rows(FILE_COLUMNS))
+        if manifest is not None:
+            with objects.open_parquet(manifest) as file:
+                for group in range(file.num_row_groups):
+                    yield from file.read_row_group(group).column(0).chunks
+            return
     except ObjectNotFoundError:
-        return paths  # its version was removed since it was listed
+        pass  # The manifest was removed, so all files count.
+    for entries in stored_entries(version):
+        if entries.kind.references_files:
+            with suppress(ObjectNotFoundError):  # its version was removed since it was listed
+                for rows in entries.stream_rows(FILE_COLUMNS):
+                    yield from _paths(rows)
 
 
-def _exclude_rows(paths: pa.Array, rows: pa.Table) -> pa.Array:
-    """Return the paths that do not occur in the file columns of some rows."""
+def _exclude_all(paths: pa.Array, excluded: Iterable[pa.Array]) -> pa.Array:
+    """Return the paths that are in none of several arrays. Few passes over the paths are made."""
+    waiting: list[pa.Array] = []
+    for array in chain(excluded, [None]):
+        if array is not None:
+            waiting.append(array)
+        if array is None or sum(map(len, waiting)) >= max(_EXCLUDED_AT_ONCE, len(paths) // 8):
+            paths = exclude(paths, pa.concat_arrays([pa.array([], pa.string()), *waiting]))
+            waiting = []
+        if not len(paths):
+            break
+    return paths
+
+
+def _paths(rows: pa.Table) -> Iterator[pa.Array]:
+    """Yield the paths in the file columns of some rows."""
     for name in set(FILE_COLUMNS) & set(rows.column_names):
         for chunk in rows.column(name).chunks:
-            paths = exclude(paths, chunk.flatten() if pa.types.is_list(chunk.type) else chunk)
-    return paths
+            yield chunk.flatten() if pa.types.is_list(chunk.type) else chunk

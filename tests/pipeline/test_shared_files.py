@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -22,14 +23,23 @@ from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline import auto_policies, execution, profiling
 from metastore_assets.pipeline.fragments import read_cost
 from metastore_assets.pipeline.merging import merge_plan
-from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, DEFAULT_LIMITS, _sparse_files
+from metastore_assets.pipeline.merging.compaction import (
+    COMPACT_ALL,
+    DEFAULT_LIMITS,
+    SegmentChanges,
+    _sparse_files,
+    plan_compaction,
+)
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiling import bundle_fragments
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles, Version, node_key
+from metastore_assets.store.entries import FRAGMENTS, NODES, RETIRED, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles, RetiredFragment, Version, node_key
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything, latest
+from tests.store.sample_versions import version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,6 +204,67 @@ def test_what_is_gathered(drawn: list[tuple[str, int, int]], purging: bool) -> N
             expected |= {f"{at}-{section}" for at, _, left in sparse for section in range(left)}
     result = [path.section for task in tasks for path in task.files]
     assert sorted(result) == sorted(expected)
+
+
+_PROFILES = st.dictionaries(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.integers(0, 5)), st.booleans(), max_size=25
+)
+"""By group, file and section of a profile: whether the fragment is retired."""
+
+
+def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
+    """By group that wastes too much: the sections to copy. Files have 3 to 7 sections; retired fragments use theirs."""
+    result = {}
+    used = Counter(file for _, file, _ in profiles)
+    for group in "abc":
+        live = [(file, section) for (own, file, section), retired in profiles.items() if own == group and not retired]
+        sparse = {file for file, _ in live if used[file] < DEFAULT_LIMITS.min_used_share * (file + 3)}
+        if sum(file + 3 - used[file] for file in sparse) > DEFAULT_LIMITS.max_waste * len(live):
+            result[group] = {f"{group}-{file}-{section}" for file, section in live if file in sparse}
+    return result
+
+
+@given(_PROFILES, _PROFILES)
+def test_changes_that_make_groups_wasteful_compact_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: dict[tuple[str, int, int], bool],
+    after: dict[tuple[str, int, int], bool],
+) -> None:
+    """Groups are found by the changed references: none becomes wasteful unseen, and none that is not is copied."""
+    versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("root"))), "orders")
+
+    def entries(profiles: dict[tuple[str, int, int], bool]) -> tuple[list[FragmentEntry], list[RetiredFragment]]:
+        live: list[FragmentEntry] = []
+        retired: list[RetiredFragment] = []
+        for (group, file, section), is_retired in profiles.items():
+            name = f"{group}-{file}-{section}"
+            entry = FragmentEntry(
+                name, group, name, 1, 1, "spec", (), ProfileFiles("", "", (), f"{file}", name, file + 3)
+            )
+            (retired.append(RetiredFragment(1, entry)) if is_retired else live.append(entry))  # type: ignore[func-returns-value]
+        return live, retired
+
+    live, retired = entries(before)
+    versions.publish(replace(version(1), fragments=live, retired=retired, nodes=[]))
+    base = versions.read(1)
+    live, retired = entries(after)
+    stored_fragments, stored_retired, counted = base.fragments, base.retired, base.shared_files
+    assert isinstance(stored_fragments, StoredEntries)
+    assert isinstance(stored_retired, StoredEntries)
+    assert isinstance(counted, StoredEntries)
+    changes = SegmentChanges(
+        EntryChanges.between(FRAGMENTS, stored_fragments, live),
+        EntryChanges(NODES, None, {}, {}),
+        EntryChanges.between(RETIRED, stored_retired, retired),
+    )
+    tasks, _ = plan_compaction("orders", changes, counted)
+    copied: dict[str, set[str]] = {}
+    for task in tasks:
+        for files in task.files:
+            copied.setdefault(files.section[0], set()).add(files.section)
+    expected = wasteful(after)
+    assert copied.keys() >= expected.keys() - wasteful(before).keys()
+    assert copied == {group: sections for group, sections in expected.items() if group in copied}
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:

@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pytest
 
+from metastore_assets.store import entries, sections, segment_merge
 from metastore_assets.store.manifest import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.version_document import stored_entries
 
+SMALL = (
+    (entries, {"_REWRITE_BELOW": 1, "_MAX_DELTAS": 3, "_MERGE_BELOW": 1, "_ROW_GROUP_ROWS": 2}),
+    (segment_merge, {"_FILE_ROWS": 3, "_BATCH_ROWS": 2}),
+    (sections, {"_STREAMED_BYTES": 1}),
+)
+"""Limits with which few rows are written and read as many are."""
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b"1"}), ("b", pa.list_(pa.string()))])
 
 
@@ -53,10 +61,17 @@ def version(number: int, tag: str = "", fragments: int = 3) -> Version:
     )
 
 
+def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write few entries in several segments, of several files, with several row groups."""
+    for module, limits in SMALL:
+        for name, value in limits.items():
+            monkeypatch.setattr(module, name, value)
+
+
 def files_of(published: Version) -> Iterator[str]:
     """All files that a version read from a store consists of: what is there if there is no other version."""
     yield from published.paths()
     yield from published.auxiliary_files()
-    yield from (path for entries in stored_entries(published) for path in entries.files.paths())
+    yield from (path for stored in stored_entries(published) for path in stored.files.paths())
     yield f"versions/{published.number}.json"
     yield "versions/newest"

@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
 from metastore_assets.store.manifest import RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.version_document import stored_entries
+from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import SCHEMA, fragment, version
 
@@ -191,7 +191,7 @@ def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 99, "number": 2}).encode())
-    with pytest.raises(StoreError, match=r"2\.json: format_version.*\b99\b.*\b12\b"):
+    with pytest.raises(StoreError, match=rf"2\.json: format_version.*\b99\b.*\b{FORMAT_VERSION}\b"):
         versions.latest()
     assert versions.read(1) == version(1)
 
@@ -216,7 +216,7 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
         lambda text: text.replace(b'"schema": "', b'"schema": "eJy'),
         lambda text: text.replace(b"2024-05-06", b"yesterday!"),
         lambda text: text.replace(b'"files": {', b'"files": [], "x": {'),
-        lambda text: text.replace(b'"format_version": 12', b'"format_version": "4"'),
+        lambda text: text.replace(b'"format_version": %d' % FORMAT_VERSION, b'"format_version": "4"'),
         lambda text: b"\xff" + text,
         lambda text: text.replace(b'"rows": 3', b'"row": 3'),
     ],

@@ -6,10 +6,10 @@ A profile keeps its name when it moves to another file, so nothing that was merg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,8 +42,19 @@ from metastore_assets.statistics.states import (
 from metastore_assets.statistics.union import cast_to_union, merge_unions
 from metastore_assets.statistics.user_defined.states import compute_states
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles, RetiredFragment
+from metastore_assets.store.entries import Entries, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.manifest import (
+    FragmentEntry,
+    NodeEntry,
+    ProfileFiles,
+    RetiredFragment,
+    SharedFileEntry,
+    fragment_key,
+    node_key_prefix,
+)
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.shared_files import count_profiles
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
@@ -62,6 +73,15 @@ class SegmentEntries:
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
     retired: Sequence[RetiredFragment] = ()
+
+
+@dataclass(frozen=True)
+class SegmentChanges:
+    """The changes of the entries of a new version that may share files."""
+
+    fragments: EntryChanges[FragmentEntry]
+    nodes: EntryChanges[NodeEntry]
+    retired: EntryChanges[RetiredFragment]
 
 
 @dataclass(frozen=True)
@@ -146,6 +166,91 @@ def compact_segments(
     )
 
 
+def compact_changes(
+    context: RefreshContext,
+    columns: int,
+    changes: SegmentChanges,
+    counted: StoredEntries[SharedFileEntry] | None,
+    spared_nodes: Collection[str] = (),
+) -> SegmentChanges:
+    """Copy profiles that are in use out of files whose other profiles are mostly unused, as `compact_segments` does.
+
+    Only groups that may have become wasteful are read: groups that lost an entry, and those with entries in a sparse
+    file whose references change. Removed fragments stay in their files until they are no longer retained.
+
+    Args:
+        context: The table, its store and engine.
+        columns: Number of columns of the table, as an estimate of the work.
+        changes: The changes of the version's entries.
+        counted: The reference counts of the version before; None if there is none.
+        spared_nodes: Keys of groups whose nodes are not compacted now.
+
+    Returns:
+        The changes. Entries of copied profiles have new files.
+
+    Raises:
+        CorruptionError: A file with several profiles is damaged.
+    """
+    tasks, entries = plan_compaction(context.table.name, changes, counted, spared_nodes)
+    if not tasks:
+        return changes
+    weights = [columns * len(task.files) for task in tasks]
+    results = context.engine.merge(partial(_copy_profiles, context.objects), tasks, weights)
+    copied = [(entries[files.name], files) for result in results for files in result.files]
+    return replace(
+        changes,
+        fragments=changes.fragments.replacing(
+            (entry, replace(entry, files=files)) for entry, files in copied if isinstance(entry, FragmentEntry)
+        ),
+        nodes=changes.nodes.replacing(
+            (entry, replace(entry, files=files)) for entry, files in copied if isinstance(entry, NodeEntry)
+        ),
+    )
+
+
+def plan_compaction(
+    table: str,
+    changes: SegmentChanges,
+    counted: StoredEntries[SharedFileEntry] | None,
+    spared_nodes: Collection[str] = (),
+) -> tuple[list[_CopyTask], dict[str, FragmentEntry | NodeEntry]]:
+    """Return the tasks that copy used profiles out of sparse files, and the entries of profiles, by name.
+
+    Args:
+        table: Name of the table, for messages.
+        changes: The changes of the version's entries.
+        counted: The reference counts of the version before; None if there is none.
+        spared_nodes: Keys of groups whose nodes are not compacted now.
+    """
+    limits = DEFAULT_LIMITS
+    counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
+    tasks: list[_CopyTask] = []
+    entries: dict[str, FragmentEntry | NodeEntry] = {}
+    kinds: tuple[tuple[str, Entries[Any], Sequence[EntryChanges[Any]]], ...] = (
+        ("fragments", changes.fragments, (changes.fragments, changes.retired)),
+        ("nodes", changes.nodes, (changes.nodes,)),
+    )
+    for folder, lookup, kind_changes in kinds:
+        removed = [entry for each in kind_changes for entry in each.dropped.values() if entry.files.sections > 1]
+        added = [entry for each in kind_changes for entry in each.put.values() if entry.files.sections > 1]
+        groups = {entry.group for entry in removed}
+        for path in {entry.files.states for entry in (*removed, *added)}:
+            count = counts.put.get(path)
+            if count is not None and count.references < limits.min_used_share * count.sections:
+                groups.update(count.groups)
+        if folder == "nodes":
+            groups -= set(spared_nodes)
+        prefix = node_key_prefix if folder == "nodes" else partial(fragment_key, path="")
+        prefixes = [prefix(group) for group in sorted(groups)]
+        shared = [
+            entry for entry in lookup.find_prefixes(prefixes) if entry.group in groups and entry.files.sections > 1
+        ]
+        used = counts.find_all({entry.files.states for entry in shared})
+        tasks += _copy_tasks(folder, shared, {path: entry.references for path, entry in used.items()}, limits)
+        entries |= {entry.files.name: entry for entry in shared}
+    return tasks, entries
+
+
 def drop_value_counts(
     context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
@@ -215,7 +320,23 @@ def _sparse_files(
         limits: The limits that decide which files are compacted.
     """
     shared = [entry for entry in entries if entry.files.sections > 1]
-    used_sections = Counter(entry.files.states for entry in shared)
+    yield from _copy_tasks(folder, shared, Counter(entry.files.states for entry in shared), limits)
+
+
+def _copy_tasks(
+    folder: str,
+    shared: Iterable[FragmentEntry | RetiredFragment | NodeEntry],
+    used_sections: Mapping[str, int],
+    limits: CompactionLimits,
+) -> Iterable[_CopyTask]:
+    """Yield the tasks that copy the used profiles out of the sparse files of some groups.
+
+    Args:
+        folder: The folder of the new files.
+        shared: The entries of all profiles of these groups that are in files with several profiles.
+        used_sections: Number of used profiles in each of these files, by path.
+        limits: The limits that decide which files are compacted.
+    """
     sparse: dict[str, list[ProfileFiles]] = {}
     used_by_group: Counter[str] = Counter()
     for entry in shared:

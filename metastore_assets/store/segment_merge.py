@@ -1,0 +1,211 @@
+"""Merging of sorted segments by key range, in bounded memory, and writing of the merged segment."""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import sqrt
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.startup import pc
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
+from metastore_assets.store.segments import ROWS, TOMBSTONES, SegmentFile, SegmentKind, live_masks
+from metastore_assets.values.physical import one_chunk
+
+_FILE_ROWS = 250_000
+"""Maximum number of keys in a file. A larger segment has several files, so that a lookup reads a small footer."""
+_BATCH_ROWS = 16_384
+"""Maximum number of rows in memory that are merged at once."""
+_MIN_GROUP_BYTES = 32 << 10
+_COLUMN_FOOTER_BYTES = 85
+"""Size of one column of one row group in a footer."""
+_COMPRESSION = 4
+"""How many times smaller rows are in a file than in memory."""
+_MAX_BOUND = 256
+"""Maximum length of a key that the version's document names as the first or the last one of a file."""
+
+
+@dataclass(frozen=True)
+class MergeSource:
+    """One segment that is merged: its rows and its tombstones, each as tables in ascending order of the key."""
+
+    rows: Iterable[pa.Table]
+    tombstones: Iterable[pa.Table]
+
+    @classmethod
+    def of_files(
+        cls,
+        objects: ObjectStore,
+        kind: SegmentKind,
+        files: Sequence[SegmentFile],
+        columns: Sequence[str] | None = None,
+    ) -> MergeSource:
+        """Return the source of a stored segment. Its files are read on demand.
+
+        Args:
+            objects: The store of the files.
+            kind: The kind of the segment.
+            files: The files of the segment.
+            columns: The columns to read, the key first; None for all.
+        """
+        names = list(kind.rows.names if columns is None else columns)
+
+        def read(section: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+            for file in files:
+                with SectionReader(objects, file.path) as reader:
+                    yield from (table.select(columns) for table in reader.stream_section(section, columns))
+
+        return cls(read(ROWS, names), read(TOMBSTONES, [kind.key.name]))
+
+    @classmethod
+    def of_table(cls, rows: pa.Table, removed: pa.Array) -> MergeSource:
+        """Return the source of rows in memory, and of the keys that they remove. Both are sorted."""
+        tombstones = pa.table({rows.schema.names[0]: removed})
+        return cls(_slices(rows), _slices(tombstones))
+
+
+def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Merge segments, the oldest first. Yield range by range, in ascending order of the key.
+
+    Yields:
+        (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the keys that are
+        removed.
+    """
+    cursors = [(_Cursor(source.rows), _Cursor(source.tombstones)) for source in sources]
+    key_type = schema.field(0).type
+    while lasts := [last for pair in cursors for cursor in pair if (last := cursor.last_key) is not None]:
+        upper = min(lasts)
+        rows = [pair[0].take(upper) for pair in cursors]
+        removed = [_keys(pair[1].take(upper), key_type) for pair in cursors]
+        keys = [_keys(table, key_type) for table in rows]
+        masks = live_masks(keys, removed)
+        live = [
+            table if mask is None else table.filter(mask)
+            for table, mask in zip(rows, masks, strict=True)
+            if table is not None
+        ]
+        live = [table for table in live if len(table)]
+        merged = pa.concat_tables([schema.empty_table(), *live])
+        if len(live) > 1:
+            merged = merged.take(pc.sort_indices(merged.column(0)))
+        tombstones = pc.unique(pa.concat_arrays(removed))
+        if len(tombstones):
+            tombstones = tombstones.filter(pc.invert(pc.is_in(tombstones, value_set=one_chunk(merged.column(0)))))
+            tombstones = tombstones.take(pc.sort_indices(tombstones))
+        yield merged, tombstones
+
+
+def write_segment(
+    objects: ObjectStore, kind: SegmentKind, merged: Iterable[tuple[pa.Table, pa.Array]], row_count: int
+) -> tuple[SegmentFile, ...]:
+    """Write the result of a merge as one segment, in as many files as it needs. Return the files; none without keys.
+
+    Args:
+        objects: The store of the files.
+        kind: The kind of the segment.
+        merged: (rows, tombstones) of successive ranges of keys.
+        row_count: The expected number of rows. It determines the size of row groups.
+    """
+    ranges = ((rows, removed) for rows, removed in merged if len(rows) or len(removed))
+    files: list[SegmentFile] = []
+    for first in ranges:
+        files.append(_write_file(objects, kind, chain([first], ranges), row_count, continues=bool(files)))
+    return tuple(files)
+
+
+def _write_file(
+    objects: ObjectStore,
+    kind: SegmentKind,
+    ranges: Iterator[tuple[pa.Table, pa.Array]],
+    row_count: int,
+    *,
+    continues: bool,
+) -> SegmentFile:
+    """Write ranges to one file, until it has enough keys. Takes at least one range."""
+    rows, removed = next(ranges)
+    group_rows = row_group_rows(kind, rows, min(row_count, _FILE_ROWS))
+    path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
+    options = SectionOptions(None, [kind.key.name], group_rows, group_rows)
+    tombstones = [removed]
+    count = len(rows) + len(removed)
+    low, high = _bounds(rows, removed)
+    with SectionWriter(objects, path, kind.rows, options) as writer:
+        writer.write_section(ROWS, rows)
+        while count < _FILE_ROWS and (following := next(ranges, None)) is not None:
+            rows, removed = following
+            writer.write_section(ROWS, rows)
+            tombstones.append(removed)
+            count += len(rows) + len(removed)
+            high = _bounds(rows, removed)[1]
+        keys = pa.concat_arrays(tombstones)
+        columns = [keys, *(pa.nulls(len(keys), field.type) for field in list(kind.rows)[1:])]
+        writer.write_section(TOMBSTONES, pa.Table.from_arrays(columns, schema=kind.rows))
+    if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > _MAX_BOUND:
+        return SegmentFile(path, count, continues=continues)
+    return SegmentFile(path, count, low, high, continues)
+
+
+def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
+    """Return the number of rows per row group for which a lookup of one key reads the fewest bytes.
+
+    Few large row groups make a small footer; many small ones have few rows to read. The best size is the geometric mean
+    of both.
+
+    Args:
+        kind: The kind of the segment.
+        rows: Some of the rows.
+        row_count: The number of rows in the file.
+    """
+    if kind.row_group_rows is not None:
+        return kind.row_group_rows
+    row_bytes = max(1.0, rows.nbytes / max(1, len(rows)) / _COMPRESSION)
+    footer_bytes = _COLUMN_FOOTER_BYTES * len(kind.rows)
+    return max(1, round(max(sqrt(row_count * footer_bytes / row_bytes), _MIN_GROUP_BYTES / row_bytes)))
+
+
+class _Cursor:
+    """A position in a sequence of tables that are sorted by their first column."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self._tables = iter(tables)
+        self._buffer: pa.Table | None = None
+
+    @property
+    def last_key(self) -> Any:
+        """The last key that is in memory; None at the end."""
+        while self._buffer is None or not len(self._buffer):
+            self._buffer = next(self._tables, None)
+            if self._buffer is None:
+                self._tables = iter(())
+                return None
+        return self._buffer.column(0)[-1].as_py()
+
+    def take(self, upper: Any) -> pa.Table | None:
+        """Return the rows in memory with keys up to `upper`, which is at most `last_key`; None at the end."""
+        table = self._buffer
+        if table is None or not len(table):
+            return None
+        keys = table.column(0)
+        position = bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py())
+        self._buffer = table.slice(position)
+        return table.slice(0, position)
+
+
+def _keys(table: pa.Table | None, type: pa.DataType) -> pa.Array:
+    return pa.array([], type) if table is None else one_chunk(table.column(0))
+
+
+def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
+    """Return the smallest and the largest key of a range that is not empty."""
+    keys = [column for column in (rows.column(0), removed) if len(column)]
+    return min(column[0].as_py() for column in keys), max(column[-1].as_py() for column in keys)
+
+
+def _slices(table: pa.Table) -> Iterator[pa.Table]:
+    return (table.slice(start, _BATCH_ROWS) for start in range(0, len(table), _BATCH_ROWS))

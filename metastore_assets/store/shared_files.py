@@ -1,0 +1,190 @@
+"""Reference counts of files, which tell the files that a new version no longer references.
+
+A file of profiles may be referenced by several entries: it has several profiles, or a partition of one fragment uses
+the files of the fragment. Such files have an entry that counts the references by group. Every other file has one
+reference, and no entry.
+
+A new version counts from the entries that it puts and drops. Only one question remains: a file may appear in a new
+entry, have no count, and be in no dropped entry. Then it is new, or one unchanged entry references it. There are two
+ways to reuse the file of an unchanged entry: a partition takes the files of its only fragment, and the table takes the
+files of its only partition. These entries are looked up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.store.entries import FRAGMENTS, PARTITIONS, SHARED_FILES, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.manifest import ProfileFiles, SharedFileEntry, Version, fragment_key
+
+_TABLE = "*"
+"""The group of the references in the version's document: of the table's profile, value counts and indexes."""
+
+
+@dataclass
+class _References:
+    """Changes of the number of references to one file."""
+
+    put: Counter[str] = field(default_factory=Counter)
+    """New references, by group."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    sections: int = 0
+
+
+def count_references(
+    version: Version,
+    base: Version | None,
+    changes: Mapping[str, EntryChanges[Any]],
+    counted: StoredEntries[SharedFileEntry] | None,
+) -> tuple[EntryChanges[SharedFileEntry], list[str]]:
+    """Count the references to shared files in a new version.
+
+    Args:
+        version: The new version.
+        base: The version before; None if there is none.
+        changes: The changes of the entries, by name of the kind.
+        counted: The counts of the version before; None if there is none.
+
+    Returns:
+        The changes of the counts, and the paths, sorted, of the files that `base` references and `version` does not.
+
+    Raises:
+        CorruptionError: The stored counts contradict the entries.
+    """
+    references = _changed_references(changes.values())
+    _add_references(references, base.document_paths() if base is not None else (), _TABLE, is_put=False)
+    _add_references(references, version.document_paths(), _TABLE, is_put=True)
+    references = {path: changed for path, changed in references.items() if changed.put != changed.dropped}
+    stored = counted.find_all(references) if counted is not None else {}
+    holders = _unchanged_references(version, references, stored, changes) if base is not None else {}
+    counts = _count(references, stored, holders, version.table)
+    return EntryChanges(SHARED_FILES, counted, *_shared(counts, stored)), sorted(
+        path for path, entry in counts.items() if not entry.references
+    )
+
+
+def count_profiles(
+    table: str, changes: Iterable[EntryChanges[Any]], counted: StoredEntries[SharedFileEntry] | None
+) -> EntryChanges[SharedFileEntry]:
+    """Count the references to files with several profiles, before the other files of the new version are written.
+
+    Args:
+        table: Name of the table.
+        changes: The changes of the entries that reference such files.
+        counted: The counts of the version before; None if there is none.
+
+    Raises:
+        CorruptionError: The stored counts contradict the entries.
+    """
+    references = {
+        path: changed
+        for path, changed in _changed_references(changes).items()
+        if changed.sections > 1 and changed.put != changed.dropped
+    }
+    stored = counted.find_all(references) if counted is not None else {}
+    return EntryChanges(SHARED_FILES, counted, *_shared(_count(references, stored, {}, table), stored))
+
+
+def _count(
+    references: Mapping[str, _References],
+    stored: Mapping[str, SharedFileEntry],
+    holders: Mapping[str, Counter[str]],
+    table: str,
+) -> dict[str, SharedFileEntry]:
+    """Return the new count of each file whose references change, by path.
+
+    Args:
+        references: The changes of the references, by path.
+        stored: The stored counts of some of the files.
+        holders: The references of unchanged entries to files without a stored count, by path and group.
+        table: Name of the table, for messages.
+    """
+    counts: dict[str, SharedFileEntry] = {}
+    for path, changed in references.items():
+        entry = stored.get(path)
+        if entry is not None:
+            groups = Counter(dict(zip(entry.groups, entry.group_references, strict=True)))
+        else:
+            groups = Counter(changed.dropped or holders.get(path))
+        groups.update(changed.put)
+        groups.subtract(changed.dropped)
+        if min(groups.values()) < 0:
+            raise CorruptionError(
+                f"table {table!r}: more references to {path} are removed than the last version has; rebuild with "
+                f"`metastore refresh {table} --full`"
+            )
+        keys = tuple(sorted(+groups))
+        sections = entry.sections if entry is not None else changed.sections
+        counts[path] = SharedFileEntry(path, sections, keys, tuple(groups[key] for key in keys))
+    return counts
+
+
+def _shared(
+    counts: Mapping[str, SharedFileEntry], stored: Mapping[str, SharedFileEntry]
+) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
+    """Return the counts to store, and the stored counts that they replace."""
+    put = {
+        path: entry
+        for path, entry in counts.items()
+        if entry.references > 1 or (entry.references and entry.sections > 1)
+    }
+    return put, stored
+
+
+def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _References]:
+    """Return the references in entries that are put or dropped, by path."""
+    references: dict[str, _References] = {}
+    for kind_changes in changes:
+        if not kind_changes.kind.references_files:
+            continue
+        for entries, is_put in ((kind_changes.put, True), (kind_changes.dropped, False)):
+            for entry in entries.values():
+                files: ProfileFiles = entry.files
+                _add_references(references, files.paths(), entry.group, is_put=is_put)
+                if files.states:
+                    references[files.states].sections = files.sections
+    return references
+
+
+def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
+    """Add one reference of a group to each path."""
+    for path in set(paths):
+        changed = references.setdefault(path, _References())
+        (changed.put if is_put else changed.dropped)[group] += 1
+
+
+def _unchanged_references(
+    version: Version,
+    references: Mapping[str, _References],
+    stored: Mapping[str, SharedFileEntry],
+    changes: Mapping[str, EntryChanges[Any]],
+) -> dict[str, Counter[str]]:
+    """Return the references of unchanged entries to files that have no count, by path and group.
+
+    Args:
+        version: The new version.
+        references: The files whose references change.
+        stored: The stored counts of these files.
+        changes: The changes of the entries, by name of the kind.
+    """
+    uncounted = {path for path, changed in references.items() if path not in stored and not changed.dropped}
+    fragments, partitions = changes[FRAGMENTS.name], changes[PARTITIONS.name]
+    profiled = {entry.partition_key for entry in fragments.put.values()}
+    taken = [
+        entry.key
+        for entry in partitions.put.values()
+        if entry.fragments == 1 and entry.key not in profiled and not uncounted.isdisjoint(entry.files.paths())
+    ]
+    holders: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in taken]) if taken else []
+    if len(partitions) == 1 and not partitions.put and not uncounted.isdisjoint(version.files.paths()):
+        holders += list(partitions)
+    found: dict[str, Counter[str]] = {}
+    for entry in holders:
+        for path in uncounted.intersection(entry.files.paths()):
+            found.setdefault(path, Counter())[entry.group] += 1
+    return found

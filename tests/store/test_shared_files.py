@@ -1,0 +1,218 @@
+"""The reference counts of a version, and the garbage that they find, are those of a count of all entries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, RETIRED, EntryKind, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.manifest import (
+    FragmentEntry,
+    NodeEntry,
+    PartitionEntry,
+    ProfileFiles,
+    RetiredFragment,
+    SharedFileEntry,
+    ValueCountFiles,
+    Version,
+    node_key,
+)
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version_document import stored_entries
+from metastore_assets.store.versions import VersionStore
+from tests.store.sample_versions import version, write_small_segments
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small sets of rows are written as large ones are."""
+    write_small_segments(monkeypatch)
+
+
+@dataclass
+class History:
+    """A table whose commits add, remove, restore, rewrite and move fragments at random, as refreshes publish them."""
+
+    random: Random
+    fragments: dict[str, FragmentEntry] = field(default_factory=dict)
+    retired: list[RetiredFragment] = field(default_factory=list)
+    partitions: dict[str, PartitionEntry] = field(default_factory=dict)
+    nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    table: ProfileFiles = field(default_factory=lambda: ProfileFiles("table/0", "", ()))
+    number: int = 0
+    _names: int = 0
+    _open: list[tuple[str, int]] = field(default_factory=list)
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def name(self, folder: str) -> str:
+        self._names += 1
+        return f"{folder}/{self._names}"
+
+    def profile(self, folder: str) -> ProfileFiles:
+        """New files of one profile, or a section of a file that this commit writes or another wrote."""
+        if self.chance(0.5):
+            return ProfileFiles(self.name(folder), self.name(folder) if self.chance(0.5) else "", (self.name(folder),))
+        if not self._open or self.chance(0.3):
+            self._open.append((self.name(folder), self.random.choice([1, 2, 3, 128])))
+        path, sections = self.random.choice(self._open)
+        return ProfileFiles("", "", (), path, self.name("section"), sections)
+
+    def commit(self) -> Version:
+        """The next version, as plain lists."""
+        self.number += 1
+        before = {key: self.members(key) for key in self.partitions}
+        used = {entry.files.states for entry in (*self.fragments.values(), *self.retired, *self.nodes.values())}
+        self._open = [(path, sections) for path, sections in self._open if path in used and sections > 1]
+        rewritten = set()
+        for _ in range(self.random.randrange(4)):
+            key = self.random.choice(["a", "b", "c", "d"])
+            entry = FragmentEntry(self.name("id"), key, self.name("path"), 1, 1, "spec", (), self.profile("fragments"))
+            self.fragments[entry.key] = entry
+        for key, entry in list(self.fragments.items()):
+            if self.chance(0.25):
+                del self.fragments[key]
+                if self.chance(0.7):
+                    self.retired.append(RetiredFragment(self.number, entry))
+            elif self.chance(0.1):
+                moved = replace(entry, partition_key=self.random.choice(["a", "b", "c"]))
+                del self.fragments[key]
+                self.fragments[moved.key] = moved
+            elif self.chance(0.1) and len(self.members(entry.partition_key)) == 1:
+                # The rows are the same in other files, so the partition keeps its profile.
+                del self.fragments[key]
+                for _ in range(self.random.choice([1, 2])):
+                    new = replace(entry, id=self.name("id"), path=self.name("path"), files=self.profile("fragments"))
+                    self.fragments[new.key] = new
+                rewritten.add(entry.partition_key)
+        for retired in list(self.retired):
+            if self.chance(0.2):
+                self.retired.remove(retired)
+                if self.chance(0.5) and retired.fragment.key not in self.fragments:
+                    self.fragments[retired.fragment.key] = retired.fragment
+                    rewritten.discard(retired.fragment.partition_key)
+        for key in sorted({entry.partition_key for entry in self.fragments.values()} | self.partitions.keys()):
+            members = self.members(key)
+            if not members:
+                del self.partitions[key]
+            elif key in rewritten and key in self.partitions and before.get(key):
+                self.partitions[key] = replace(self.partitions[key], fragments=len(members), members=str(self.number))
+            elif members != before.get(key) or self.chance(0.2):
+                single = len(members) == 1 and members[0].files.statistics
+                files = members[0].files if single else ProfileFiles(self.name("partitions"), "", ())
+                self.partitions[key] = PartitionEntry(key, "", 1, 1, len(members), files, self.number, "spec")
+        for key in list(self.nodes):
+            if self.chance(0.3):
+                del self.nodes[key]
+        for _ in range(self.random.randrange(3)):
+            node = NodeEntry(node_key(self.random.choice(["a", "*"]), self.name("node")), self.profile("nodes"))
+            self.nodes[node.key] = node
+        if len(self.partitions) == 1 and self.chance(0.7):
+            (self.table,) = (entry.files for entry in self.partitions.values())
+        elif self.chance(0.7):
+            self.table = ProfileFiles(self.name("table"), "", ())
+        return replace(
+            version(self.number, fragments=0),
+            fragments=list(self.fragments.values()),
+            retired=list(self.retired),
+            partitions=list(self.partitions.values()),
+            nodes=list(self.nodes.values()),
+            files=self.table,
+            value_counts=ValueCountFiles(f"state/{self.number // 2}", ("counts/1",)) if self.number % 3 else None,
+        )
+
+    def members(self, key: str) -> list[FragmentEntry]:
+        return [entry for entry in self.fragments.values() if entry.partition_key == key]
+
+
+def references(published: Version) -> Iterator[tuple[str, str, int]]:
+    """(path, group, number of sections) of every reference of a version."""
+    for entries in (published.fragments, published.retired, published.partitions, published.nodes):
+        for entry in entries:
+            for path in set(entry.files.paths()):
+                yield path, entry.group, entry.files.sections if path == entry.files.states else 0
+    for path in set(published.document_paths()):
+        yield path, "*", 0
+
+
+def shared_files(published: Version) -> list[SharedFileEntry]:
+    """The reference counts, from all entries."""
+    groups: dict[str, Counter[str]] = {}
+    sections: dict[str, int] = {}
+    for path, group, count in references(published):
+        groups.setdefault(path, Counter())[group] += 1
+        sections[path] = count
+    return [
+        SharedFileEntry(path, sections[path], tuple(sorted(own)), tuple(own[group] for group in sorted(own)))
+        for path, own in sorted(groups.items())
+        if own.total() > 1 or sections[path] > 1
+    ]
+
+
+def all_paths(published: Version) -> set[str]:
+    return {
+        *published.paths(),
+        *published.auxiliary_files(),
+        *(path for entries in stored_entries(published) for path in entries.files.paths()),
+    }
+
+
+def as_changes(new: Version, base: Version) -> Version:
+    """The same version, with its entries as changes of those before."""
+
+    def changes(kind: Any) -> EntryChanges[Any]:
+        stored, entries = getattr(base, kind.name), getattr(new, kind.name)
+        assert isinstance(stored, StoredEntries)
+        keys = {kind.key(entry) for entry in entries}
+        unread = StoredEntries(kind, stored._objects, stored.files)
+        return EntryChanges.changed(kind, unread, entries, [kind.key(e) for e in stored if kind.key(e) not in keys])
+
+    return replace(new, **{kind.name: changes(kind) for kind in (FRAGMENTS, RETIRED, PARTITIONS, NODES)})
+
+
+@settings(max_examples=60)
+@given(st.randoms(use_true_random=False), st.integers(2, 12))
+def test_garbage_and_counts_are_those_of_all_entries(
+    tmp_path_factory: pytest.TempPathFactory, random: Random, commits: int
+) -> None:
+    history = History(random)
+    versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("versions"))), "orders")
+    base: Version | None = None
+    for _ in range(commits):
+        new = history.commit()
+        versions.publish(new if base is None or history.chance(0.5) else as_changes(new, base), base)
+        published = versions.read(new.number)
+        kinds: tuple[EntryKind[Any], ...] = (FRAGMENTS, RETIRED, PARTITIONS, NODES)
+        assert published == replace(new, **{kind.name: sorted(getattr(new, kind.name), key=kind.key) for kind in kinds})
+        assert list(published.shared_files) == shared_files(new)
+        if base is not None:
+            manifest = published.garbage_manifest
+            garbage = versions.objects.read_parquet(manifest)["path"].to_pylist() if manifest else []
+            assert garbage == sorted(all_paths(base) - all_paths(published))
+        base = published
+
+
+def test_counts_that_contradict_the_entries_are_damage(local_store: ObjectStore) -> None:
+    """A file that seems to lose more references than it has is not deleted."""
+    versions = VersionStore(local_store, "orders")
+    files = ProfileFiles("", "", (), "shared", "a", 3)
+    entries = [
+        FragmentEntry(name, "p", name, 1, 1, "spec", (), replace(files, section=name)) for name in ("a", "b", "c")
+    ]
+    versions.publish(replace(version(1), fragments=entries))
+    base = versions.read(1)
+    assert [(entry.path, entry.references) for entry in base.shared_files] == [("shared", 3)]
+    wrong = EntryChanges(FRAGMENTS, base.fragments, {}, {entry.key: entry for entry in entries})  # type: ignore[arg-type]
+    wrong.dropped = {**wrong.dropped, "p\0d": replace(entries[0], id="d", path="d")}
+    with pytest.raises(CorruptionError, match=r"shared.*--full"):
+        versions.publish(replace(version(2), fragments=wrong), base)
