@@ -191,7 +191,7 @@ class VersionBuilder:
         counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
         spared = frozenset() if self._compacts_table_nodes() else frozenset([TABLE])
         compacted = compact_changes(self._context, columns, changes, counted, spared)
-        self._fragments, self._nodes = compacted.fragments, compacted.nodes
+        self._fragments, self._nodes, self._retired = compacted.fragments, compacted.nodes, compacted.retired
 
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""

@@ -85,10 +85,14 @@ class Backend(Protocol):
     def refuse_links(self, prefix: str) -> None:
         """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""
 
-    def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
+    def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
         """Open an object for ranged reads. Raises ObjectNotFoundError.
 
-        With `use_cached_tail`, the object was opened before and is immutable, so its last bytes may come from a cache.
+        Args:
+            path: Path of the object.
+            use_cached_tail: Whether the object was opened before and is immutable, so that its last bytes may come from
+                a cache.
+            tail_bytes: Number of last bytes that are read first, if it is known; a backend may read more.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

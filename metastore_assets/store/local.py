@@ -140,8 +140,8 @@ class LocalFiles:
             if link is not None:
                 raise StoreError(f"cannot write {full_path}: {link} is a symbolic link; remove it")
 
-    def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
-        """Open a file for reads. Small files are read completely at once. `use_cached_tail` has no effect."""
+    def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
+        """Open a file for reads. Small files are read completely at once. The other arguments have no effect."""
         full_path = self._full_path(path)
         with self._store_errors("read", full_path):
             file = pa.OSFile(full_path, "r")

@@ -26,6 +26,8 @@ from metastore_assets.store.parquet import (
 
 __all__ = ["MinimalParquet", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
 
+_FOOTER_END = 8
+"""Number of bytes after the footer of a Parquet file."""
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 
 
@@ -119,14 +121,18 @@ class ObjectStore:
         """Delete unfinished files that killed writers left before a time. Return how many were deleted."""
         return self._backend.remove_unfinished(before)
 
-    def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
+    def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None, footer_bytes: int = 0) -> ParquetObject:
         """Open a Parquet object for reads of single row groups and columns.
 
         Args:
             path: Path of the object.
             metadata: The footer, if it was read before; the object must be unchanged. None: the footer is read.
+            footer_bytes: Size of the footer, if it is known. One request then reads a large footer.
         """
-        source = self._backend.open_input(_validate_path(path), use_cached_tail=metadata is not None)
+        tail_bytes = footer_bytes and footer_bytes + _FOOTER_END
+        source = self._backend.open_input(
+            _validate_path(path), use_cached_tail=metadata is not None, tail_bytes=tail_bytes
+        )
         return open_parquet(source, self.uri(path), metadata)
 
     def read_parquet(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -49,6 +49,8 @@ class ParquetTableWriter:
     def __init__(self, writer: pq.ParquetWriter) -> None:
         self._writer = writer
         self.row_count = 0
+        self.footer_bytes = 0
+        """Size of the footer, once the file is closed."""
 
     def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
         """Append the rows of a table as row groups of at most `row_group_rows` rows.
@@ -94,6 +96,7 @@ def parquet_writer(
         dictionary = [name for name in schema.names if name not in encodings] if encodings else True
         light = {field.name for field in schema if pa.types.is_primitive(field.type)} if encodings else set()
     # A damaged page may still decompress, to other numbers. Only a checksum detects that.
+    footers: list[pq.FileMetaData] = []
     writer = pq.ParquetWriter(
         sink,
         schema,
@@ -105,17 +108,20 @@ def parquet_writer(
         use_dictionary=dictionary,
         column_encoding=dict(minimal.encodings if minimal else encodings or {}) or None,
         store_schema=minimal is None or minimal.stores_arrow_types,
+        metadata_collector=footers,
     )
     if minimal is not None and not minimal.stores_arrow_types and schema.metadata:
         writer.add_key_value_metadata(schema.metadata)  # the writer drops it together with Arrow's types
     try:
-        yield ParquetTableWriter(writer)
+        table_writer = ParquetTableWriter(writer)
+        yield table_writer
     except BaseException:
         # The sink is discarded, so close the writer now. Otherwise the garbage collector would close it later.
         with suppress(Exception):
             writer.close()
         raise
     writer.close()
+    table_writer.footer_bytes = footers[0].serialized_size
 
 
 class ParquetObject:
@@ -221,10 +227,10 @@ class SharedParquet:
     Arrow's files are not thread-safe, so each reading thread gets another open file with the same footer.
     """
 
-    def __init__(self, store: ObjectStore, path: str) -> None:
+    def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
         self._store = store
         self._path = path
-        first = store.open_parquet(path)
+        first = store.open_parquet(path, footer_bytes=footer_bytes) if footer_bytes else store.open_parquet(path)
         self.metadata: pq.FileMetaData = first.metadata
         self._idle = [first]  # a list's `pop` and `append` are atomic
 

@@ -25,7 +25,7 @@ from metastore_assets.store.prefetch import FetchedRanges
 
 _TAIL = 1 << 16
 _MAX_CACHED_TAILS = 64
-"""Number of objects whose tail (last bytes) is cached: four megabytes in all."""
+"""Number of objects whose tail (last bytes) is cached: usually four megabytes in all."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Parts of URLs at which clients ask a cloud machine for credentials when no others are configured."""
 
@@ -103,8 +103,8 @@ class RemoteObjects:
     def refuse_links(self, prefix: str) -> None:
         """Do nothing: object stores have no links."""
 
-    def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
-        opened = _RangedInput(self, path, use_cached_tail=use_cached_tail)
+    def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
+        opened = _RangedInput(self, path, self.cached_tail(path) if use_cached_tail else None, tail_bytes)
         return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch)
 
     @contextmanager
@@ -120,17 +120,18 @@ class RemoteObjects:
         """Do nothing: a life-cycle rule of the bucket aborts incomplete uploads."""
         return 0
 
-    def read_tail(self, path: str) -> tuple[int, bytes]:
-        """Return the size of an object and its last bytes, which contain a Parquet footer."""
+    def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
+        """Return the size of an object and its last bytes, at least `tail_bytes`. They have a Parquet footer."""
+        length = max(_TAIL, tail_bytes)
         with self._store_errors("read", path):
             try:
-                result = obstore.get(self._store, path, options={"range": {"suffix": _TAIL}})
+                result = obstore.get(self._store, path, options={"range": {"suffix": length}})
                 return result.meta["size"], bytes(result.bytes())
             except exceptions.BaseError as error:
                 if not _refuses_suffix(error):
                     raise
             size = obstore.head(self._store, path)["size"]
-            return size, self.read_range(path, max(0, size - _TAIL), size) if size else b""
+            return size, self.read_range(path, max(0, size - length), size) if size else b""
 
     def cached_tail(self, path: str) -> tuple[int, bytes] | None:
         """Return the cached size and last bytes of an object, or None. The object must be immutable."""
@@ -174,12 +175,13 @@ class RemoteObjects:
 class _RangedInput(RangedFile):
     """An object as a file. Its last bytes, with the Parquet footer, are read at once unless they are cached."""
 
-    def __init__(self, objects: RemoteObjects, path: str, *, use_cached_tail: bool) -> None:
-        cached = objects.cached_tail(path) if use_cached_tail else None
-        size, self._tail = objects.read_tail(path) if cached is None else cached
+    def __init__(
+        self, objects: RemoteObjects, path: str, cached_tail: tuple[int, bytes] | None, tail_bytes: int
+    ) -> None:
+        size, self._tail = objects.read_tail(path, tail_bytes) if cached_tail is None else cached_tail
         super().__init__(size)
         self._record = read_recorder(objects.uri(path))
-        if cached is None:
+        if cached_tail is None:
             self._record(len(self._tail))
             objects.cache_tail(path, size, self._tail)
         self._objects = objects

@@ -105,6 +105,11 @@ class SectionWriter:
         self._section_rows = 0
         self._section_begun = False
 
+    @property
+    def footer_bytes(self) -> int:
+        """Size of the file's footer, after the block of the context has ended."""
+        return self._writer.footer_bytes
+
     def write_section(self, name: str, table: pa.Table) -> None:
         """Append a section. A call with the name of the last section continues that section.
 
@@ -222,9 +227,10 @@ class SectionWriter:
 class SectionReader:
     """A reader of the sections of one file. Opening it reads the footer. Threads can share it."""
 
-    def __init__(self, store: ObjectStore, path: str) -> None:
+    def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
+        """Open a file. If the size of its footer is known, one request reads it."""
         self._uri = store.uri(path)
-        self._file = SharedParquet(store, path)
+        self._file = SharedParquet(store, path, footer_bytes)
         metadata = self._file.metadata
         groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._group_starts = list(accumulate(groups, initial=0))

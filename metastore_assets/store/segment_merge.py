@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import sqrt
 from typing import Any
@@ -146,9 +146,10 @@ def _write_file(
         keys = pa.concat_arrays(tombstones)
         columns = [keys, *(pa.nulls(len(keys), field.type) for field in list(kind.rows)[1:])]
         writer.write_section(TOMBSTONES, pa.Table.from_arrays(columns, schema=kind.rows))
+    file = SegmentFile(path, count, continues=continues, footer_bytes=writer.footer_bytes)
     if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > _MAX_BOUND:
-        return SegmentFile(path, count, continues=continues)
-    return SegmentFile(path, count, low, high, continues)
+        return file
+    return replace(file, first=low, last=high)
 
 
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:

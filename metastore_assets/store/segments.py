@@ -61,10 +61,8 @@ class SegmentFile:
     """The last key in the file; None if it is unknown."""
     continues: bool = False
     """Whether the file belongs to the same segment as the file before it. Its keys come after those of that file."""
-
-    def may_contain(self, selection: KeySelection) -> bool:
-        """Return whether the file may have a selected key."""
-        return self.first is None or self.last is None or selection.overlaps(self.first, self.last)
+    footer_bytes: int = 0
+    """Size of the file's footer; 0 if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -181,16 +179,16 @@ def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile,
 class Segment:
     """One file of a segment set, opened on first use."""
 
-    def __init__(self, reader: SegmentReader, number: int, path: str) -> None:
+    def __init__(self, reader: SegmentReader, number: int, file: SegmentFile) -> None:
         self._reader = reader
         self._number = number
-        self._path = path
-        self.uri = reader.objects.uri(path)
+        self._file = file
+        self.uri = reader.objects.uri(file.path)
 
     @lock_free_cached_property
     def sections(self) -> SectionReader:
         """The open file."""
-        return SectionReader(self._reader.objects, self._path)
+        return SectionReader(self._reader.objects, self._file.path, self._file.footer_bytes)
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows of a section, live or not: all columns, or some.
@@ -241,6 +239,16 @@ class Segment:
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
 
+    def may_contain(self, selection: KeySelection) -> bool:
+        """Return whether the file may have a selected key, by its first and last key."""
+        file = self._file
+        return file.first is None or file.last is None or selection.overlaps(file.first, file.last)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the file belongs to the same segment as the file before it."""
+        return self._file.continues
+
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
         """Return those of the selected keys that the segment removes, and its rows with a selected key.
 
@@ -280,7 +288,7 @@ class SegmentReader:
         self.kind = kind
         self._files = files
         self._replaced = replaced
-        self.segments = [Segment(self, number, file.path) for number, file in enumerate(files.files)]
+        self.segments = [Segment(self, number, file) for number, file in enumerate(files.files)]
         """One object per file."""
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -312,11 +320,7 @@ class SegmentReader:
 
         Reads only the row groups that may have such rows. Remote segments are read in parallel.
         """
-        segments = [
-            segment
-            for segment, file in zip(self.segments, self._files.files, strict=True)
-            if file.may_contain(selection)
-        ]
+        segments = [segment for segment in self.segments if segment.may_contain(selection)]
         if self.objects.is_remote and len(segments) > 1:
             with ThreadPoolExecutor(_READERS) as readers:
                 matches = list(readers.map(lambda segment: segment.find(selection), segments))

@@ -222,7 +222,7 @@ def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
 
 
 def _segment_json(file: SegmentFile) -> dict[str, Any]:
-    return {name: value for name, value in vars(file).items() if value is not None and value is not False}
+    return {name: value for name, value in vars(file).items() if name in ("path", "rows") or value}
 
 
 def _segments(value: object, name: str) -> SegmentFiles:
@@ -238,7 +238,8 @@ def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
         None if fields.get(key) is None else json_fields.text(fields[key], name) for key in ("first", "last")
     )
     path, rows = json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name)
-    return SegmentFile(path, rows, first, last, continues=fields.get("continues") is True)
+    footer_bytes = json_fields.count(fields.get("footer_bytes", 0), name)
+    return SegmentFile(path, rows, first, last, continues=fields.get("continues") is True, footer_bytes=footer_bytes)
 
 
 def _partition_index_json(index: PartitionIndex) -> dict[str, Any]:

@@ -213,14 +213,14 @@ _PROFILES = st.dictionaries(
 
 
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
-    """By group that wastes too much: the sections to copy. Files have 3 to 7 sections; retired fragments use theirs."""
+    """By group that wastes too much: the sections to copy. Files have 3 to 7 sections."""
     result = {}
     used = Counter(file for _, file, _ in profiles)
     for group in "abc":
-        live = [(file, section) for (own, file, section), retired in profiles.items() if own == group and not retired]
-        sparse = {file for file, _ in live if used[file] < DEFAULT_LIMITS.min_used_share * (file + 3)}
-        if sum(file + 3 - used[file] for file in sparse) > DEFAULT_LIMITS.max_waste * len(live):
-            result[group] = {f"{group}-{file}-{section}" for file, section in live if file in sparse}
+        in_use = [(file, section) for own, file, section in profiles if own == group]
+        sparse = {file for file, _ in in_use if used[file] < DEFAULT_LIMITS.min_used_share * (file + 3)}
+        if sum(file + 3 - used[file] for file in sparse) > DEFAULT_LIMITS.max_waste * len(in_use):
+            result[group] = {f"{group}-{file}-{section}" for file, section in in_use if file in sparse}
     return result
 
 

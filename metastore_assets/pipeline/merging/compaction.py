@@ -176,7 +176,7 @@ def compact_changes(
     """Copy profiles that are in use out of files whose other profiles are mostly unused, as `compact_segments` does.
 
     Only groups that may have become wasteful are read: groups that lost an entry, and those with entries in a sparse
-    file whose references change. Removed fragments stay in their files until they are no longer retained.
+    file whose references change. Entries of removed fragments are all read if a group of fragments is.
 
     Args:
         context: The table, its store and engine.
@@ -196,15 +196,22 @@ def compact_changes(
         return changes
     weights = [columns * len(task.files) for task in tasks]
     results = context.engine.merge(partial(_copy_profiles, context.objects), tasks, weights)
-    copied = [(entries[files.name], files) for result in results for files in result.files]
-    return replace(
-        changes,
-        fragments=changes.fragments.replacing(
-            (entry, replace(entry, files=files)) for entry, files in copied if isinstance(entry, FragmentEntry)
-        ),
-        nodes=changes.nodes.replacing(
-            (entry, replace(entry, files=files)) for entry, files in copied if isinstance(entry, NodeEntry)
-        ),
+    copied_files = {files.name: files for result in results for files in result.files}
+    fragments: list[tuple[FragmentEntry, FragmentEntry]] = []
+    nodes: list[tuple[NodeEntry, NodeEntry]] = []
+    retired: list[tuple[RetiredFragment, RetiredFragment]] = []
+    for entry in entries:
+        files = copied_files.get(entry.files.name)
+        if files is None:
+            continue
+        if isinstance(entry, RetiredFragment):
+            retired.append((entry, replace(entry, fragment=replace(entry.fragment, files=files))))
+        elif isinstance(entry, FragmentEntry):
+            fragments.append((entry, replace(entry, files=files)))
+        else:
+            nodes.append((entry, replace(entry, files=files)))
+    return SegmentChanges(
+        changes.fragments.replacing(fragments), changes.nodes.replacing(nodes), changes.retired.replacing(retired)
     )
 
 
@@ -213,8 +220,8 @@ def plan_compaction(
     changes: SegmentChanges,
     counted: StoredEntries[SharedFileEntry] | None,
     spared_nodes: Collection[str] = (),
-) -> tuple[list[_CopyTask], dict[str, FragmentEntry | NodeEntry]]:
-    """Return the tasks that copy used profiles out of sparse files, and the entries of profiles, by name.
+) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
+    """Return the tasks that copy used profiles out of sparse files, and the entries of all profiles in their groups.
 
     Args:
         table: Name of the table, for messages.
@@ -225,7 +232,7 @@ def plan_compaction(
     limits = DEFAULT_LIMITS
     counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
     tasks: list[_CopyTask] = []
-    entries: dict[str, FragmentEntry | NodeEntry] = {}
+    entries: list[FragmentEntry | RetiredFragment | NodeEntry] = []
     kinds: tuple[tuple[str, Entries[Any], Sequence[EntryChanges[Any]]], ...] = (
         ("fragments", changes.fragments, (changes.fragments, changes.retired)),
         ("nodes", changes.nodes, (changes.nodes,)),
@@ -242,12 +249,15 @@ def plan_compaction(
             groups -= set(spared_nodes)
         prefix = node_key_prefix if folder == "nodes" else partial(fragment_key, path="")
         prefixes = [prefix(group) for group in sorted(groups)]
+        retired = changes.retired if groups and folder == "fragments" else ()
         shared = [
-            entry for entry in lookup.find_prefixes(prefixes) if entry.group in groups and entry.files.sections > 1
+            entry
+            for entry in (*lookup.find_prefixes(prefixes), *retired)
+            if entry.group in groups and entry.files.sections > 1
         ]
         used = counts.find_all({entry.files.states for entry in shared})
         tasks += _copy_tasks(folder, shared, {path: entry.references for path, entry in used.items()}, limits)
-        entries |= {entry.files.name: entry for entry in shared}
+        entries += shared
     return tasks, entries
 
 
