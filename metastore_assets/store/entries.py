@@ -36,7 +36,7 @@ from metastore_assets.store.manifest import (
 )
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_merge import MergeSource, merge_segments
-from metastore_assets.store.segments import SegmentFiles, SegmentKind, SegmentReader, unshared_files
+from metastore_assets.store.segments import Segment, SegmentFiles, SegmentKind, SegmentReader, unshared_files
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
@@ -347,17 +347,28 @@ class StoredEntries(Entries[Entry]):
         for rows in self.stream_rows():
             yield from self._decode(rows)
 
+    def merge_sources(self, start: int, columns: Sequence[str]) -> list[MergeSource]:
+        """Return the segments to merge, the oldest first.
+
+        Args:
+            start: Number of the first file of these segments.
+            columns: The columns to read, the key first.
+        """
+        segments: list[list[Segment]] = []
+        for file in self._reader.segments[start:]:
+            if file.continues and segments:
+                segments[-1].append(file)
+            else:
+                segments.append([file])
+        return [MergeSource.of_segments(files, columns) for files in segments]
+
     def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the entries as tables of bounded size, by ascending key: all columns, or some besides the key."""
         schema = self.kind.schema
         if columns is not None:
             schema = pa.schema([field for field in schema if field.name in {schema[0].name, *columns}])
-        sources = [
-            MergeSource.of_files(self._objects, self.kind.segments, files, schema.names)
-            for files in self.files.segments
-        ]
         count = 0
-        for rows, _ in merge_segments(sources, schema):
+        for rows, _ in merge_segments(self.merge_sources(0, schema.names), schema):
             count += len(rows)
             yield rows
         if count != self.files.rows:

@@ -244,7 +244,7 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any]) -> SegmentFi
         return before
     retained = retained_files(kind.segments, before, len(changes), len(changes.put) + len(removed))
     merged = SegmentFiles(0, before.files[len(retained) :])
-    sources = [MergeSource.of_files(objects, kind.segments, files) for files in merged.segments]
+    sources = base.merge_sources(len(retained), kind.schema.names) if base is not None else []
     key_type = kind.schema[0].type
     put = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
     sources.append(MergeSource.of_table(put, pa.array(sorted(removed), key_type)))

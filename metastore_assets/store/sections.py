@@ -20,7 +20,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.json_fields import parse_json
-from metastore_assets.store.keys import KeySelection
+from metastore_assets.store.keys import KeySelection, KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import (
     ROW_GROUP_ROWS,
@@ -36,6 +36,8 @@ SECTIONS = "metastore.columns"
 LARGE_SECTION_ROWS = 4096
 """A section of at least this many rows shares no row group with another."""
 _MAX_CACHED_BYTES = 16 << 20
+_LARGE_GROUP_BYTES = 4 << 20
+"""Decompressed size from which the keys of a row group are read first, to see whether it has one that is looked up."""
 _STREAMED_BYTES = 4 << 20
 """Decompressed size of the row groups that are read at once when a section is streamed."""
 _HEAD_ROWS = 4096
@@ -331,6 +333,7 @@ class SectionReader:
             group for group, bounds in enumerate(self._key_bounds) if bounds is None or selection.overlaps(*bounds)
         ]
         with self._file.acquire() as file, parquet_errors(self._uri):
+            groups = self._without_large_misses(file, groups, selection)
             single = len(groups) == 1
             table = self._read_group(file, groups[0], None) if single else file.read_row_groups(groups)
         rows: dict[str, pa.Table] = {}
@@ -344,6 +347,19 @@ class SectionReader:
                 first += stop - start
             rows[name] = selection.filter(pa.concat_tables(parts))
         return rows
+
+    def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
+        """Return the row groups without large ones that have no selected single key. Of these only the keys are read."""
+        metadata = self._file.metadata
+        if not isinstance(selection, KeySet):
+            return list(groups)
+        key = metadata.schema.column(0).name
+        return [
+            group
+            for group in groups
+            if metadata.row_group(group).total_byte_size < _LARGE_GROUP_BYTES
+            or len(selection.filter(file.read_row_group(group, [key])))
+        ]
 
     @lock_free_cached_property
     def _key_bounds(self) -> list[tuple[Any, Any] | None]:

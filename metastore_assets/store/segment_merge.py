@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from metastore_assets.startup import pc
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
-from metastore_assets.store.segments import ROWS, TOMBSTONES, SegmentFile, SegmentKind, live_masks
+from metastore_assets.store.sections import SectionOptions, SectionWriter
+from metastore_assets.store.segments import ROWS, TOMBSTONES, Segment, SegmentFile, SegmentKind, live_masks
 from metastore_assets.values.physical import one_chunk
 
 _FILE_ROWS = 250_000
@@ -39,29 +39,18 @@ class MergeSource:
     tombstones: Iterable[pa.Table]
 
     @classmethod
-    def of_files(
-        cls,
-        objects: ObjectStore,
-        kind: SegmentKind,
-        files: Sequence[SegmentFile],
-        columns: Sequence[str] | None = None,
-    ) -> MergeSource:
+    def of_segments(cls, files: Sequence[Segment], columns: Sequence[str]) -> MergeSource:
         """Return the source of a stored segment. Its files are read on demand.
 
         Args:
-            objects: The store of the files.
-            kind: The kind of the segment.
             files: The files of the segment.
-            columns: The columns to read, the key first; None for all.
+            columns: The columns to read, the key first.
         """
-        names = list(kind.rows.names if columns is None else columns)
 
-        def read(section: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-            for file in files:
-                with SectionReader(objects, file.path) as reader:
-                    yield from (table.select(columns) for table in reader.stream_section(section, columns))
+        def read(section: str, names: Sequence[str]) -> Iterator[pa.Table]:
+            return (table for file in files for table in file.stream_section(section, names))
 
-        return cls(read(ROWS, names), read(TOMBSTONES, [kind.key.name]))
+        return cls(read(ROWS, columns), read(TOMBSTONES, columns[:1]))
 
     @classmethod
     def of_table(cls, rows: pa.Table, removed: pa.Array) -> MergeSource:

@@ -200,6 +200,14 @@ class Segment:
         except KeyError as error:
             raise self._missing(error) from error
 
+    def stream_section(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield all rows of a section, live or not, in parts of a few megabytes."""
+        try:
+            parts = self.sections.stream_section(name, columns)
+            yield from (part.select(columns) for part in parts)
+        except KeyError as error:
+            raise self._missing(error) from error
+
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the live rows of the section `rows`: all columns, or some."""
         names = self._reader.kind.rows.names if columns is None else columns

@@ -287,15 +287,17 @@ def test_damage_is_told(tmp_path: Path) -> None:
     objects = ObjectStore(str(tmp_path))
     for kind, entries in kinds():
         changed = write(objects, kind, entries[:8], write(objects, kind, entries))
-        assert len(changed.files.files) == 2
-        for file in changed.files.files:
+        assert len(changed.files.files) == 4
+        key = kind.key(entries[8])
+        reads = [list, lambda found, key=key: found.find(key), lambda found, key=key: found.find_prefixes([key])]
+        for number, file in enumerate(changed.files.files):
             data = objects.read(file.path)
             objects.write(file.path, data[: len(data) // 2])
-            key = kind.key(entries[8])
-            reads = (list, lambda found: found.find(key), lambda found: found.find_prefixes([key]))  # noqa: B023
-            for read in reads:
+            for read in reads if number >= 2 else reads[:1]:  # the first two files end before the key
                 with pytest.raises(CorruptionError, match=f"{file.path}"):
                     read(StoredEntries(kind, objects, changed.files))
+            if number < 2:
+                assert StoredEntries(kind, objects, changed.files).find(key) is None
             objects.write(file.path, data)
 
 
