@@ -349,7 +349,7 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return the row groups without large ones that have no selected single key. Of these only the keys are read."""
+        """Return the row groups, without large ones that have none of the keys that are looked up."""
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)
