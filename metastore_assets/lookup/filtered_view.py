@@ -89,14 +89,16 @@ def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntr
     version, keys = pruning.version, pruning.partition_keys()
     is_full, may_match = pruning.bounds.least == pruning.row_counts, pruning.bounds.most > 0
     names, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy()
-    is_partial = np.bincount(codes, ~is_full, len(names)) > 0
     has_matches = np.bincount(codes, may_match, len(names)) > 0
-    full_keys = [names[at] for at in np.flatnonzero(has_matches & ~is_partial)]
-    partial_keys = [names[at] for at in np.flatnonzero(has_matches & is_partial)]
+    # Not all fragments of a partition are selected, so its row count tells whether all of its rows match.
+    full_rows = np.bincount(codes, np.where(is_full, pruning.row_counts, 0), len(names)).astype(np.int64)
+    matching_rows = {names[at]: int(full_rows[at]) for at in np.flatnonzero(has_matches)}
+    partitions = _partitions(version, list(matching_rows), find_partition)
+    partial_keys = {entry.key for entry in partitions if matching_rows[entry.key] != entry.row_count}
     fragments: tuple[FragmentEntry, ...] = ()
     full_by_id: dict[str, bool] = {}
     if partial_keys:
-        mask = (has_matches & is_partial)[codes] & may_match
+        mask = np.array([name in partial_keys for name in names], np.bool_)[codes] & may_match
         full_by_id = dict(zip(pruning.ids(mask), is_full[mask].tolist(), strict=True))
         fragments = tuple(entry for entry in version.fragments if entry.id in full_by_id)
         if len(fragments) != len(full_by_id):
@@ -105,12 +107,12 @@ def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntr
                 f"rebuild with `metastore refresh {version.table} --full`"
             )
     return FilterMatch(
-        full_partitions=_partitions(version, full_keys, find_partition),
+        full_partitions=tuple(entry for entry in partitions if entry.key not in partial_keys),
         full_fragments=tuple(entry for entry in fragments if full_by_id[entry.id]),
         partial_fragments=tuple(entry for entry in fragments if not full_by_id[entry.id]),
-        partial_partitions=_partitions(version, partial_keys, find_partition),
+        partial_partitions=tuple(entry for entry in partitions if entry.key in partial_keys),
         row_bounds=pruning.rows,
-        is_table=not is_partial.any(),
+        is_table=pruning.bounds.total[0] == version.row_count,
         fragments_total=pruning.fragments_total,
     )
 
