@@ -162,14 +162,19 @@ def _filter(rows: BoundedRows, mask: Mask) -> BoundedRows:
         field_id: replace(
             bounds,
             rows=row_counts,
-            nulls=RowBounds(bounds.nulls.least[mask], bounds.nulls.most[mask]),
-            nans=RowBounds(bounds.nans.least[mask], bounds.nans.most[mask]),
+            nulls=_filter_counts(bounds.nulls, mask),
+            nans=_filter_counts(bounds.nans, mask),
             minimum=bounds.minimum.filter(arrow_mask),
             maximum=bounds.maximum.filter(arrow_mask),
         )
         for field_id, bounds in rows.columns.items()
     }
     return BoundedRows(row_counts, columns)
+
+
+def _filter_counts(counts: RowBounds, mask: Mask) -> RowBounds:
+    least = counts.least[mask]
+    return RowBounds(least, least if counts.most is counts.least else counts.most[mask])
 
 
 def _concatenate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:

@@ -192,7 +192,7 @@ def _fragment_bounds(table: pa.Table | None, cls: TypeClass | None, row_counts: 
     if cls is not None and cls.kind == "float":
         nans = count_bounds(table["nan_count"], np.maximum(row_counts - nulls.least, 0))
     else:
-        nans = RowBounds(*(np.zeros_like(row_counts),) * 2)
+        nans = RowBounds(*[np.zeros_like(row_counts)] * 2)
     return ColumnBounds(row_counts, nulls, nans, *(_side(table, side, cls) for side in ("minimum", "maximum")))
 
 
@@ -204,7 +204,7 @@ def _zone_bounds(table: pa.Table | None, cls: TypeClass | None, row_counts: RowC
         RowBounds(table[f"{name}_least"].to_numpy(), table[f"{name}_most"].to_numpy()) for name in ("null", "nan")
     )
     if cls is None or cls.kind != "float":
-        nans = RowBounds(*(np.zeros_like(row_counts),) * 2)
+        nans = RowBounds(*[np.zeros_like(row_counts)] * 2)
     return ColumnBounds(row_counts, nulls, nans, *(_side(table, side, cls) for side in ("minimum", "maximum")))
 
 

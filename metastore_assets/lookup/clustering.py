@@ -51,7 +51,7 @@ class ColumnClustering:
 
 def measure_clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
     """Return one `ColumnClustering` per row of statistics, in the order of the rows."""
-    counts = index.all.fragments()["row_count"].to_numpy()
+    counts = index.all.bounds([]).row_counts
     return [_column_clustering(index, row, counts) for row in rows]
 
 

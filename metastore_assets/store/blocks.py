@@ -51,6 +51,7 @@ _ALL_VALID, _SOME_VALID, _NONE_VALID = range(3)
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Rows: TypeAlias = "Numbers | slice[int | None]"
 
 
 @dataclass(frozen=True)
@@ -306,10 +307,9 @@ class BlockReader:
             selections = {name: self._select(name, blocks) for name in sections}
             wanted = [range_ for parts in selections.values() for part in parts for range_ in part.ranges]
             data = self._read_ranges(wanted)
-            rows: Numbers | None = None
+            rows: Rows = slice(None)
             if ranges is not None and blocks is not None:
-                positions = ranges.positions()
-                rows = np.searchsorted(blocks, positions // BLOCK_ROWS) * BLOCK_ROWS + positions % BLOCK_ROWS
+                rows = _positions_in_blocks(ranges, blocks)
             tables = {}
             for name, columns in sections.items():
                 decoder = _Decoder(self.sections[name].columns, columns)
@@ -567,11 +567,11 @@ class _Decoder:
                         self._texts[name].append(_decompress(block[start:end], length))
                 heap += 1
 
-    def table(self, rows: Numbers | None) -> pa.Table:
-        """Return the decoded columns: the rows at some positions among the decoded rows, or all rows."""
+    def table(self, rows: Rows) -> pa.Table:
+        """Return the decoded columns: the rows at some positions among the decoded rows."""
         return pa.table({name: self._column(name, rows) for name in self._wanted})
 
-    def _column(self, name: str, rows: Numbers | None) -> pa.Array:
+    def _column(self, name: str, rows: Rows) -> pa.Array:
         cls, parts = self._columns[name], self._numbers[name]
         words = [_concatenate([part[at] for part in parts]) for at in range(_word_count(cls))]
         valid = None
@@ -588,10 +588,17 @@ class _Decoder:
                 raise ValueError("the lengths of texts do not add up")
             buffers = [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
             array = pa.Array.from_buffers(cls.arrow, len(words[0]), buffers)
-            return array if rows is None else array.take(pa.array(rows))
-        if rows is not None:
-            words, valid = [word[rows] for word in words], None if valid is None else valid[rows]
-        return _array(words, valid, cls)
+            return array[rows] if isinstance(rows, slice) else array.take(pa.array(rows))
+        return _array([word[rows] for word in words], None if valid is None else valid[rows], cls)
+
+
+def _positions_in_blocks(ranges: RowRanges, blocks: Numbers) -> Rows:
+    """Return the positions of rows among the rows of the ascending blocks that have them."""
+    first_blocks = ranges.starts // BLOCK_ROWS
+    shifts = (np.searchsorted(blocks, first_blocks) - first_blocks) * BLOCK_ROWS
+    if len(shifts) == 1:
+        return slice(int(ranges.starts[0] + shifts[0]), int(ranges.ends[0] + shifts[0]))
+    return RowRanges(ranges.starts + shifts, ranges.ends + shifts).positions()
 
 
 def _fixed_bytes(group: _Group, rows: int) -> int:
