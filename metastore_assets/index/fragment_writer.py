@@ -73,8 +73,10 @@ def update_index(
         return base
     retained = retained_files(_KIND, base, changes.row_count, len(changes.added) + len(changes.removed))
     segments = Segments(store, base.files)
-    keys = pa.array(sorted({*changes.added, *changes.removed}), pa.large_string())
-    changed = segments.map(lambda segment: _find_positions(segment, keys))
+    changed: list[Numbers] = []
+    if base.files:
+        keys = pa.array(sorted({*changes.added, *changes.removed}), pa.large_string())
+        changed = segments.map(lambda segment: _find_positions(segment, keys))
     temporary: list[SegmentFile] = []
     last: IndexRows | None = None
     for batch in batches:
