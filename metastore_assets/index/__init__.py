@@ -3,7 +3,7 @@
 from metastore_assets.index.fragment_reader import IndexReader, IndexSelection
 from metastore_assets.index.fragment_segments import BoundedRows
 from metastore_assets.index.fragment_writer import update_index
-from metastore_assets.index.fragments import IndexRows, fragment_key
+from metastore_assets.index.fragments import IndexRows
 from metastore_assets.index.partitions import (
     PartitionReader,
     PartitionRows,
@@ -20,7 +20,6 @@ __all__ = [
     "PartitionReader",
     "PartitionRows",
     "concat_partitions",
-    "fragment_key",
     "stack_partitions",
     "update_index",
     "update_partitions",

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.union import cast_to_union
+from metastore_assets.store.manifest import fragment_key
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass, class_named
@@ -46,11 +47,6 @@ FRAGMENTS = pa.schema(
 )
 """Columns that describe a fragment. Partition key and path are its key, by which the rows of a segment are sorted."""
 KEY = ("partition_key", "path")
-
-
-def fragment_key(partition_key: str, path: str) -> str:
-    """Return the key of a fragment, which is unique within a version."""
-    return f"{partition_key}\0{path}"
 
 
 def join_keys(table: pa.Table) -> pa.Array:

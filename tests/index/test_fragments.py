@@ -229,11 +229,12 @@ def test_an_index_with_other_fragments_than_the_version_is_reported(tmp_path: An
         IndexReader(store, replace(files, rows=13)).all  # noqa: B018
 
 
-def damaged(data: bytes) -> Iterator[tuple[str, bytes]]:
-    yield "cut short", data[: len(data) // 2]
-    yield "another byte in a block", data[:40] + bytes([data[40] ^ 1]) + data[41:]
-    yield "another byte in the footer", data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
-    yield "empty", b""
+def damaged(data: bytes) -> Iterator[bytes]:
+    """The bytes of a file that is cut short, or has another byte in a block, in the footer, or no bytes."""
+    yield data[: len(data) // 2]
+    yield data[:40] + bytes([data[40] ^ 1]) + data[41:]
+    yield data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
+    yield b""
 
 
 def test_damaged_files_are_named(tmp_path: Any) -> None:
@@ -243,7 +244,7 @@ def test_damaged_files_are_named(tmp_path: Any) -> None:
     files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 30))
     (path,) = files.paths()
     data = store.read(path)
-    for what, other in damaged(data):
+    for other in damaged(data):
         store.write(path, other)
         with pytest.raises(CorruptionError, match=path.rpartition("/")[2]):
-            print(what, IndexReader(store, files).all.fragments(tuple(FRAGMENTS.names)))
+            IndexReader(store, files).all.fragments(tuple(FRAGMENTS.names))

@@ -76,7 +76,10 @@ def test_rows_are_read_as_written(seed: int, count: int, block_rows: int, group_
                 classes[name] = {f"{at}.{cls}": class_named(cls) for at, cls in enumerate(names)}
                 sections[name] = pa.table({key: drawn(cls, count, draw) for key, cls in classes[name].items()})
                 cuts = sorted(draw.sample(range(count + 1), min(count, 3)))
-                parts = [sections[name].slice(start, end - start) for start, end in zip([0, *cuts], [*cuts, count])]
+                parts = [
+                    sections[name].slice(start, end - start)
+                    for start, end in zip([0, *cuts], [*cuts, count], strict=False)
+                ]
                 writer.write_section(name, classes[name], parts)
         reader = BlockReader(store, "file")
         assert {name: section.row_count for name, section in reader.sections.items()} == dict.fromkeys(sections, count)
