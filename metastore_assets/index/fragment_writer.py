@@ -132,8 +132,8 @@ def _block_ranges(first_keys: pa.Array | None, keys: pa.Array, row_count: int) -
     numbers = np.arange(count)
     if first_keys is not None:
         # A key is in the last block that begins at the key or before it.
-        at = np.array(pc.search_sorted(first_keys, keys, side="right").to_numpy()) - 1
-        numbers = np.unique(at[at >= 0]).astype(np.int64)
+        at = pc.search_sorted(first_keys, keys, side="right").to_numpy().astype(np.int64) - 1
+        numbers = np.unique(at[at >= 0])
     step = _WINDOW_ROWS // BLOCK_ROWS
     for start in range(0, len(numbers), step):
         starts = numbers[start : start + step] * BLOCK_ROWS
@@ -464,6 +464,7 @@ def _extremes(values: pa.Array, valid: Mask, firsts: Numbers, zones: Numbers, *,
     if pa.types.is_boolean(plain.type):
         plain = plain.cast(pa.int8())
     zone = pa.array(np.repeat(np.arange(len(zones)), zones))
+    # Nulls are the last values of a zone, which is the default.
     keys = [("zone", "ascending"), ("value", "ascending" if is_least else "descending")]
-    indices = pc.sort_indices(pa.table({"zone": zone, "value": plain}), sort_keys=keys, null_placement="at_end")
+    indices = pc.sort_indices(pa.table({"zone": zone, "value": plain}), sort_keys=keys)
     return values.take(indices.take(pa.array(firsts)))

@@ -213,8 +213,8 @@ class BlockWriter:
 
         Args:
             name: Name of the section.
-            columns: The type class of each column. A column of a table has its canonical type, or only nulls.
-            tables: The rows. A column that a table lacks is null.
+            columns: The type class of each column.
+            tables: The rows. Columns have the canonical types of their classes; a column that a table lacks is null.
 
         Raises:
             ValueError: A section of that name exists.
@@ -223,7 +223,7 @@ class BlockWriter:
             raise ValueError(f"section {name!r} of {self._store.uri(self._path)} exists")
         groups: list[Any] = []
         row_count = 0
-        for table in _regroup(tables, _GROUP_BLOCKS * BLOCK_ROWS):
+        for table in _regroup((_complete(table, columns) for table in tables), _GROUP_BLOCKS * BLOCK_ROWS):
             row_count += table.num_rows
             full = table.num_rows // BLOCK_ROWS * BLOCK_ROWS
             for part in (table.slice(0, full), table.slice(full)):
@@ -233,11 +233,7 @@ class BlockWriter:
 
     def _write_group(self, columns: Mapping[str, TypeClass], table: pa.Table) -> list[Any]:
         """Write rows as blocks; return the description of the group."""
-        arrays = [
-            one_chunk(table[name]) if name in table.column_names else pa.nulls(len(table), cls.arrow)
-            for name, cls in columns.items()
-        ]
-        encoded = [_encode(array, cls) for array, cls in zip(arrays, columns.values(), strict=True)]
+        encoded = [_encode(one_chunk(table[name]), cls) for name, cls in columns.items()]
         rows = min(BLOCK_ROWS, len(table))
         count = len(table) // rows
         pieces: list[Bytes] = [np.zeros((count, 0), np.uint8)]
@@ -644,6 +640,16 @@ def _decompress(data: memoryview, size: int) -> bytes:
         return bytes(data)
     texts: bytes = pa.decompress(data, size, "zstd", asbytes=True)
     return texts
+
+
+def _complete(table: pa.Table, columns: Mapping[str, TypeClass]) -> pa.Table:
+    """Return a table with all columns of a section; missing ones are null."""
+    return pa.table(
+        {
+            name: table[name] if name in table.column_names else pa.nulls(len(table), cls.arrow)
+            for name, cls in columns.items()
+        }
+    )
 
 
 def _regroup(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
