@@ -132,9 +132,9 @@ def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
     return write_profile(store.child("bench"), pa.table(columns))
 
 
-def write_profile(store: ObjectStore, rows: pa.Table) -> ProfileFiles:
+def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None = None) -> ProfileFiles:
     """Write the profile of some rows below a table's folder."""
-    config = TableConfig(name="bench", uri="none")
+    config = config or TableConfig(name="bench", uri="none")
     spec = table_profile_spec(rows.schema, config)
     with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):

@@ -99,6 +99,11 @@ class IndexSelection:
         ]
         self._fragments: dict[tuple[str, ...], pa.Table] = {}
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the fragments are sorted by their keys. Otherwise only those of each segment are."""
+        return sum(part.row_count > 0 for part in self._ranges) < 2
+
     @lock_free_cached_property
     def fragment_count(self) -> int:
         """Number of selected fragments."""

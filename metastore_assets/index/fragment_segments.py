@@ -80,6 +80,8 @@ class Segment:
         self.number = number
         self.path = path
         self._zones: dict[BoundColumn, ColumnBounds] = {}
+        self._zone_sizes: tuple[Numbers, RowCounts] | None = None
+        """The number of fragments and the number of rows of each zone, once they are read."""
 
     @lock_free_cached_property
     def file(self) -> BlockReader:
@@ -140,9 +142,16 @@ class Segment:
         """Return the number of fragments of each zone, and the zones with bounds of columns; None without zones."""
         if ZONES not in self.file.sections:
             return None
-        missing = [column for column in columns if column not in self._zones]
-        sections = [zone_section(column.field_id) for column in missing]
-        tables = self.file.read(dict.fromkeys(name for name in sections if name in self.file.sections))
+        sections = [zone_section(column.field_id) for column in columns if column not in self._zones]
+        sections = [name for name in sections if name in self.file.sections]
+        if self._zone_sizes is None:
+            sections.append(ZONES)
+        # Matching zones are read next.
+        following = ["row_count", *(column_section(column.field_id) for column in columns)]
+        tables = self.file.read(dict.fromkeys(sections), following=following) if sections else {}
+        if ZONES in tables:
+            self._zone_sizes = tables[ZONES]["fragments"].to_numpy(), tables[ZONES]["row_count"].to_numpy()
+        assert self._zone_sizes is not None
         sizes, row_counts = self._zone_sizes
         bounds = {}
         for column in columns:
@@ -153,12 +162,6 @@ class Segment:
         while len(self._zones) > _CACHED_ZONES:
             self._zones.pop(next(iter(self._zones)), None)
         return sizes, BoundedRows(row_counts, bounds)
-
-    @lock_free_cached_property
-    def _zone_sizes(self) -> tuple[Numbers, RowCounts]:
-        """The number of fragments and the number of rows of each zone."""
-        zones = self.file.read({ZONES: None})[ZONES]
-        return zones["fragments"].to_numpy(), zones["row_count"].to_numpy()
 
     def _restriction(self, ranges: RowRanges) -> RowRanges | None:
         return None if ranges.row_count == self.row_count else ranges

@@ -374,6 +374,10 @@ class Pruning:
     @lock_free_cached_property
     def paths(self) -> list[str]:
         """The paths of the data files that must be read, by partition key, then path."""
+        if self._selection.is_sorted:
+            all_paths = self._selection.fragments(("path",))["path"]
+            sorted_paths: list[str] = all_paths.filter(pa.array(self.must_read)).to_pylist()
+            return sorted_paths
         columns = ("partition_key", "path")
         fragments = self._selection.fragments(columns).filter(pa.array(self.must_read))
         paths: list[str] = fragments.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()

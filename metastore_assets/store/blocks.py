@@ -7,8 +7,8 @@ million fragments with row groups of 2,048 rows, it would be larger than the row
     section data, directories of large sections, footer, size and checksum of the footer, `METABLKS`
 
 Each block has a checksum. An integer column stores its least value in the block, and for each row the difference from
-it in as few bytes as possible. A row is decoded by numpy, many blocks at a time. Texts of a block are compressed
-together with zstd.
+it in as few bytes as possible. A row is decoded by numpy, many blocks at a time. Texts are compressed
+with zstd, 256 at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Lock
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -44,6 +45,8 @@ _INLINE_GROUPS = 2
 _MAGIC = b"METABLKS"
 _TAIL = struct.Struct("<II8s")
 _TAIL_BYTES = 1 << 16
+_TEXT_ROWS = 256
+"""Number of texts that are compressed together. A block has a multiple of it, except the last block of a section."""
 _COMPRESS_FROM = 64
 """Minimum size in bytes of texts that are compressed."""
 _ALL_VALID, _SOME_VALID, _NONE_VALID = range(3)
@@ -251,7 +254,7 @@ class BlockWriter:
         texts = [column.texts.cut(count, rows) for column in encoded if column.texts is not None]
         offset, sizes = self._sink.tell(), []
         for number in range(count):
-            heaps = [_compress(parts[number]) for parts in texts]
+            heaps = [_compress(part) for parts in texts for part in parts[number]]
             lengths = struct.pack(f"<{len(heaps)}I", *map(len, heaps))
             body = b"".join([lengths, fixed[number].tobytes(), *heaps])
             sizes.append(self._sink.write(zlib.crc32(body).to_bytes(4, "little") + body))
@@ -286,13 +289,17 @@ class BlockReader:
             }
 
     def read(
-        self, sections: Mapping[str, Collection[str] | None], ranges: RowRanges | None = None
+        self,
+        sections: Mapping[str, Collection[str] | None],
+        ranges: RowRanges | None = None,
+        following: Collection[str] = (),
     ) -> dict[str, pa.Table]:
         """Return rows of several sections by name, from few parallel reads.
 
         Args:
             sections: The columns to return of each section; None for all columns.
             ranges: The rows; None for all rows.
+            following: Sections that are read next. Their directories are read along with the rows.
 
         Raises:
             KeyError: There is no such section.
@@ -302,7 +309,9 @@ class BlockReader:
             blocks = None if ranges is None else ranges.blocks()
             selections = {name: self._select(name, blocks) for name in sections}
             wanted = [range_ for parts in selections.values() for part in parts for range_ in part.ranges]
-            data = self._read_ranges(wanted)
+            directories = self._directories(name for name in following if name in self._footer)
+            data = self._read_ranges([*wanted, *directories.values()])
+            self._parse_groups(directories, data)
             rows: Rows = slice(None)
             if ranges is not None and blocks is not None:
                 rows = _positions_in_blocks(ranges, blocks)
@@ -328,24 +337,26 @@ class BlockReader:
         return parts
 
     def _load_groups(self, sections: Iterable[str]) -> None:
-        """Read the directories of sections whose groups are not known yet."""
-        missing = [name for name in sections if name not in self._groups]
-        located = {name: self._footer[name][2] for name in missing if name in self._footer}
-        unknown = set(missing) - set(located)
-        if unknown:
-            raise KeyError(min(unknown))
-        separate = {
-            name: (int(value[0]), int(value[0]) + int(value[1]))
-            for name, value in located.items()
-            if value and not isinstance(value[0], list)
-        }
-        data = self._read_ranges(list(separate.values()))
-        for name, value in located.items():
-            groups = json.loads(zlib.decompress(data[separate[name]])) if name in separate else value
-            self._groups[name] = [
-                _Group(int(offset), int(rows), tuple(map(tuple, widths)), tuple(sizes))
-                for offset, rows, widths, sizes in groups
-            ]
+        """Read the directories of sections whose groups are not known yet. Raises KeyError for an unknown section."""
+        directories = self._directories(sections)
+        self._parse_groups(directories, self._read_ranges(list(directories.values())))
+
+    def _directories(self, sections: Iterable[str]) -> dict[str, Range]:
+        """Return the byte ranges of the directories of sections whose groups are not known yet."""
+        directories = {}
+        for name in sections:
+            value = self._footer[name][2]
+            if name in self._groups:
+                continue
+            if value and not isinstance(value[0], list):
+                directories[name] = int(value[0]), int(value[0]) + int(value[1])
+            else:
+                self._groups[name] = _parse_groups(value)
+        return directories
+
+    def _parse_groups(self, directories: Mapping[str, Range], data: Mapping[Range, memoryview]) -> None:
+        for name, range_ in directories.items():
+            self._groups[name] = _parse_groups(json.loads(zlib.decompress(data[range_])))
 
     def _read_footer(self) -> dict[str, Any]:
         size = min(self._size, _TAIL_BYTES)
@@ -390,6 +401,12 @@ class BlockReader:
         return data
 
 
+def _parse_groups(value: Sequence[Any]) -> list[_Group]:
+    return [
+        _Group(int(offset), int(rows), tuple(map(tuple, widths)), tuple(sizes)) for offset, rows, widths, sizes in value
+    ]
+
+
 @dataclass(frozen=True)
 class _Part:
     """Some blocks of a group."""
@@ -405,10 +422,12 @@ class _Texts:
     data: memoryview
     lengths: Numbers
 
-    def cut(self, count: int, rows: int) -> list[memoryview]:
-        """Return the bytes of each of `count` blocks of `rows` texts."""
-        ends = np.cumsum(self.lengths.reshape(count, rows).sum(axis=1)).tolist()
-        return [self.data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    def cut(self, count: int, rows: int) -> list[list[memoryview]]:
+        """Return the bytes of each of `count` blocks of `rows` texts, in parts of `_TEXT_ROWS` texts."""
+        ends = np.concatenate([[0], np.cumsum(self.lengths)])
+        edges = [*range(0, rows, _TEXT_ROWS), rows]
+        bytes_at = ends[np.arange(count)[:, None] * rows + np.array(edges)].tolist()
+        return [[self.data[start:end] for start, end in pairwise(block)] for block in bytes_at]
 
 
 @dataclass(frozen=True)
@@ -423,7 +442,7 @@ class _Encoded:
 
 def _encode(array: pa.Array, cls: TypeClass) -> _Encoded:
     """Return the numbers and texts of a column."""
-    is_text = cls.name in ("string", "binary")
+    is_text = _is_text(cls)
     if array.null_count == len(array):
         return _Encoded(
             _NONE_VALID, None, [], _Texts(memoryview(b""), np.zeros(len(array), np.int64)) if is_text else None
@@ -521,7 +540,7 @@ class _Decoder:
         self._wanted = [name for name in columns if wanted is None or name in wanted]
         self._numbers: dict[str, list[list[Numbers]]] = {name: [] for name in self._wanted}
         self._valid: dict[str, list[tuple[int, Mask | None]]] = {name: [] for name in self._wanted}
-        self._texts: dict[str, list[bytes]] = {name: [] for name in self._wanted}
+        self._texts: dict[str, list[memoryview]] = {name: [] for name in self._wanted}
 
     def add(self, part: _Part, blocks: Sequence[memoryview]) -> None:
         """Decode blocks of one group."""
@@ -529,14 +548,16 @@ class _Decoder:
         for block in blocks:
             if zlib.crc32(block[4:]) != int.from_bytes(block[:4], "little"):
                 raise ValueError("a block has another checksum")
-        text_count = sum(cls.name in ("string", "binary") for cls in self._columns.values())
+        part_count = -(-rows // _TEXT_ROWS)
+        text_count = part_count * sum(map(_is_text, self._columns.values()))
         position = 4 + 4 * text_count
         stride = position + _fixed_bytes(group, rows)
         data = memoryview(b"".join([*(block[:stride] for block in blocks), bytes(8)]))
         fixed = np.frombuffer(data, np.uint8, len(blocks) * stride).reshape(len(blocks), stride)
         shape = len(blocks), rows, stride
-        heap_sizes = np.ascontiguousarray(fixed[:, 4:position]).view("<u4").reshape(len(blocks), text_count)
-        heap = 0
+        text_sizes = np.ascontiguousarray(fixed[:, 4:position]).view("<u4").reshape(len(blocks), text_count)
+        text_ends = np.cumsum(text_sizes, axis=1, dtype=np.int64) + stride
+        first_part = 0
         for (name, cls), (validity, *widths) in zip(self._columns.items(), group.widths, strict=True):
             is_wanted, valid = name in self._numbers, None
             if validity == _SOME_VALID:
@@ -554,14 +575,16 @@ class _Decoder:
             if is_wanted:
                 self._valid[name].append((validity, valid))
                 self._numbers[name].append(numbers or [np.zeros(rows * len(blocks), np.int64)] * _word_count(cls))
-            if cls.name in ("string", "binary"):
-                if is_wanted and numbers:
-                    lengths = numbers[0].reshape(len(blocks), rows).sum(axis=1).tolist()
-                    before = stride + heap_sizes[:, :heap].sum(axis=1, dtype=np.int64)
-                    ends = before + heap_sizes[:, heap]
-                    for block, start, end, length in zip(blocks, before.tolist(), ends.tolist(), lengths, strict=True):
-                        self._texts[name].append(_decompress(block[start:end], length))
-                heap += 1
+            if _is_text(cls):
+                if is_wanted:
+                    parts = slice(first_part, first_part + part_count)
+                    starts, ends = (text_ends - text_sizes)[:, parts].tolist(), text_ends[:, parts].tolist()
+                    self._texts[name] += [
+                        block[start:end]
+                        for block, *edges in zip(blocks, starts, ends, strict=True)
+                        for start, end in zip(*edges, strict=True)
+                    ]
+                first_part += part_count
 
     def table(self, rows: Rows) -> pa.Table:
         """Return the decoded columns: the rows at some positions among the decoded rows."""
@@ -577,15 +600,48 @@ class _Decoder:
                 for part, (validity, mask) in zip(parts, self._valid[name], strict=True)
             ]
             valid = np.concatenate(masks)
-        if cls.name in ("string", "binary"):
-            offsets = np.concatenate([[0], np.cumsum(words[0])])
-            data = b"".join(self._texts[name])
-            if int(offsets[-1]) != len(data):
-                raise ValueError("the lengths of texts do not add up")
-            buffers = [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
-            array = pa.Array.from_buffers(cls.arrow, len(words[0]), buffers)
-            return array[rows] if isinstance(rows, slice) else array.take(pa.array(rows))
+        if _is_text(cls):
+            return _decode_texts(cls, self._texts[name], (words[0], valid), rows)
         return _array([word[rows] for word in words], None if valid is None else valid[rows], cls)
+
+
+def _is_text(cls: TypeClass) -> bool:
+    return cls.name in ("string", "binary")
+
+
+def _decode_texts(
+    cls: TypeClass, parts: Sequence[memoryview], lengths_and_valid: tuple[Numbers, Mask | None], rows: Rows
+) -> pa.Array:
+    """Return the texts at some positions. Only parts with these texts are decompressed.
+
+    Args:
+        cls: The type class.
+        parts: Compressed texts, `_TEXT_ROWS` in each part but the last one.
+        lengths_and_valid: The length of each text in bytes, and whether it is not null.
+        rows: The positions.
+    """
+    lengths, valid = lengths_and_valid
+    if isinstance(rows, slice):
+        start, stop, _ = rows.indices(len(lengths))
+        numbers = np.arange(start // _TEXT_ROWS, max(start // _TEXT_ROWS, -(-stop // _TEXT_ROWS)))
+    else:
+        numbers = np.unique(rows // _TEXT_ROWS)
+    firsts = numbers * _TEXT_ROWS
+    selected = RowRanges(firsts, np.minimum(firsts + _TEXT_ROWS, len(lengths)))
+    if selected.row_count < len(lengths):
+        positions = selected.positions()
+        lengths, valid = lengths[positions], None if valid is None else valid[positions]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    counts = np.concatenate([[0], np.cumsum(selected.ends - selected.starts)])
+    sizes = np.diff(offsets[counts]).tolist()
+    data = b"".join(_decompress(parts[number], size) for number, size in zip(numbers.tolist(), sizes, strict=True))
+    if int(offsets[-1]) != len(data):
+        raise ValueError("the lengths of texts do not add up")
+    buffers = [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    array = pa.Array.from_buffers(cls.arrow, len(lengths), buffers)
+    if isinstance(rows, slice):
+        return array.slice(start - start // _TEXT_ROWS * _TEXT_ROWS, max(0, stop - start))
+    return array.take(pa.array(np.searchsorted(numbers, rows // _TEXT_ROWS) * _TEXT_ROWS + rows % _TEXT_ROWS))
 
 
 def _positions_in_blocks(ranges: RowRanges, blocks: Numbers) -> Rows:

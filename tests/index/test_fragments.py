@@ -179,6 +179,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (blocks, fragment_writer, fragment_reader):
         monkeypatch.setattr(module, "BLOCK_ROWS", 8)
     monkeypatch.setattr(blocks, "_GROUP_BLOCKS", 3)
+    monkeypatch.setattr(blocks, "_TEXT_ROWS", 4)
     for name, size in {"_MIN_ZONED_ROWS": 10, "_MIN_ZONE_ROWS": 2, "_MAX_ZONE_ROWS": 5, "_WINDOW_ROWS": 24}.items():
         monkeypatch.setattr(fragment_writer, name, size)
     monkeypatch.setattr(fragment_reader, "_WINDOW_ROWS", 16)

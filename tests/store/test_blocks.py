@@ -74,6 +74,7 @@ def test_rows_are_read_as_written(seed: int, count: int, block_rows: int, group_
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_ROWS", block_rows)
         patch.setattr(blocks, "_GROUP_BLOCKS", group_blocks)
+        patch.setattr(blocks, "_TEXT_ROWS", draw.choice([1, block_rows]) if block_rows % 2 else 4)
         patch.setattr(blocks, "_TAIL_BYTES", draw.choice([20, 1 << 16]))
         store = ObjectStore(folder)
         sections, classes = {}, {}
