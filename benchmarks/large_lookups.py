@@ -141,9 +141,9 @@ def publish(store: ObjectStore, fragments: int) -> None:
         PartitionEntry(f"part={at:07d}", str(at), 1, 1, PER_PARTITION, made[at % len(made)], 1)
         for at in range(fragments // PER_PARTITION)
     ]
-    # The table has no value counts, so that estimates come from bounds, histograms and sketches.
+    # The table has no value counts, so that estimates come from bounds and sketches.
     estimated = TableConfig.model_validate(
-        {"name": _TABLE, "uri": "none", "columns": {"default": {"frequencies": "top(100)"}}}
+        {"name": _TABLE, "uri": "none", "columns": {"default": {"frequencies": "off"}}}
     )
     version = Version(
         number=1,
