@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBounds
 from metastore_assets.index.fragment_segments import BoundedRows, Segments
 from metastore_assets.index.fragments import FRAGMENTS
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.store.blocks import BLOCK_ROWS, RowRanges
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
@@ -152,7 +152,7 @@ class IndexSelection:
             mask = may_match(rows)
             return (ranges, rows) if mask.all() else (ranges.filter(mask), _filter(rows, mask))
 
-        with ThreadPoolExecutor(_THREADS) as threads:
+        with IoCountingThreadPool(_THREADS) as threads:
             results = list(threads.map(evaluate, windows))
         ranges = [
             RowRanges.concatenate([part for (at, _), (part, _) in zip(windows, results, strict=True) if at == number])

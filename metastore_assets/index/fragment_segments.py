@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, RowCounts
 from metastore_assets.index.fragments import column_section
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.store.blocks import BlockReader, RowRanges
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile
@@ -55,7 +55,7 @@ class Segments:
         """Return what a function returns for each segment. Segments are read in parallel if that saves time."""
         is_parallel = self.store.is_remote or sum(file.rows for file in self._files) >= _PARALLEL_ROWS
         if len(self.all) > 1 and is_parallel:
-            with ThreadPoolExecutor(_READERS) as readers:
+            with IoCountingThreadPool(_READERS) as readers:
                 return list(readers.map(read, self.all))
         return [read(segment) for segment in self.all]
 
