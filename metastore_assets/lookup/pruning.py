@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.selectivity import Estimate, HistogramBins
 
 _MAX_ROWS = np.iinfo(np.int64).max
+_CACHED_DISTRIBUTIONS = 16
+"""Maximum number of columns whose distributions are cached."""
 _MAX_FILTERED_VALUES = 128
 """Most values of one `in` that are looked up in value filters. With this number, 63 % of the filters that contain none
 of the values have a false positive."""
@@ -86,6 +88,7 @@ class Pruner:
         self._columns = columns
         self._profiles = profiles
         self._value_counts = value_counts
+        self._distributions: dict[str, _ColumnDistribution] = {}
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
         """Return a predicate bound to the columns and types of the version. Errors are those of `Table.predicate`."""
@@ -173,7 +176,13 @@ class Pruner:
         return np.append(mask, True)[positions]
 
     def _distribution(self, column: BoundColumn) -> _ColumnDistribution:
-        return _ColumnDistribution(self._profiles, self._value_counts, column.path)
+        distribution = self._distributions.get(column.path)
+        if distribution is None:
+            distribution = _ColumnDistribution(self._profiles, self._value_counts, column.path)
+            if len(self._distributions) >= _CACHED_DISTRIBUTIONS:
+                self._distributions.clear()
+            self._distributions[column.path] = distribution
+        return distribution
 
     @lock_free_cached_property
     def _value_filters(self) -> ValueFilterReader:
