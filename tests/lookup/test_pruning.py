@@ -22,6 +22,7 @@ from metastore_assets.pipeline.fragment_index import read_rows
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import verify
+from metastore_assets.store.blocks import BlockReader, BlockWriter
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake
@@ -304,14 +305,14 @@ def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> N
     assert verify(config, lake.table, no_spark).is_right
     assert table.version.index is not None
     (path,) = table.version.index.paths()
-    file = Path(config.root) / "t" / path
-    full = pq.ParquetFile(file)
-    rows = full.read()
-    counts = [None if value is None else value + 1 for value in rows["null_count"].to_pylist()]
-    at = rows.schema.get_field_index("null_count")
-    with pq.ParquetWriter(file, rows.schema) as writer:
-        writer.write_table(rows.set_column(at, "null_count", pa.array(counts, pa.int64())))
-        writer.add_key_value_metadata({b"metastore.columns": full.metadata.metadata[b"metastore.columns"]})
+    index = BlockReader(table.objects, path)
+    sections = index.read(dict.fromkeys(index.sections))
+    with BlockWriter(table.objects, path) as writer:
+        for name, section in index.sections.items():
+            rows = sections[name]
+            if "null_count" in rows.column_names:
+                rows = rows.set_column(0, "null_count", pc.add(rows["null_count"], 1))
+            writer.write_section(name, section.columns, [rows])
     result = verify(config, lake.table, no_spark)
     assert not result.is_right
     assert {difference.level for difference in result.differences} == {"index"}
