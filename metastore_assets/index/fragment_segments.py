@@ -159,8 +159,8 @@ class Segment:
             if stored is None:
                 stored = _zone_bounds(tables.get(zone_section(column.field_id)), column.cls, row_counts)
             bounds[column.field_id] = self._zones[column] = stored
-        while len(self._zones) > _CACHED_ZONES:
-            self._zones.pop(next(iter(self._zones)), None)
+        if len(self._zones) > _CACHED_ZONES:
+            self._zones = {}
         return sizes, BoundedRows(row_counts, bounds)
 
     def _restriction(self, ranges: RowRanges) -> RowRanges | None:
