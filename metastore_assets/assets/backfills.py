@@ -10,8 +10,6 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter, p
 
 from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TableNames, partition_key_map
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.store.entries import PARTITIONS, partition_contents
-from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 
@@ -63,9 +61,9 @@ def find_version_since_launch(
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:
         return None
-    keys = partition_key_map(names, partition_contents(newest), instance).to_table_keys(backfill.keys)
-    entries = entries_of(newest, PARTITIONS).find_all(keys)
-    oldest_version = min((entry.version for entry in entries.values()), default=newest.number)
+    keys = partition_key_map(names, names.grouping.contents(newest), instance).to_table_keys(backfill.keys)
+    entries = names.grouping.find_members(newest, keys)
+    oldest_version = min((entry.version for entry in entries), default=newest.number)
     try:
         return newest if versions.read(oldest_version).published_at > backfill.launched else None
     except VersionNotFoundError:

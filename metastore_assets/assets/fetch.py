@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster import AssetMaterialization, AssetObservation, MaterializeResult, MetadataValue, ObserveResult, Output
 
 from metastore_assets.assets.metadata import Metadata, fitting_schema
+from metastore_assets.assets.partition_groups import PartitionGrouping
 from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFoundError
@@ -44,7 +45,8 @@ def fetch_column_statistics(
         result: The result or event of the asset.
         table: The name of the table in the configuration.
         config: As for `build_metastore_assets`.
-        partition: A partition key such as `day=2024-01-01`, whose row count is attached instead of the table's.
+        partition: A partition key such as `day=2024-01-01`, or the key of a group of partitions, whose row count is
+            attached instead of the table's.
         refresh: Whether to refresh the statistics to the current snapshot first. Otherwise they are attached only if
             they describe that snapshot.
         s3: As for `build_metastore_assets`.
@@ -94,7 +96,8 @@ def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str |
         metadata["dagster/row_count"] = MetadataValue.int(version.row_count)
     else:
         try:
-            entry = lookup.find_partition(partition)
+            grouping = PartitionGrouping(table.dagster.partition_columns)
+            entry = grouping.find(version, [partition]).get(partition) or lookup.find_partition(partition)
             if entry is None:  # The text may be a pattern, or a key that is not percent-encoded.
                 entries = {each.key: each for each in lookup.partitions()}
                 entry = entries[resolve_partition(table.name, partition, list(entries))]

@@ -7,11 +7,12 @@ ranks.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition, PartitionsDefinition
 
+from metastore_assets.assets.partition_groups import UNGROUPED, PartitionGrouping
 from metastore_assets.assets.partition_mapping import PartitionKeyMap, TablePartitions
 from metastore_assets.config import TableConfig
 
@@ -53,6 +54,8 @@ class TableNames:
     """Whether `source` is an asset of the project that writes the table."""
     mapping: TablePartitions | None = None
     """The mapping of the table's partitions to a partitions definition of the project; None for dynamic partitions."""
+    grouping: PartitionGrouping = UNGROUPED
+    """The rule by which partitions of the table are one partition in Dagster."""
 
     @property
     def is_single(self) -> bool:
@@ -115,17 +118,17 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Return the map from partition keys of the table to keys in Dagster. They are equal without a `mapping`.
+    """Return the map from the table's keys of partitions to keys in Dagster. They are equal without a `mapping`.
 
     Args:
         names: The names of the table.
-        keys: The partition keys of the table.
+        keys: The partition keys of the table; keys of groups if the names have a grouping.
         instance: The Dagster instance, which has the keys of dynamic partitions.
     """
     if names.mapping is not None:
-        return names.mapping.key_map(keys, instance)
+        return replace(names.mapping.key_map(keys, instance), grouping=names.grouping)
     identity = {key: key for key in keys}
-    return PartitionKeyMap(identity, identity)
+    return PartitionKeyMap(identity, identity, grouping=names.grouping)
 
 
 def table_tag(table: str, prefix: Sequence[str] = ()) -> str:

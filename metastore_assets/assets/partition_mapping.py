@@ -19,6 +19,7 @@ from dagster import (
     partition_loading_context,
 )
 
+from metastore_assets.assets.partition_groups import UNGROUPED, PartitionGrouping
 from metastore_assets.errors import ConfigError
 from metastore_assets.expressions.partition_keys import decode_partition_key
 
@@ -169,7 +170,7 @@ class TablePartitions:
 
 @dataclass(frozen=True)
 class PartitionKeyMap:
-    """The partition keys of a table, and the keys of the same partitions in Dagster."""
+    """The partition keys of a table, or those of groups of its partitions, and the keys of the same in Dagster."""
 
     dagster_keys: Mapping[str, str]
     """Dagster's key of each partition, by the table's key."""
@@ -177,6 +178,8 @@ class PartitionKeyMap:
     """The table's key of each partition, by Dagster's key."""
     unmapped: tuple[str, ...] = ()
     """The partition keys of the table that have no key in Dagster."""
+    grouping: PartitionGrouping = UNGROUPED
+    """The rule by which partitions are grouped. With it, the table's keys in this object are keys of groups."""
 
     def to_table_keys(self, dagster_keys: Iterable[str]) -> tuple[str, ...]:
         """Convert Dagster's partition keys to the table's keys of the same partitions.

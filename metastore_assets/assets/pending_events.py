@@ -4,15 +4,15 @@ A version is the published statistics of a table at one snapshot. Its table-leve
 table: statistics, value frequencies, histograms and ranks.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from metastore_assets.assets.names import KINDS, PARTITION_KINDS, Kind
+from metastore_assets.assets.partition_groups import UNGROUPED, PartitionGrouping
 from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.assets.reported_state import ReportedState
 from metastore_assets.errors import ObjectNotFoundError
-from metastore_assets.store.entries import PARTITIONS, diff_entries, partition_contents
-from metastore_assets.store.entry_changes import entries_of
+from metastore_assets.store.entries import PARTITIONS, diff_entries
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 
 
@@ -21,12 +21,15 @@ class PendingEvents:
     """The parts of a version that need an event in Dagster."""
 
     partitions: tuple[PartitionEntry, ...]
-    """The partitions that Dagster shows with other files or other content, by ascending key."""
+    """The partitions, or groups of them, that Dagster shows with other files or other content, by ascending key."""
     table: tuple[Kind, ...]
     """The kinds of table-level files that changed, in the order of `KINDS`. The statistics of a new version are always
     among them."""
     empty: tuple[str, ...] = ()
     """Dagster's keys of partitions that need an event with zero rows: the table does not have these partitions."""
+    changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For groups of partitions: the keys of the partitions that were added, removed or changed since the last complete
+    report, by the group's key. A group is missing if that is unknown."""
 
 
 def find_pending_events(
@@ -48,22 +51,30 @@ def find_pending_events(
         key_map: The partitions that have a key in Dagster; None if all have.
         contents: The result of `reportable_contents` for the version; None to read it.
     """
-    contents = reportable_contents(version) if contents is None else contents
+    grouping = UNGROUPED if key_map is None else key_map.grouping
+    contents = reportable_contents(version, grouping) if contents is None else contents
+    differences = _differences(state.version, version) if contents else {}
+    recomputed = _recomputed_keys(state, version, grouping, differences)
     partitions = tuple(
         entry
-        for entry in _unreported_partitions(state, version, contents)
+        for entry in _unreported_partitions(state, version, contents, grouping, recomputed)
         if key_map is None or entry.key in key_map.dagster_keys
     )
+    changed = _changed_members(grouping, differences, [entry.key for entry in partitions])
     files = profile_files(version)
     table: set[Kind] = set() if files is None else set(changed_kinds(profile_files(state.version), files))
     if state.version is None or state.version.number != version.number:
         table.add("statistics")
-    return PendingEvents(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds), state.dropped)
+    table_kinds = tuple(kind for kind in KINDS if kind in table and kind in kinds)
+    return PendingEvents(partitions, table_kinds, state.dropped, changed)
 
 
-def reportable_contents(version: Version) -> Mapping[str, str]:
-    """Return the content id of each partition, by key in ascending order; empty for a table without partitions."""
-    return partition_contents(version) if is_partitioned(version) else {}
+def reportable_contents(version: Version, grouping: PartitionGrouping) -> Mapping[str, str]:
+    """Return the content id of each group of partitions, by key in ascending order; empty without partition columns.
+
+    Without grouping, each partition is a group. Raises ConfigError if the grouping does not fit the table.
+    """
+    return grouping.contents(version) if is_partitioned(version) else {}
 
 
 def is_partitioned(version: Version) -> bool:
@@ -88,17 +99,19 @@ def add_selected_events(
         version: The version to report.
         partitions: Dagster's keys of the selected partitions.
         table: The selected kinds of table-level files.
-        key_map: The key map for partitions of a project: a partition that the table does not have gets an event with
-            zero rows. None for dynamic partitions, whose keys are those of the table.
+        key_map: The key map of the version: a selected partition that it lacks gets an event with zero rows. None if
+            Dagster's keys are those of the table; then such partitions are ignored.
     """
     empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
     selected = partitions if key_map is None else key_map.to_table_keys(partitions)
     entries = {entry.key: entry for entry in events.partitions}
-    entries.update(entries_of(version, PARTITIONS).find_all(set(selected) - entries.keys()))
+    grouping = UNGROUPED if key_map is None else key_map.grouping
+    entries.update(grouping.find(version, set(selected) - entries.keys()))
     return PendingEvents(
         tuple(entries[key] for key in sorted(entries)),
         tuple(kind for kind in KINDS if kind in events.table or kind in table),
         tuple(dict.fromkeys((*events.empty, *empty))),
+        events.changed,
     )
 
 
@@ -119,7 +132,7 @@ def remove_events_of_other_runs(
     partitions = tuple(entry for entry in events.partitions if dagster_keys[entry.key] not in others)
     empty = tuple(key for key in events.empty if key not in others)
     is_last = len(partitions) == len(events.partitions) and len(empty) == len(events.empty)
-    return events if is_last else PendingEvents(partitions, (), empty)
+    return events if is_last else PendingEvents(partitions, (), empty, events.changed)
 
 
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
@@ -157,41 +170,76 @@ def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
     return paths if isinstance(paths, tuple) else (paths,) if paths else ()
 
 
-def _unreported_partitions(state: ReportedState, version: Version, contents: Mapping[str, str]) -> list[PartitionEntry]:
-    """Return the partitions that Dagster shows with other content or other files, by ascending key.
+_Differences = Mapping[str, tuple[PartitionEntry | None, PartitionEntry | None]]
+"""The earlier and the later entry of each partition that differs between two versions, by key."""
+
+
+def _unreported_partitions(
+    state: ReportedState,
+    version: Version,
+    contents: Mapping[str, str],
+    grouping: PartitionGrouping,
+    recomputed: Collection[str] | None,
+) -> list[PartitionEntry]:
+    """Return the partitions or groups that Dagster shows with other content or other files, by ascending key.
 
     Args:
         state: The state that Dagster shows.
         version: The version to report.
-        contents: The content id of each partition to consider, by key.
+        contents: The content id of each partition or group to consider, by key.
+        grouping: The rule by which partitions are grouped.
+        recomputed: The keys of the partitions or groups with other files than in the last complete report. None for
+            all.
     """
-    if not contents:
-        return []
-    unreported = {
-        entry.key: entry
-        for entry in _recomputed_partitions(state, version)
-        if state.since.get(entry.key, 0) < entry.version
-    }
     # Sets of pairs are compared without a step of Python per partition.
     stale = {key for key, _ in contents.items() - state.contents.items()} | (contents.keys() & state.written)
-    unreported.update(entries_of(version, PARTITIONS).find_all(stale - unreported.keys()))
-    return [unreported[key] for key in sorted(unreported)]
+    candidates = contents.keys() if recomputed is None else stale | (contents.keys() & recomputed)
+    entries = grouping.find(version, candidates)
+    return [entry for key, entry in entries.items() if key in stale or state.since.get(key, 0) < entry.version]
 
 
-def _recomputed_partitions(state: ReportedState, version: Version) -> Sequence[PartitionEntry]:
-    """Return the partitions with other files than in the last complete report; all partitions without a report."""
-    reported = state.version
+def _differences(reported: Version | None, version: Version) -> _Differences | None:
+    """Return the partitions that differ from the last complete report; None without one, or if it has expired."""
     if reported is None:
-        return version.partitions
+        return None
     try:
-        differences = diff_entries(PARTITIONS, reported.partitions, version.partitions)
+        return diff_entries(PARTITIONS, reported.partitions, version.partitions)
     except ObjectNotFoundError:  # The entries of the reported version have expired.
-        return version.partitions
-    return [
-        entry
-        for before, entry in differences.values()
-        if entry is not None and _has_other_files(reported, before, version, entry)
+        return None
+
+
+def _recomputed_keys(
+    state: ReportedState, version: Version, grouping: PartitionGrouping, differences: _Differences | None
+) -> set[str] | None:
+    """Return the keys of partitions or groups with other files than in the last complete report; None for all."""
+    if state.version is None or differences is None:
+        return None
+    return {
+        grouping.key_of(key)
+        for key, (before, entry) in differences.items()
+        if entry is not None and _has_other_files(state.version, before, version, entry)
+    }
+
+
+def _changed_members(
+    grouping: PartitionGrouping, differences: _Differences | None, groups: Collection[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the partitions with other content than in the last complete report, by the key of their group.
+
+    Args:
+        grouping: The rule by which partitions are grouped.
+        differences: The partitions that differ; None if there is no report to compare with.
+        groups: The keys of the groups in the result.
+    """
+    if not grouping.columns or differences is None:
+        return {}
+    keys = [
+        key
+        for key, (before, entry) in differences.items()
+        if before is None or entry is None or before.content_id != entry.content_id
     ]
+    members = grouping.members(keys)
+    return {group: tuple(members.get(group, ())) for group in groups}
 
 
 def _has_other_files(reported: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:

@@ -37,7 +37,6 @@ from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.spark.runner import SizedRunner
-from metastore_assets.store.entries import partition_contents
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.tasks.runner import TaskRunner
@@ -152,7 +151,7 @@ class _TableRun:
         context, names = self.context, self.names
         version = find_version_since_launch(self.versions, names, self.selection.backfill, context.instance)
         if version is not None:
-            self._table_keys(self._key_map(partition_contents(version)))
+            self._table_keys(self._key_map(self.names.grouping.contents(version)))
             context.log.info("version %d has the partitions of the backfill", version.number)
             return 0.0
         with self.configuration.session(self.config) as spark:
@@ -173,7 +172,7 @@ class _TableRun:
         version = lookup.version
         if warning := self.table.dropped_columns_warning(version.dropped_columns):
             context.log.warning(warning)
-        contents = reportable_contents(version)
+        contents = reportable_contents(version, names.grouping)
         keys = list(contents)
         if names.mapping is None:
             self._register_partitions(keys)
@@ -239,16 +238,17 @@ class _TableRun:
             # An asset of this run has just written the partitions, so a refresh reads them without a request.
             return ()
         snapshot = open_table_format(self.table, MetadataCache(self.versions.metadata_cache), runner).snapshot()
-        key_map = self._key_map({fragment.partition_key for fragment in snapshot.fragments})
+        members = names.grouping.members({fragment.partition_key for fragment in snapshot.fragments})
+        key_map = self._key_map(members)
         keys = self._table_keys(key_map)
         backfill = selection.backfill
         if backfill is None or not selection.others or not is_oldest_run(context.instance, context.run, backfill):
-            return keys
+            return tuple(key for group in keys for key in members[group])
         context.log.info("reading all %d partitions of backfill %s", len(backfill.keys), backfill.id)
-        return tuple(sorted(key_map.to_table_keys(backfill.keys)))
+        return tuple(key for group in sorted(key_map.to_table_keys(backfill.keys)) for key in members[group])
 
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
-        """Return the table's keys of the run's partitions. Omit partitions that the table does not have.
+        """Return the table's keys of the run's partitions or groups. Omit partitions that the table does not have.
 
         Raises PartitionNotFoundError if the partitions are dynamic and the table has none of them. Partitions of a
         project's definition may have no rows.
@@ -282,12 +282,16 @@ class _TableRun:
     def _events_of_run(self, pending: PendingEvents, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
         """Return the events that this run stores: for changes, and for everything that the run was launched for."""
         names, selection = self.names, self.selection
+        selected = selection.partitions if names.partitions in self.context.selected_asset_keys else ()
+        if names.mapping is None:
+            # Dynamic partitions that the table does not have are unregistered, and need no event.
+            selected = tuple(key for key in selected if key in key_map.table_keys)
         return add_selected_events(
             remove_events_of_other_runs(selection.others, pending, key_map),
             version,
-            selection.partitions if names.partitions in self.context.selected_asset_keys else (),
+            selected,
             [] if names.is_single and selection.partitions else self._selected_kinds(),
-            key_map if names.mapping else None,
+            key_map,
         )
 
     def _kinds(self) -> list[Kind]:

@@ -9,6 +9,7 @@ from typing import Any
 from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, PartitionMapping
 
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, table_tag
+from metastore_assets.assets.partition_groups import PartitionGrouping
 from metastore_assets.assets.partition_mapping import TablePartitions
 from metastore_assets.checks.entries import read_named_checks
 from metastore_assets.checks.table_checks import Fresh
@@ -218,4 +219,5 @@ def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
         translator.prefix,
         upstream is not None,
         translator.get_partitions(table),
+        PartitionGrouping(table.dagster.partition_columns),
     )

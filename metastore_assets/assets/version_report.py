@@ -35,6 +35,7 @@ from metastore_assets.assets.metadata import (
     sort_metadata,
 )
 from metastore_assets.assets.names import DATA_VERSION_TAG, Kind, TableNames
+from metastore_assets.assets.partition_groups import PartitionGroup
 from metastore_assets.assets.pending_events import PendingEvents, is_partitioned, paths_of, profile_files
 from metastore_assets.assets.reported_state import NO_CONTENT
 from metastore_assets.lookup import Table
@@ -53,6 +54,8 @@ MAX_PICTURES = 200
 several files and takes about 20 kB of the event log, which Dagster's SQLite storage stores twice. Events without one
 have less than 1.9 kB, so that two fit into a page of SQLite."""
 
+_CHANGED_KEYS = 24
+"""Maximum number of changed partitions that the event of a group names: those of a day by hour."""
 _CHUNK = 64
 _READERS = 8
 _NEVER_OBSERVED = "INITIAL"
@@ -108,13 +111,13 @@ class VersionReport:
         """Yield the materializations of partitions, first those with zero rows."""
         yield from map(self._empty_partition, events.empty)
         if len(events.partitions) > MAX_PICTURES:
-            yield from (self._partition(entry, {}) for entry in events.partitions)
+            yield from (self._partition(entry, _group_metadata(entry, events)) for entry in events.partitions)
             return
         # Several threads help only if reads wait for a network; the interpreter lock limits local reads.
         with ThreadPoolExecutor(_READERS if self.objects.is_remote else 1) as readers:
             for start in range(0, len(events.partitions), _CHUNK):
                 chunk = events.partitions[start : start + _CHUNK]
-                yield from readers.map(lambda entry: self._partition(entry, self._read_metadata(entry)), chunk)
+                yield from readers.map(lambda entry: self._partition(entry, self._read_metadata(entry, events)), chunk)
 
     def tables(
         self, kinds: Collection[Kind], selected: Collection[Kind], instance: DagsterInstance
@@ -169,7 +172,7 @@ class VersionReport:
 
     def _partition(self, entry: PartitionEntry, metadata: Metadata) -> AssetMaterialization:
         """Return the materialization of a partition, with `metadata` in addition to row count, version and path."""
-        (uri,) = self._uris(entry, "statistics")
+        uris = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
             partition=self.dagster_keys[entry.key],
@@ -178,7 +181,7 @@ class VersionReport:
                     "dagster/partition_row_count": MetadataValue.int(entry.row_count),
                     **metadata,
                     VERSION: MetadataValue.int(self.version.number),
-                    **files_metadata(uri),
+                    **(files_metadata(uris[0]) if uris else {}),
                 }
             ),
             # The data version is the content id of the partition, as the source as a whole changes far more often.
@@ -201,10 +204,12 @@ class VersionReport:
         mapping = self.names.mapping
         return {**_version_tags(content_id), **self.source_tags, **(mapping.tags(partition) if mapping else {})}
 
-    def _read_metadata(self, entry: PartitionEntry) -> Metadata:
+    def _read_metadata(self, entry: PartitionEntry, events: PendingEvents) -> Metadata:
         """Read a partition's files for guarantee and pictures, and return these with the numbers of fragments and
-        bytes.
+        bytes. A group of partitions has no files.
         """
+        if isinstance(entry, PartitionGroup):
+            return _group_metadata(entry, events)
         title = (
             f"{self.names.table} · {entry.key} · {format_count(entry.row_count, 'row')} · version {self.version.number}"
         )
@@ -223,6 +228,22 @@ class VersionReport:
 
     def _uris(self, entry: PartitionEntry | None, kind: Kind) -> list[str]:
         return [self.objects.uri(path) for path in paths_of(profile_files(self.version, entry), kind)]
+
+
+def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
+    """Return the sums of a group of partitions and its changed partitions as metadata; empty for a partition."""
+    if not isinstance(entry, PartitionGroup):
+        return {}
+    metadata: dict[str, MetadataValue] = {"partitions": MetadataValue.int(entry.partitions)}  # type: ignore[type-arg]
+    changed = events.changed.get(entry.key)
+    if changed is not None:
+        metadata["partitions_changed"] = MetadataValue.int(len(changed))
+        metadata["changed_partitions"] = MetadataValue.json(list(changed[:_CHANGED_KEYS]))
+    return {
+        **metadata,
+        "fragments": MetadataValue.int(entry.fragments),
+        "bytes": MetadataValue.int(entry.bytes),
+    }
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:

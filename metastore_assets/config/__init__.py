@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from metastore_assets.config.loading import read_config as read_config
     from metastore_assets.config.models import EMBEDDED_CATALOG as EMBEDDED_CATALOG
     from metastore_assets.config.models import CatalogConfig as CatalogConfig
+    from metastore_assets.config.models import DagsterConfig as DagsterConfig
     from metastore_assets.config.models import DatabaseConfig as DatabaseConfig
     from metastore_assets.config.models import MetastoreConfig as MetastoreConfig
     from metastore_assets.config.models import SensorConfig as SensorConfig
@@ -44,6 +45,7 @@ _MODULES = {
     "MetastoreConfig": "models",
     "NEAR_UNIQUE_FROM": "policy",
     "ResolvedPolicy": "policy",
+    "DagsterConfig": "models",
     "SensorConfig": "models",
     "SensorStatus": "models",
     "SharedTableConfig": "models",

@@ -43,6 +43,14 @@ class SensorConfig(ConfigModel):
     """The sensor's status at first. Default: the key `sensors` of the configuration."""
 
 
+class DagsterConfig(ConfigModel):
+    """Settings of a table's partitions in Dagster."""
+
+    partition_columns: tuple[str, ...] = ()
+    """The first partition columns of the table. All its partitions with equal values in these columns are one partition
+    in Dagster: `[day]` for a table by day and hour. Default: each partition is one."""
+
+
 class CatalogConfig(ConfigModel):
     """A catalog: its type, and the properties that pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
 
@@ -86,6 +94,7 @@ class SharedTableConfig(ConfigModel):
     checks: tuple[Any, ...] = ()
     """Checks of the table as written; `metastore_assets.checks` validates them. Checks of columns are in `columns`."""
     sensor: SensorConfig = SensorConfig()
+    dagster: DagsterConfig = DagsterConfig()
     outputs: Literal["kinds", "table"] = "kinds"
     """The assets in Dagster, in addition to the table's source. `kinds`: one asset for the partitions and one for each
     kind of file. `table`: a single asset with the metadata of all of these."""

@@ -22,6 +22,7 @@ _TITLES = {
     "DatabaseConfig": "Whole databases: an entry of `tables` with the key `database`",
     "ColumnPolicy": "Columns: each value of `columns`",
     "SensorConfig": "Sensors: `sensor`",
+    "DagsterConfig": "Partitions in Dagster: `dagster`",
     "CatalogConfig": "Catalogs: each value of `catalogs`",
     "EmrServerlessConfig": "EMR Serverless: `emr_serverless`",
 }

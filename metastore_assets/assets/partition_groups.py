@@ -1,0 +1,136 @@
+"""Groups of a table's partitions that are one partition in Dagster: `day=2024-01-01` for all of its hours."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import ConfigError
+from metastore_assets.expressions.partition_keys import encode_partition_key
+from metastore_assets.store.entries import PARTITIONS, partition_contents
+from metastore_assets.store.entry_changes import entries_of
+from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+
+_LOOKUPS = 1000
+"""Maximum number of groups that are looked up by prefix; for more, all partitions are read."""
+
+
+@dataclass(frozen=True)
+class PartitionGroup(PartitionEntry):
+    """A group of partitions, with their sums. It has no files; `version` is the greatest of its partitions."""
+
+    partitions: int = 0
+    """Number of partitions in the group."""
+
+
+@dataclass(frozen=True)
+class PartitionGrouping:
+    """A rule by which partitions of a table are grouped for Dagster. Without columns, each partition is alone.
+
+    The key of a group is the beginning of its partitions' keys, up to the last of the columns. Partitions whose keys
+    do not begin with the columns, such as those of an older partition spec, are alone too.
+    """
+
+    columns: tuple[str, ...] = ()
+    """The first partition columns of the table."""
+
+    def contents(self, version: Version) -> dict[str, str]:
+        """Return the content id of each group of a version, by group key in ascending order.
+
+        The content id of a group changes with the key or the content of any of its partitions. It takes no step of
+        Python per partition, only per group.
+
+        Raises:
+            ConfigError: The columns are not the first partition columns of the version.
+        """
+        contents = partition_contents(version)
+        if not self.columns:
+            return contents
+        if version.partition_columns[: len(self.columns)] != self.columns:
+            raise ConfigError(
+                f"table {version.table!r}: `dagster.partition_columns` has {', '.join(self.columns)}: name the first "
+                f"of the table's partition columns ({', '.join(version.partition_columns) or 'it has none'})"
+            )
+        return self._group_contents(list(contents), list(contents.values()))
+
+    def key_of(self, key: str) -> str:
+        """Return the key of the group of a partition."""
+        match = re.match(self._pattern, key) if self.columns else None
+        return match["group"] if match else key
+
+    def members(self, keys: Iterable[str]) -> dict[str, list[str]]:
+        """Return the given partition keys by the key of their group, both in ascending order."""
+        groups: dict[str, list[str]] = {}
+        for key in sorted(keys):
+            groups.setdefault(self.key_of(key), []).append(key)
+        return dict(sorted(groups.items()))
+
+    def find_members(self, version: Version, groups: Collection[str]) -> Sequence[PartitionEntry]:
+        """Return the partitions of some groups, by ascending key. Groups that do not exist are ignored."""
+        entries = entries_of(version, PARTITIONS)
+        if not self.columns:
+            found = entries.find_all(groups)
+            return [found[key] for key in sorted(found)]
+        selected = set(groups)
+        if len(selected) > _LOOKUPS:
+            return [entry for entry in entries if self.key_of(entry.key) in selected]
+        candidates = {entry.key: entry for entry in entries.find_prefixes([f"{group}/" for group in selected])}
+        candidates.update(entries.find_all(selected))
+        return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
+
+    def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
+        """Return groups of a version by key. A partition that is alone because there are no columns is returned itself.
+
+        Groups that do not exist are ignored.
+        """
+        members = self.find_members(version, groups)
+        if not self.columns:
+            return {entry.key: entry for entry in members}
+        contents = self._group_contents([entry.key for entry in members], [entry.content_id for entry in members])
+        by_group: dict[str, list[PartitionEntry]] = {}
+        for entry in members:
+            by_group.setdefault(self.key_of(entry.key), []).append(entry)
+        return {group: _merge_entries(group, contents[group], by_group[group]) for group in sorted(by_group)}
+
+    @cached_property
+    def _pattern(self) -> str:
+        """A regular expression of keys that begin with the columns, for Python and for Arrow."""
+        names = [encode_partition_key([(column, "")]) for column in self.columns]
+        return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"
+
+    def _group_contents(self, keys: Sequence[str], contents: Sequence[str]) -> dict[str, str]:
+        """Return the content id of each group, by group key in ascending order, for partitions in ascending order."""
+        key_array = pa.array(keys, pa.string())
+        groups = pc.coalesce(pc.struct_field(pc.extract_regex(key_array, self._pattern), "group"), key_array)
+        lines = pc.binary_join_element_wise(key_array, pa.array(contents, pa.string()), " ")
+        # A stable sort retains the order of keys in each group.
+        order = pc.sort_indices(pa.table({"group": groups}), [("group", "ascending")])
+        groups, lines = groups.take(order), lines.take(order)
+        encoded = pc.run_end_encode(groups, run_end_type=pa.int64())
+        offsets = pa.concat_arrays([pa.array([0], pa.int64()), encoded.run_ends]) if len(keys) else pa.array([0])
+        texts = pc.binary_join(pa.LargeListArray.from_arrays(offsets, lines), "\n").to_pylist()
+        return {
+            group: hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+            for group, text in zip(encoded.values.to_pylist(), texts, strict=True)
+        }
+
+
+UNGROUPED = PartitionGrouping()
+"""The rule of a table whose partitions are not grouped."""
+
+
+def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
+    return PartitionGroup(
+        group,
+        content_id,
+        sum(entry.row_count for entry in entries),
+        sum(entry.bytes for entry in entries),
+        sum(entry.fragments for entry in entries),
+        ProfileFiles("", "", ()),
+        max(entry.version for entry in entries),
+        partitions=len(entries),
+    )
