@@ -26,8 +26,6 @@ from metastore_assets.store.parquet import (
 
 __all__ = ["MinimalParquet", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
 
-_FOOTER_END = 8
-"""Number of bytes after the footer of a Parquet file."""
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 
 
@@ -137,11 +135,10 @@ class ObjectStore:
         Args:
             path: Path of the object.
             metadata: The footer, if it was read before; the object must be unchanged. None: the footer is read.
-            footer_bytes: Size of the footer, if it is known. One request then reads a large footer.
+            footer_bytes: Number of bytes after the row groups, if it is known. One request then reads a large footer.
         """
-        tail_bytes = footer_bytes and footer_bytes + _FOOTER_END
         source = self._backend.open_input(
-            _validate_path(path), use_cached_tail=metadata is not None, tail_bytes=tail_bytes
+            _validate_path(path), use_cached_tail=metadata is not None, tail_bytes=footer_bytes
         )
         return open_parquet(source, self.uri(path), metadata)
 

@@ -50,7 +50,7 @@ class ParquetTableWriter:
         self._writer = writer
         self.row_count = 0
         self.footer_bytes = 0
-        """Size of the footer, once the file is closed."""
+        """Number of bytes after the row groups, once the file is closed."""
 
     def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
         """Append the rows of a table as row groups of at most `row_group_rows` rows.
@@ -96,7 +96,6 @@ def parquet_writer(
         dictionary = [name for name in schema.names if name not in encodings] if encodings else True
         light = {field.name for field in schema if pa.types.is_primitive(field.type)} if encodings else set()
     # A damaged page may still decompress, to other numbers. Only a checksum detects that.
-    footers: list[pq.FileMetaData] = []
     writer = pq.ParquetWriter(
         sink,
         schema,
@@ -108,7 +107,6 @@ def parquet_writer(
         use_dictionary=dictionary,
         column_encoding=dict(minimal.encodings if minimal else encodings or {}) or None,
         store_schema=minimal is None or minimal.stores_arrow_types,
-        metadata_collector=footers,
     )
     if minimal is not None and not minimal.stores_arrow_types and schema.metadata:
         writer.add_key_value_metadata(schema.metadata)  # the writer drops it together with Arrow's types
@@ -120,8 +118,9 @@ def parquet_writer(
         with suppress(Exception):
             writer.close()
         raise
+    data_bytes = sink.tell()
     writer.close()
-    table_writer.footer_bytes = footers[0].serialized_size
+    table_writer.footer_bytes = sink.tell() - data_bytes
 
 
 class ParquetObject:

@@ -109,7 +109,7 @@ class SectionWriter:
 
     @property
     def footer_bytes(self) -> int:
-        """Size of the file's footer, after the block of the context has ended."""
+        """Number of bytes after the row groups, once the block of the context has ended."""
         return self._writer.footer_bytes
 
     def write_section(self, name: str, table: pa.Table) -> None:

@@ -62,7 +62,7 @@ class SegmentFile:
     continues: bool = False
     """Whether the file belongs to the same segment as the file before it. Its keys come after those of that file."""
     footer_bytes: int = 0
-    """Size of the file's footer; 0 if it is unknown."""
+    """Number of bytes after the row groups; 0 if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -346,7 +346,10 @@ class SegmentReader:
 
     def least_key(self) -> Any:
         """Return a lower bound of the keys, from the files' metadata; None if there are none, or if it is unknown."""
-        keys = [segment.sections.least_key for segment in self.segments]
+        keys = [
+            segment.sections.least_key if file.first is None else file.first
+            for segment, file in zip(self.segments, self._files.files, strict=True)
+        ]
         return min(keys, default=None) if None not in keys else None
 
     @lock_free_cached_property

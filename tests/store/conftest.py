@@ -35,8 +35,8 @@ def travelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     tail, ranged = RemoteObjects.read_tail, RemoteObjects.read_range
 
-    def counted_tail(self: RemoteObjects, path: str) -> tuple[int, bytes]:
-        size, data = tail(self, path)
+    def counted_tail(self: RemoteObjects, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
+        size, data = tail(self, path, tail_bytes)
         sizes.append(len(data))
         return size, data
 
