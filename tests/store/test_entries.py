@@ -13,6 +13,7 @@ from metastore_assets.store.entries import (
     PARTITIONS,
     PROFILE_SPECS,
     RETIRED,
+    SHARED_FILES,
     decode_entries,
     encode_entries,
 )
@@ -23,6 +24,7 @@ from metastore_assets.store.manifest import (
     ProfileFiles,
     ProfileSpecEntry,
     RetiredFragment,
+    SharedFileEntry,
 )
 from metastore_assets.store.objects import ObjectStore
 
@@ -36,16 +38,26 @@ RETIRED_FRAGMENT = st.builds(RetiredFragment, st.integers(1, 10**9), FRAGMENT)
 PARTITION = st.builds(PartitionEntry, TEXT, TEXT, COUNT, COUNT, COUNT, FILES, COUNT)
 NODE = st.builds(NodeEntry, TEXT, FILES, TEXT, TEXT, TEXTS, TEXTS, COUNT)
 SPEC = st.builds(ProfileSpecEntry, TEXT, TEXTS, TEXTS)
+SHARED_FILE = st.builds(SharedFileEntry, TEXT, COUNT, TEXTS, st.lists(st.integers(1, 2**40), max_size=3).map(tuple))
 
 
-@given(st.lists(FRAGMENT), st.lists(RETIRED_FRAGMENT), st.lists(PARTITION), st.lists(NODE), st.lists(SPEC))
+@given(
+    st.lists(FRAGMENT),
+    st.lists(RETIRED_FRAGMENT),
+    st.lists(PARTITION),
+    st.lists(NODE),
+    st.lists(SPEC),
+    st.lists(SHARED_FILE),
+)
 def test_entries_come_back_equal_and_in_order(
     fragments: list[FragmentEntry],
     retired: list[RetiredFragment],
     partitions: list[PartitionEntry],
     nodes: list[NodeEntry],
     specs: list[ProfileSpecEntry],
+    shared_files: list[SharedFileEntry],
 ) -> None:
+    assert decode_entries(SHARED_FILES, encode_entries(SHARED_FILES, shared_files)) == shared_files
     assert decode_entries(PROFILE_SPECS, encode_entries(PROFILE_SPECS, specs)) == specs
     assert decode_entries(FRAGMENTS, encode_entries(FRAGMENTS, fragments)) == fragments
     assert decode_entries(RETIRED, encode_entries(RETIRED, retired)) == retired

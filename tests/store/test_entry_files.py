@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.store import sections
 from metastore_assets.store.entries import (
     FRAGMENTS,
+    METADATA_CACHE,
     NODES,
     PARTITIONS,
     Entries,
@@ -23,7 +28,7 @@ from metastore_assets.store.entries import (
     diff_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
+from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, retained_files
@@ -280,6 +285,72 @@ def test_a_partition_among_many_is_found_by_reading_its_row_group(
 def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:
     yield FRAGMENTS, [fragment(f"{i}") for i in range(9)]  # type: ignore[misc]
     yield PARTITIONS, [PartitionEntry(f"{i}", "", 1, 1, 1, files("x"), 1) for i in range(9)]  # type: ignore[misc]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the Parquet files that are opened."""
+    paths: list[str] = []
+    original = ObjectStore.open_parquet
+
+    def open_parquet(self: ObjectStore, path: str, *arguments: Any, **named: Any) -> ParquetObject:
+        paths.append(path)
+        return original(self, path, *arguments, **named)
+
+    monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
+    return paths
+
+
+@pytest.mark.usefixtures("small")
+def test_files_whose_keys_are_elsewhere_are_not_opened(local_store: ObjectStore, opened: list[str]) -> None:
+    """The files of a large base, and those of commits to other partitions."""
+    base = write(local_store, NODES, [node(f"a{at:03}", 1) for at in range(100)])
+    later = write(local_store, NODES, [*base, node("z1", 1), node("z2", 1)], base)
+    assert len(later.files.files) > 20
+    opened.clear()
+    assert StoredEntries(NODES, local_store, later.files).find("a050") == node("a050", 1)
+    assert len(opened) == 1
+    opened.clear()
+    assert StoredEntries(NODES, local_store, later.files).find_prefixes(["z"]) == [node("z1", 1), node("z2", 1)]
+    assert len(opened) == 1
+    assert StoredEntries(NODES, local_store, later.files).least_key() == "a000"
+    assert len(opened) == 1
+
+
+def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a row group of large values has a key is found by its keys."""
+    monkeypatch.setattr(sections, "_LARGE_GROUP_BYTES", 1000)
+    entries = [MetadataCacheEntry(b"%04d" % at, os.urandom(20_000)) for at in range(0, 100, 2)]
+    stored = write(local_store, METADATA_CACHE, entries)
+    read: list[list[str] | None] = []
+    groups = ParquetObject.read_row_groups
+
+    def read_row_groups(self: ParquetObject, wanted: list[int], columns: list[str] | None = None) -> pa.Table:
+        read.extend([columns] * len(wanted))
+        return groups(self, wanted, columns)
+
+    monkeypatch.setattr(ParquetObject, "read_row_groups", read_row_groups)
+    assert StoredEntries(METADATA_CACHE, local_store, stored.files).find(b"0051") is None
+    assert read == [["key"]]
+    read.clear()
+    assert StoredEntries(METADATA_CACHE, local_store, stored.files).find(b"0052") == entries[26]
+    assert read == [["key"], None]
+
+
+@pytest.mark.usefixtures("small")
+def test_entries_are_streamed(local_store: ObjectStore) -> None:
+    """A part of them is in memory at any time, in the order of their keys, through several segments."""
+    entries = [node(f"{at:03}", 1) for at in range(50)]
+    base = write(local_store, NODES, entries[:40])
+    stored = write(local_store, NODES, [*entries[:30], *entries[35:]], base)
+    assert len(stored.files.segments) > 1
+    assert list(stored.stream()) == [*entries[:30], *entries[35:]]
+    parts = list(stored.stream_rows(["statistics"]))
+    assert max(map(len, parts)) <= 6
+    assert {tuple(part.column_names) for part in parts} == {("key", "statistics")}
+    files = replace(stored.files, rows=99)
+    with pytest.raises(CorruptionError, match="45 rows, and the version 99"):
+        list(StoredEntries(NODES, local_store, files).stream())
 
 
 @pytest.mark.usefixtures("small")

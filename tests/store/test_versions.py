@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
+from metastore_assets.store.entries import StoredMetadataCache
+from metastore_assets.store.entry_changes import change_metadata_cache
 from metastore_assets.store.manifest import RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
@@ -166,6 +168,37 @@ def test_what_planning_learnt_is_kept_from_version_to_version(versions: VersionS
     assert paths[1] == paths[2]
     assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == learnt
     assert versions.metadata_cache() == learnt
+
+
+def test_values_that_a_plan_did_not_touch_are_kept(versions: VersionStore) -> None:
+    """A plan from a difference changes some values; the others are neither read nor lost."""
+    values = {b"%04d" % number: b"value" for number in range(2000)}
+    versions.publish(replace(version(1), metadata_cache=values))
+    first = versions.read(1)
+    changed = change_metadata_cache(first.metadata_cache, {b"new": b"x", b"0003": b"y", b"0004": b"value"}, [b"0007"])
+    expected = {**values, b"new": b"x", b"0003": b"y"}
+    del expected[b"0007"]
+    assert changed == expected
+    versions.publish(replace(version(2), metadata_cache=changed), first)
+    second = versions.read(2)
+    assert second.metadata_cache == expected
+    assert memory_of(second)[:1] == memory_of(first)
+    assert isinstance(second.metadata_cache, StoredMetadataCache)
+    assert second.metadata_cache.entries.files.files[1].rows == 3
+    versions.objects.delete(memory_of(second))
+    lost = change_metadata_cache(versions.read(2).metadata_cache, {b"new": b"z"})
+    versions.publish(replace(version(3), metadata_cache=lost), versions.read(2))
+    assert versions.read(3).metadata_cache == {b"new": b"z"}
+
+
+def test_few_values_are_looked_up_one_by_one(local_versions: VersionStore) -> None:
+    values = {b"%04d" % number: b"value %d" % number for number in range(100)}
+    local_versions.publish(replace(version(1), metadata_cache=values))
+    cache = local_versions.metadata_cache()
+    assert cache.get(b"other") is None
+    assert cache[b"0042"] == b"value 42"
+    assert "_values" not in vars(cache)
+    assert {key: cache[key] for key in values} == values
 
 
 def test_damaged_memory_is_none(versions: VersionStore) -> None:
