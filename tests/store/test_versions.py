@@ -115,7 +115,7 @@ def test_entries_are_read_when_asked_for(versions: VersionStore, monkeypatch: py
     read: list[str] = []
     open_parquet = ObjectStore.open_parquet
     monkeypatch.setattr(
-        ObjectStore, "open_parquet", lambda self, path: (read.append(path), open_parquet(self, path))[1]
+        ObjectStore, "open_parquet", lambda self, path, **more: (read.append(path), open_parquet(self, path, **more))[1]
     )
     found = versions.read(1)
     copy = pickle.loads(pickle.dumps(found))
@@ -139,7 +139,9 @@ def test_live_fragments_are_counted_without_reading_any(
     local_versions.publish(replace(published, retired=[RetiredFragment(1, fragment("gone"))]))
     read: list[str] = []
     original = ObjectStore.open_parquet
-    monkeypatch.setattr(ObjectStore, "open_parquet", lambda self, path: read.append(path) or original(self, path))
+    monkeypatch.setattr(
+        ObjectStore, "open_parquet", lambda self, path, **more: read.append(path) or original(self, path)
+    )
     assert local_versions.read(1).fragment_count == 5
     assert read == []
 
