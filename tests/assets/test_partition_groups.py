@@ -109,6 +109,18 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
             assert {key: shown[key] for key in groups} == groups
 
 
+def test_a_group_with_other_files_is_shown_again() -> None:
+    """As a partition is: the same content, profiled again."""
+    first = with_entries(1, {key: ("u", 1, files(key)) for key in HOURS})
+    again = with_entries(2, {key: ("u", 1, files(key)) for key in HOURS} | {HOURS[0]: ("u", 2, files("new"))})
+    first, again = (replace(each, partition_columns=("day", "hour")) for each in (first, again))
+    groups = GROUPED.contents(again)
+    key_map = PartitionKeyMap({key: key for key in groups}, {key: key for key in groups}, grouping=GROUPED)
+    pending = find_pending_events(ReportedState(first, groups), again, key_map=key_map)
+    assert [group.key for group in pending.partitions] == ["day=1"]
+    assert pending.changed == {"day=1": ()}
+
+
 def write(folder: Path, day: str, hours: dict[int, int]) -> None:
     """Append rows of hours of a day."""
     count = sum(hours.values())
