@@ -1,24 +1,15 @@
 """The fragment index: bounds and null counts of each column in each fragment, stored column by column.
 
-    index/<unique>.index    segments, which are block files (see `store.blocks`), with the sections
-        partition_key, path, id, bytes, row_count    the fragments, by partition key, then path
-        column <field id>                            bounds and counts of a column, in the same order
-        blocks                                       key of the first row of each block
-        zones, zones <field id>                      sums and bounds of each zone
-        dead <path>                                  positions of rows of an older segment that are not live
+    index/<unique>.index.parquet    segments (see `store.segments`): `rows` has the fragments, `column <field id>` the
+                                    bounds and counts of a column
 
-A segment has the fragments that a version added or replaced. The first segment is the base. A row of a segment is
-*live* if no newer segment names its position as dead. Positions cost less than keys: the liveness of a range of rows is
-known without reading the keys.
-
-A zone is a run of rows: one partition, several small partitions, or a part of a large one. A lookup evaluates its
-predicate on the zones, and reads only the rows of zones that may match. So a predicate that restricts partitions reads
-only these, whatever the number of fragments.
+A section is a group of rows that is read by name. In a file, the section `rows` and the sections of columns have the
+same fragments in the same order, so columns need no keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.statistics.union import cast_to_union
-from metastore_assets.store.manifest import fragment_key
+from metastore_assets.statistics.union import cast_to_union, merge_unions, select_class
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.segments import (
+    ROWS,
+    TOMBSTONES,
+    KeyChanges,
+    Segment,
+    SegmentFiles,
+    SegmentKind,
+    SegmentOutput,
+    SegmentReader,
+    SegmentUpdate,
+)
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass, class_named
@@ -38,30 +41,20 @@ LONGEST = 64
 
 FRAGMENTS = pa.schema(
     [
-        ("partition_key", pa.large_string()),
-        ("path", pa.large_string()),
-        ("id", pa.large_string()),
+        ("name", pa.string()),
+        ("id", pa.string()),
+        ("path", pa.string()),
+        ("partition_key", pa.string()),
         ("bytes", pa.int64()),
         ("row_count", pa.int64()),
     ]
 )
-"""Columns that describe a fragment. Partition key and path are its key, by which the rows of a segment are sorted."""
-KEY = ("partition_key", "path")
-
-
-def join_keys(table: pa.Table) -> pa.Array:
-    """Return the key of each fragment in a table with the columns `partition_key` and `path`."""
-    keys, paths = (one_chunk(table[name]) for name in KEY)
-    return pc.binary_join_element_wise(keys, paths, pa.scalar("\0", pa.large_string()))
-
-
-def column_section(field_id: str) -> str:
-    """Return the name of the section that stores a column."""
-    return f"column {field_id}"
+"""Columns of the section `rows`. `id` identifies the fragment, and `name` its profile: if a fragment is profiled again,
+it has another name."""
 
 
 def column_schema(union: pa.StructType) -> pa.Schema:
-    """Return the schema of a column's bounds and counts, with bounds of a union type.
+    """Return the schema of a column's section, with bounds of a union type.
 
     `null_count` and `nan_count` are numbers of rows. The bounds do not cover NaN.
     """
@@ -77,6 +70,21 @@ def column_schema(union: pa.StructType) -> pa.Schema:
     )
 
 
+_KIND = SegmentKind("index", FOLDER, FRAGMENTS)
+
+
+@dataclass(frozen=True)
+class IndexColumn:
+    """The bounds and counts of one column in each fragment, in the order of `IndexReader.fragments`."""
+
+    null_count: pa.ChunkedArray
+    """Number of rows that are null; null if it is unknown."""
+    nan_count: pa.ChunkedArray
+    minimum: pa.ChunkedArray
+    """A lower bound of all values except NaN; null if there is no such value, or if the bound is unknown."""
+    maximum: pa.ChunkedArray
+
+
 @dataclass(frozen=True)
 class IndexRows:
     """The bounds and counts of all columns in some fragments."""
@@ -88,10 +96,129 @@ class IndexRows:
     If only some fragments have the column, all rows of the other fragments count as null. Columns that no fragment
     has are missing."""
 
-    def keys(self) -> list[str]:
-        """Return the key of each fragment."""
-        pairs = zip(*(self.fragments[name].to_pylist() for name in KEY), strict=True)
-        return [fragment_key(partition_key, path) for partition_key, path in pairs]
+    @property
+    def union(self) -> pa.StructType:
+        """The union of the types of all bounds."""
+        return merge_unions(table.schema.field("minimum").type for table in self.columns.values())
+
+
+class IndexReader:
+    """A reader of the fragment index of one version.
+
+    The reader opens each file once, on first use. Threads can share the reader. Corrupt files raise CorruptionError.
+    """
+
+    def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
+        self._reader = SegmentReader(store, _KIND, files)
+        self._fragments: dict[tuple[str, ...], pa.Table] = {}
+
+    def fragments(self, columns: Sequence[str] = ("bytes", "row_count")) -> pa.Table:
+        """Return some of the columns of FRAGMENTS, with a row for each fragment of the version."""
+        key = tuple(columns)
+        rows = self._fragments.get(key)
+        if rows is None:
+            rows = self._fragments.setdefault(key, self._reader.read_rows(key))
+        return rows
+
+    def names(self) -> set[str]:
+        """Return the names of the profiles of all fragments of the version."""
+        return set(self.fragments(("name",))["name"].to_pylist())
+
+    def column(self, field_id: str, cls: TypeClass | None) -> IndexColumn:
+        """Return the bounds and counts of a column in each fragment, in the order of `fragments`.
+
+        Args:
+            field_id: Field id of the column.
+            cls: The current type class of the column's values; None if the column has no values.
+        """
+        segments = self._reader.segments
+        tables = [segment.filter_live(_read_column(segment, field_id, cls)) for segment in segments]
+        if tables:
+            return IndexColumn(*pa.concat_tables(tables).columns)
+        no_counts = pa.chunked_array([], pa.int64())
+        no_values = pa.chunked_array([], pa.null() if cls is None else cls.arrow)
+        return IndexColumn(no_counts, no_counts, no_values, no_values)
+
+
+def _read_column(segment: Segment, field_id: str, cls: TypeClass | None) -> pa.Table:
+    """Read the bounds and counts of a column for all fragments of a segment, including removed ones."""
+    type_ = pa.null() if cls is None else cls.arrow
+    names = ["null_count", "nan_count", "minimum", "maximum"]
+    if column_section(field_id) not in segment.sections.sections:
+        # The column is null in fragments that were written without it.
+        row_counts = segment.read_section(ROWS, ["row_count"])["row_count"]
+        zeros, no_values = pa.array(np.zeros(len(row_counts), np.int64)), pa.nulls(len(row_counts), type_)
+        return pa.table([row_counts, zeros, no_values, no_values], names=names)
+    value_columns = [] if cls is None else [f"minimum.{cls.name}", f"maximum.{cls.name}"]
+    table = segment.read_section(column_section(field_id), ["null_count", "nan_count", *value_columns])
+    bounds = [_bounds_of_class(table, side, cls) for side in ("minimum", "maximum")]
+    return pa.table([table["null_count"], table["nan_count"], *bounds], names=names)
+
+
+def _bounds_of_class(table: pa.Table, side: str, cls: TypeClass | None) -> pa.Array:
+    if cls is None or side not in table.column_names:
+        # No fragment of the file has values of the class.
+        return pa.nulls(table.num_rows, pa.null() if cls is None else cls.arrow)
+    return select_class(one_chunk(table[side]), cls)
+
+
+def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows, changes: KeyChanges) -> SegmentFiles:
+    """Write the fragment index of the next version; return its files. No existing file is changed.
+
+    Args:
+        store: The table's folder.
+        base: The index of the version before; None without one.
+        rows: The index rows of the added and replaced fragments.
+        changes: The profile names of these fragments, and of removed fragments.
+
+    Raises:
+        CorruptionError: A file of `base` is damaged.
+    """
+    return SegmentUpdate(store, _KIND, base, changes).write([rows], _write_segment)
+
+
+def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: IndexRows | None) -> None:
+    """Write one segment with the rows of older segments and of a batch.
+
+    Fragments that were removed or replaced since are left out. If a fragment lacks a column, all of its rows count as
+    null in that column.
+
+    Args:
+        output: The segment to write.
+        segments: The older segments, which the new one replaces.
+        batch: The rows of added and replaced fragments; None without any.
+    """
+    parts = [_read_live_rows(segment) for segment in segments] + ([] if batch is None else [batch])
+    parts = [part for part in parts if len(part.fragments)]
+    union = merge_unions(part.union for part in parts)
+    fragments = pa.concat_tables([FRAGMENTS.empty_table(), *(part.fragments for part in parts)])
+    with output.open(fragments, column_schema(union), _encodings(union)):
+        for field_id in sorted({field_id for part in parts for field_id in part.columns}):
+            tables = [
+                cast_bounds(part.columns[field_id], union)
+                if field_id in part.columns
+                else _null_rows(part.fragments, union)
+                for part in parts
+            ]
+            output.write_section(column_section(field_id), pa.concat_tables(tables))
+
+
+def _read_live_rows(segment: Segment) -> IndexRows:
+    """Read all rows of a segment, except those of fragments that were removed or replaced since."""
+    tables = segment.sections.read_sections(list(segment.sections.sections))
+    with parquet_errors(segment.uri):
+        names = column_schema(tables[ROWS].schema.field("minimum").type).names
+        columns = {
+            section.partition(" ")[2]: segment.filter_live(table.select(names))
+            for section, table in tables.items()
+            if section not in (ROWS, TOMBSTONES)
+        }
+        return IndexRows(segment.filter_live(tables[ROWS].select(FRAGMENTS.names)), columns)
+
+
+def column_section(field_id: str) -> str:
+    """Return the name of the section that stores a column."""
+    return f"column {field_id}"
 
 
 def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Array, bounds: pa.Table) -> IndexRows:
@@ -131,6 +258,15 @@ def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
         for name in schema.names
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
+    """Return bounds and counts for fragments without the column: all of their rows are null."""
+    count = len(fragments)
+    true, none = pa.repeat(pa.scalar(True), count), pa.nulls(count, union)
+    zeros = pa.array(np.zeros(count, np.int64))
+    arrays = [fragments["row_count"], zeros, none, none, true, true]
+    return pa.Table.from_arrays(arrays, schema=column_schema(union))
 
 
 def shorten_bounds(table: pa.Table) -> pa.Table:
@@ -187,15 +323,6 @@ def _replace_bounds(
     return packed, pc.and_(exact, pa.array(~mask))
 
 
-def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return bounds and counts for fragments without the column: all of their rows are null."""
-    count = len(fragments)
-    true, none = pa.repeat(pa.scalar(True), count), pa.nulls(count, union)
-    zeros = pa.array(np.zeros(count, np.int64))
-    arrays = [fragments["row_count"], zeros, none, none, true, true]
-    return pa.Table.from_arrays(arrays, schema=column_schema(union))
-
-
 def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
     """Return bounds and counts with one row per fragment.
 
@@ -211,3 +338,18 @@ def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> p
     at = np.arange(len(fragments))
     at[np.asarray(positions)] = len(fragments) + np.arange(len(table))
     return candidates.take(pa.array(at))
+
+
+def _encodings(union: pa.StructType) -> dict[str, str]:
+    """Return the Parquet encodings of the columns.
+
+    Counts, and bounds of clustered columns, differ little from row to row.
+    """
+    encodings = dict.fromkeys(("bytes", "row_count", "null_count", "nan_count"), "DELTA_BINARY_PACKED")
+    for field in union:
+        cls = class_named(field.name)
+        if cls.kind == "integer" and not pa.types.is_decimal(cls.arrow):
+            encodings |= {f"{side}.{field.name}": "DELTA_BINARY_PACKED" for side in ("minimum", "maximum")}
+        elif cls.kind == "float":
+            encodings |= {f"{side}.{field.name}": "BYTE_STREAM_SPLIT" for side in ("minimum", "maximum")}
+    return encodings

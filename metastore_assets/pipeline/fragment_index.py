@@ -61,11 +61,11 @@ def update_fragment_index(
     """
     before, after = changed_entries(fragments, is_complete=base is None)
     changes = KeyChanges.between(
-        {entry.key: _state(entry) for entry in before}, {entry.key: _state(entry) for entry in after}
+        {entry.files.name: _row(entry) for entry in before}, {entry.files.name: _row(entry) for entry in after}
     )
     changes = replace(changes, row_count=len(fragments))
-    added = [entry for entry in after if entry.key in changes.added]
-    return update_index(store, base, [read_rows(engine, store, columns, added)], changes)
+    added = [entry for entry in after if entry.files.name in changes.added]
+    return update_index(store, base, read_rows(engine, store, columns, added), changes)
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:
@@ -124,16 +124,12 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
 
 
 def _row(entry: FragmentEntry) -> tuple[object, ...]:
-    return entry.partition_key, entry.path, entry.id, entry.bytes, entry.row_count
-
-
-def _state(entry: FragmentEntry) -> tuple[object, ...]:
-    """Return what determines the index row of a fragment: a fragment that is profiled again has another profile."""
-    return entry.files.name, *_row(entry)
+    return entry.id, entry.path, entry.partition_key, entry.bytes, entry.row_count
 
 
 def _fragment_table(entries: Sequence[FragmentEntry]) -> pa.Table:
-    columns = list(zip(*map(_row, entries), strict=True)) or [()] * len(FRAGMENTS)
+    rows = [(entry.files.name, *_row(entry)) for entry in entries]
+    columns = list(zip(*rows, strict=True)) or [()] * len(FRAGMENTS)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, FRAGMENTS, strict=True)]
     return pa.table(arrays, schema=FRAGMENTS)
 

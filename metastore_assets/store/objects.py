@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import InvalidPathError, ObjectExistsError, ObjectNotFoundError, StoreError
-from metastore_assets.store.backend import Backend, Input, ObjectInfo, Output
+from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
 from metastore_assets.store.parquet import (
     MinimalParquet,
@@ -118,16 +118,6 @@ class ObjectStore:
     def remove_unfinished(self, before: datetime) -> int:
         """Delete unfinished files that killed writers left before a time. Return how many were deleted."""
         return self._backend.remove_unfinished(before)
-
-    def open(self, path: str) -> Input:
-        """Open an object for ranged reads. Raises ObjectNotFoundError."""
-        return self._backend.open_input(_validate_path(path))
-
-    @contextmanager
-    def create(self, path: str) -> Iterator[Output]:
-        """Open an object for writing. It becomes visible if the block ends without an error."""
-        with self._backend.create_output(_validate_path(path)) as sink:
-            yield sink
 
     def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None, footer_bytes: int = 0) -> ParquetObject:
         """Open a Parquet object for reads of single row groups and columns.

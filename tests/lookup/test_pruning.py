@@ -22,7 +22,6 @@ from metastore_assets.pipeline.fragment_index import read_rows
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import verify
-from metastore_assets.store.blocks import BlockReader, BlockWriter
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake
@@ -99,11 +98,11 @@ def check_index(table: Table) -> None:
     assert version.index is not None
     live = list(version.fragments)
     wanted = read_rows(Engine(no_spark, "auto"), table.objects, 7, live)
-    index = IndexReader(table.objects, version.index).all
-    ids = index.fragments(("id",))["id"].to_pylist()
-    order = pa.array([ids.index(id_) for id_ in wanted.fragments["id"].to_pylist()], pa.int64())
+    reader = IndexReader(table.objects, version.index)
+    names = reader.fragments(("name",))["name"].to_pylist()
+    order = pa.array([names.index(name) for name in wanted.fragments["name"].to_pylist()], pa.int64())
     everything = tuple(wanted.fragments.schema.names)
-    assert index.fragments(everything).take(order).equals(wanted.fragments)
+    assert reader.fragments(everything).take(order).equals(wanted.fragments)
     for leaf in table.columns.leaves:
         if leaf.field_id not in wanted.columns:
             continue
@@ -114,15 +113,14 @@ def check_index(table: Table) -> None:
         )
         if cls is None or cls.kind == "null":
             continue
-        index_column = index.column(leaf.field_id, cls)
-        for name in ("minimum", "maximum"):
+        index_column = reader.column(leaf.field_id, cls)
+        for name, column in (("minimum", index_column.minimum), ("maximum", index_column.maximum)):
             stored = wanted.columns[leaf.field_id][name].combine_chunks()
             at = stored.type.get_field_index(cls.name)
             expected = stored.flatten()[at].to_pylist() if at >= 0 else [None] * len(stored)
-            assert index_column[name].take(order).to_pylist() == expected
+            assert column.take(order).to_pylist() == expected
         assert (
-            index_column["null_count"].take(order).to_pylist()
-            == wanted.columns[leaf.field_id]["null_count"].to_pylist()
+            index_column.null_count.take(order).to_pylist() == wanted.columns[leaf.field_id]["null_count"].to_pylist()
         )
 
 
@@ -305,14 +303,14 @@ def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> N
     assert verify(config, lake.table, no_spark).is_right
     assert table.version.index is not None
     (path,) = table.version.index.paths()
-    index = BlockReader(table.objects, path)
-    sections = index.read(dict.fromkeys(index.sections))
-    with BlockWriter(table.objects, path) as writer:
-        for name, section in index.sections.items():
-            rows = sections[name]
-            if "null_count" in rows.column_names:
-                rows = rows.set_column(0, "null_count", pc.add(rows["null_count"], 1))
-            writer.write_section(name, section.columns, [rows])
+    file = Path(config.root) / "t" / path
+    full = pq.ParquetFile(file)
+    rows = full.read()
+    counts = [None if value is None else value + 1 for value in rows["null_count"].to_pylist()]
+    at = rows.schema.get_field_index("null_count")
+    with pq.ParquetWriter(file, rows.schema) as writer:
+        writer.write_table(rows.set_column(at, "null_count", pa.array(counts, pa.int64())))
+        writer.add_key_value_metadata({b"metastore.columns": full.metadata.metadata[b"metastore.columns"]})
     result = verify(config, lake.table, no_spark)
     assert not result.is_right
     assert {difference.level for difference in result.differences} == {"index"}
