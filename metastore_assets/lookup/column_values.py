@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError, LiteralError, NotStoredError
 from metastore_assets.expressions.literals import parse_literal, to_literal
 from metastore_assets.lookup.profiles import Profile
@@ -152,25 +153,25 @@ class ColumnValues:
                 f"{self._subject} has values of {self._row.type}, which cannot be interpolated; request discrete "
                 "quantiles"
             )
-        values = self._ranked_values()
+        values = self._ranked_values
         return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
 
     def rank(self, value: pa.Scalar) -> Count:
         """Return how many values are less than a value. Raises NotStoredError."""
-        values = self._ranked_values()
+        values = self._ranked_values
         return Count(values.count_below(value), values.guarantee, self._as_of)
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         """Return how many values are below a value, or also equal if `inclusive`; None if the version cannot answer."""
         try:
-            values = self._ranked_values()
+            values = self._ranked_values
         except NotStoredError:
             return None
         return Count(values.count_below(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
         """Return how many values lie from `low` to `high`, both inclusive. Raises NotStoredError."""
-        values = self._ranked_values()
+        values = self._ranked_values
         return Count(
             max(0, values.count_below(high, inclusive=True) - values.count_below(low)), values.guarantee, self._as_of
         )
@@ -296,8 +297,9 @@ class ColumnValues:
         type_class, table_counts = self._resolve_table_counts()
         return TableValues(table_counts, self._row.field_id, type_class)
 
+    @lock_free_cached_property
     def _ranked_values(self) -> RankedValues:
-        """Return the column's sorted values: exact ones, or else estimates from the quantile sketch.
+        """The column's sorted values: exact ones, or else estimates from the quantile sketch.
 
         Raises NotStoredError if the version has neither.
         """

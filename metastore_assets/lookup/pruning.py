@@ -41,7 +41,6 @@ from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.startup import pc
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -50,7 +49,7 @@ from metastore_assets.values.physical import array_of, one_chunk
 if TYPE_CHECKING:
     from metastore_assets.index.value_filters import ValueFilterReader
     from metastore_assets.lookup.clustering import ColumnClustering
-    from metastore_assets.lookup.selectivity import Estimate
+    from metastore_assets.lookup.selectivity import Estimate, HistogramBins
 
 _MAX_ROWS = np.iinfo(np.int64).max
 _MAX_FILTERED_VALUES = 128
@@ -207,8 +206,12 @@ class _ColumnDistribution:
     def frequency(self, value: pa.Scalar) -> Count:
         return self._values.frequency(value)
 
-    def histogram(self) -> Histogram | None:
-        return self._profile.histogram(self.row.column)
+    @lock_free_cached_property
+    def bins(self) -> HistogramBins | None:
+        from metastore_assets.lookup.selectivity import HistogramBins
+
+        histogram = self._profile.histogram(self.row.column)
+        return None if histogram is None or not histogram.type_class.is_ordinal else HistogramBins.of(histogram)
 
 
 @dataclass(frozen=True)

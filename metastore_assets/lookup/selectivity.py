@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
@@ -50,6 +51,22 @@ class Estimate:
     """`independence` if the estimate assumes independent conditions on different columns. The bounds never do."""
 
 
+@dataclass(frozen=True)
+class HistogramBins:
+    """The bins of a histogram, prepared for many lookups."""
+
+    edges: npt.NDArray[np.object_]
+    """The edges of the bins as physical values, ascending; one more than there are bins."""
+    ends: npt.NDArray[np.int64]
+    """The number of values below each edge."""
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> HistogramBins:
+        """Return the bins of a histogram of an ordinal column."""
+        edges = np.array([physical_value(edge) for edge in histogram.edges()], object)
+        return cls(edges, np.concatenate([[0], np.cumsum(histogram.counts)]))
+
+
 class ColumnDistribution(Protocol):
     """Stored distribution of one column of a version."""
 
@@ -61,8 +78,9 @@ class ColumnDistribution(Protocol):
     def frequency(self, value: pa.Scalar) -> Count:
         """Return how often a value occurs. An estimate is an upper bound. Raises NotStoredError."""
 
-    def histogram(self) -> Histogram | None:
-        """Return the exact histogram of the finite values; None if there is none."""
+    @property
+    def bins(self) -> HistogramBins | None:
+        """The bins of the exact histogram of the finite values; None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +199,8 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
         return _RowEstimate(0, row.value_count, row.value_count / 2)
     numbers = row.value_count - (row.nan_count or 0)
     bounds = _estimate_by_bounds(value, inclusive, row, numbers)
-    histogram = distribution.histogram()
-    if histogram is not None and histogram.type_class.is_ordinal:
-        bounds = _intersect_bounds(bounds, _estimate_by_histogram(value, histogram, numbers))
+    if distribution.bins is not None:
+        bounds = _intersect_bounds(bounds, _estimate_by_bins(value, distribution.bins, numbers))
     return bounds if answer is None else _RowEstimate(bounds.least, bounds.most, answer.count).within(numbers)
 
 
@@ -213,22 +230,20 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.5
 
 
-def _estimate_by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowEstimate:
+def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _RowEstimate:
     """Estimate the rows with a value below `value` by a histogram.
 
     Rows in the same bin as the value may be below it or not. `numbers` is how many values of the column are neither
     null nor NaN.
     """
-    key = physical_value(value)
-    ends = np.concatenate([[0], np.cumsum(histogram.counts)])
+    key, ends = physical_value(value), bins.ends
     # Infinities are in no bin, and the number of negative ones is not stored.
     infinite = numbers - int(ends[-1])
-    edges = [physical_value(edge) for edge in histogram.edges()]
-    at = int(np.searchsorted(np.array(edges, object), key, side="right"))
+    at = int(np.searchsorted(bins.edges, key, side="right"))
     # A last edge that is the greatest value of the type is in the last bin.
-    at -= at > len(histogram) and key == edges[-1]
+    at -= at >= len(bins.edges) and key == bins.edges[-1]
     # Bin at - 1 begins at the value or before it, and the next one after it.
-    least, most = int(ends[max(0, at - 1)]), int(ends[min(at, len(histogram))])
+    least, most = int(ends[max(0, at - 1)]), int(ends[min(at, len(ends) - 1)])
     return _RowEstimate(least, most + infinite, (least + most) / 2)
 
 
