@@ -1,0 +1,245 @@
+"""Copies of stored rows for more partitions, so that the version of a very large table is made within minutes.
+
+A version of some partitions is published by a refresh. Then the rows of one partition are copied for each other
+partition, column by column in Arrow: names of partitions are replaced, and so are all digests and random names, equal
+ones by equal ones. The copies differ from what a refresh would store in one point: digests are not those of anything.
+No commit looks at them, because no commit touches these partitions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.scale_profiles import SyntheticProfiles
+from benchmarks.scale_tables import SyntheticTable
+from metastore_assets.index import IndexRows, update_index, update_partitions
+from metastore_assets.pipeline import partition_index
+from metastore_assets.pipeline.merging.groups import TABLE
+from metastore_assets.pipeline.merging.merge_plan import tree_shape
+from metastore_assets.pipeline.merging.tree import ROOT
+from metastore_assets.store.entries import (
+    FRAGMENTS,
+    NODES,
+    PARTITIONS,
+    SHARED_FILES,
+    EntryKind,
+    StoredEntries,
+    decode_entries,
+    encode_entries,
+)
+from metastore_assets.store.manifest import (
+    NodeEntry,
+    PartitionEntry,
+    PartitionIndex,
+    ProfileFiles,
+    SharedFileEntry,
+    Version,
+    node_key,
+    node_key_prefix,
+)
+from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.version_document import encode_version, stored_entries
+from metastore_assets.store.versions import VersionStore
+
+_PART = re.compile(r"day=\d{6}|(?<![0-9a-f])(?:[0-9a-f]{32}|[0-9a-f]{16})(?![0-9a-f])")
+"""Matches what differs between partitions: the partition key, and digests and names of 16 or 32 hexadecimal digits."""
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+DAYS_AT_ONCE = 1000
+
+
+def inflate(versions: VersionStore, table: SyntheticTable, profiles: SyntheticProfiles) -> None:
+    """Add the untouched partitions of a table to its newest version, which has only the touched ones.
+
+    Args:
+        versions: The versions of the table.
+        table: The table.
+        profiles: Makes the names of profiles.
+    """
+    version = versions.latest()
+    assert version is not None
+    inflation = _Inflation(versions, version, table, profiles)
+    files = inflation.entry_files()
+    partitions = version.row_count // len(table.touched) * table.partitions, version.bytes // len(table.touched)
+    new_version = replace(
+        version,
+        row_count=partitions[0],
+        bytes=partitions[1] * table.partitions,
+        index=inflation.index(),
+        partition_index=inflation.partition_index(),
+    )
+    document = encode_version(new_version, files, None)
+    versions.objects.write(versions.documents.path(version.number), json.dumps(document).encode())
+
+
+class _Inflation:
+    """The step from a version with the touched partitions to one with all."""
+
+    def __init__(
+        self, versions: VersionStore, version: Version, table: SyntheticTable, profiles: SyntheticProfiles
+    ) -> None:
+        self._objects = versions.objects
+        self._version = version
+        self._count = table.partitions
+        self._days = [day for day in range(table.partitions) if day not in table.touched]
+        self._group = f"day={table.partitions // 3:06}"
+        """The partition whose rows are copied."""
+        self._profiles = profiles
+        self._shared: list[SharedFileEntry] = []
+
+    def entry_files(self) -> dict[str, SegmentFiles]:
+        """Write the entries of all partitions; return their files by name of the kind."""
+        stored = {entries.kind.name: entries for entries in stored_entries(self._version)}
+        files = {name: entries.files for name, entries in stored.items()}
+        # The kinds in this order: the nodes of the table's tree add shared files.
+        for kind in (FRAGMENTS, PARTITIONS, NODES, SHARED_FILES):
+            files[kind.name] = self._write(kind, stored[kind.name])
+        return files
+
+    def _write(self, kind: EntryKind[Any], stored: StoredEntries[Any]) -> SegmentFiles:
+        rows = stored.read_rows()
+        rows = rows.take(pc.sort_indices(rows.column(0)))
+        template = self._template(kind, rows)
+        sources = [template_copies := copies(template, self._days)]
+        if kind is NODES:
+            rows = rows.filter(pc.invert(pc.starts_with(rows.column(0), node_key_prefix(TABLE))))
+            sources.append(iter([self._table_nodes()]))
+        if kind is SHARED_FILES:
+            tree_files = pc.starts_with(rows.column(0), "nodes/")
+            groups = pa.array([value == [TABLE] for value in rows["groups"].to_pylist()])
+            rows = rows.filter(pc.invert(pc.and_(tree_files, groups)))
+            shared = encode_entries(SHARED_FILES, self._shared)
+            unsorted = pa.concat_tables([shared, *template_copies])
+            sources = [iter([unsorted.take(pc.sort_indices(unsorted.column(0)))])]
+        all_sources = [MergeSource(tables, iter(())) for tables in (iter([rows]), *sources)]
+        count = 0
+
+        def counted() -> Iterator[tuple[pa.Table, pa.Array]]:
+            nonlocal count
+            for merged, removed in merge_segments(all_sources, kind.schema):
+                count += len(merged)
+                yield merged, removed
+
+        expected = len(rows) + len(template) * len(self._days)
+        written = write_segment(self._objects, kind.segments, counted(), expected)
+        return SegmentFiles(count, written)
+
+    def _template(self, kind: EntryKind[Any], rows: pa.Table) -> pa.Table:
+        if kind is SHARED_FILES:
+            return rows.filter(pa.array([value == [self._group] for value in rows["groups"].to_pylist()]))
+        keys = rows.column(0)
+        return rows.filter(
+            pc.equal(keys, self._group) if kind is PARTITIONS else pc.starts_with(keys, f"{self._group}\0")
+        )
+
+    def _table_nodes(self) -> pa.Table:
+        """Return the nodes of the tree over all partitions."""
+        spec_id = self._version.spec_id
+        keys = [f"day={day:06}" for day in range(self._count)]
+        branches = list(tree_shape().build(keys).put.values())
+        nodes = []
+        for start in range(0, len(branches), 64):
+            batch = branches[start : start + 64]
+            files = self._profiles._shared_files("nodes", len(batch))
+            self._shared.append(SharedFileEntry(files[0].states, len(batch), (TABLE,), (len(batch),)))
+            for branch, profile in zip(batch, files, strict=True):
+                shown = ProfileFiles("", "", ()) if branch.name == ROOT else profile
+                key = node_key(TABLE, branch.name)
+                nodes.append(NodeEntry(key, shown, spec_id, spec_id, branch.children, branch.branches, branch.count))
+        return encode_entries(NODES, sorted(nodes, key=lambda node: node.key))
+
+    def index(self) -> SegmentFiles | None:
+        """Write the fragment index of all partitions; return its files."""
+        rows = self._template(FRAGMENTS, self._version.fragments.read_rows())  # type: ignore[attr-defined]
+        entries = decode_entries(FRAGMENTS, rows)
+        template = self._profiles._read_index_rows(None, self._objects, 0, entries)  # type: ignore[arg-type]
+        fragments = pa.concat_tables(copies(template.fragments, self._days, sort=False))
+        order = pa.array(np.tile(np.arange(len(entries)), len(self._days)))
+        columns = {field_id: table.take(order) for field_id, table in template.columns.items()}
+        added = set(fragments["name"].to_pylist())
+        changes = KeyChanges(added, (), len(added) + self._version.fragment_count)
+        return update_index(self._objects, self._version.index, IndexRows(fragments, columns), changes)
+
+    def partition_index(self) -> PartitionIndex:
+        """Write the partition index of all partitions; return it."""
+        rows = self._template(PARTITIONS, self._version.partitions.read_rows())  # type: ignore[attr-defined]
+        entries: list[PartitionEntry] = [
+            entry for table in copies(rows, self._days) for entry in decode_entries(PARTITIONS, table)
+        ]
+        changed = {entry.key: partition_index._unindexed(entry) for entry in entries}
+
+        def read(partitions: Sequence[Any]) -> Iterator[Any]:
+            for start in range(0, len(partitions), 1000):
+                yield self._profiles._read_statistics(self._objects, partitions[start : start + 1000])
+
+        changes = KeyChanges(changed.keys(), (), self._count)
+        return update_partitions(self._objects, self._version.partition_index, changed, changes, read)
+
+
+def copies(rows: pa.Table, days: Sequence[int], *, sort: bool = True) -> Iterator[pa.Table]:
+    """Yield copies of the rows of one partition for other partitions.
+
+    Args:
+        rows: The rows of one partition.
+        days: The other partitions, ascending.
+        sort: Whether to sort the rows of each table by the first column.
+    """
+    for start in range(0, len(days), DAYS_AT_ONCE):
+        batch = np.array(days[start : start + DAYS_AT_ONCE], np.uint64)
+        columns = [_copy_column(rows.column(at).combine_chunks(), batch) for at in range(rows.num_columns)]
+        table = pa.Table.from_arrays(columns, schema=rows.schema)
+        yield table.take(pc.sort_indices(table.column(0))) if sort else table
+
+
+def _copy_column(column: pa.Array, days: npt.NDArray[np.uint64]) -> pa.Array:
+    """Return the values of a column for each partition, one partition after the other."""
+    if pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
+        lengths = np.tile(pc.list_value_length(column).fill_null(0).to_numpy(), len(days))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), _copy_column(column.flatten(), days))
+    if not pa.types.is_string(column.type):
+        return column.take(pa.array(np.tile(np.arange(len(column)), len(days))))
+    texts = column.to_pylist()
+    copied = [_copy_text(text, days) for text in texts]
+    # Row by row for all partitions; then partition by partition.
+    order = np.arange(len(texts) * len(days)).reshape(len(texts), len(days)).T.ravel()
+    return pa.concat_arrays([pa.array([], pa.string()), *copied]).take(pa.array(order))
+
+
+def _copy_text(text: str | None, days: npt.NDArray[np.uint64]) -> pa.Array:
+    if text is None or not (matches := list(_PART.finditer(text))):
+        return pa.array([text] * len(days), pa.string())
+    parts: list[pa.Array | pa.Scalar] = []
+    end = 0
+    for match in matches:
+        parts += [pa.scalar(text[end : match.start()]), _replacement(match[0], days)]
+        end = match.end()
+    return pc.binary_join_element_wise(*parts, pa.scalar(text[end:]), "")
+
+
+def _replacement(part: str, days: npt.NDArray[np.uint64]) -> pa.Array:
+    if part.startswith("day="):
+        return pa.array([f"day={day:06}" for day in days.tolist()])
+    words = [_mix(np.uint64(int(part[at : at + 16], 16)) ^ _mix(days)) for at in range(0, len(part), 16)]
+    digits = np.stack(words, axis=1).astype(">u8").view(np.uint8).reshape(len(days), -1)
+    text = np.stack([_HEX[digits >> 4], _HEX[digits & 15]], axis=2).reshape(len(days), -1)
+    offsets = np.arange(len(days) + 1, dtype=np.int32) * text.shape[1]
+    return pa.StringArray.from_buffers(len(days), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))
+
+
+def _mix(words: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
+    """Return words that look random, distinct ones for distinct words (splitmix64)."""
+    with np.errstate(over="ignore"):
+        mixed = np.asarray(words, np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed ^ (mixed >> np.uint64(31))
