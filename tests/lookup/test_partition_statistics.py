@@ -15,6 +15,8 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_index import find_wrong_rows, update_partition_index
+from metastore_assets.store.entries import PARTITIONS, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.publishing import publish
@@ -102,6 +104,8 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
     table = published(root)
     version = table.version
     assert version.partition_index is not None
+    entries_before = version.partitions
+    assert isinstance(entries_before, StoredEntries)
     keys = list(PARTS)
     relocated = {keys[0]: version.partitions[5].files, keys[3]: version.partitions[7].files}
     partitions = [
@@ -110,7 +114,11 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
         if partition.key != keys[9]
     ]
     files = update_partition_index(
-        _engine(), VersionStore(ObjectStore(str(root)), "orders").objects, 3, version, partitions
+        _engine(),
+        VersionStore(ObjectStore(str(root)), "orders").objects,
+        3,
+        version.partition_index,
+        EntryChanges.between(PARTITIONS, entries_before, partitions),
     )
     assert files.files == version.partition_index.files
     assert [entry.key for entry in files.unindexed] == [keys[0], keys[3]]
@@ -164,7 +172,9 @@ def test_verify_reports_missing_rows(root: Path) -> None:
     path = version.partitions[4].files.statistics
     full, answer = objects.read(path), objects.read_parquet(path)
     objects.write_parquet(path, answer.slice(1))
-    files = update_partition_index(_engine(), objects, 3, None, version.partitions)
+    files = update_partition_index(
+        _engine(), objects, 3, None, EntryChanges.between(PARTITIONS, None, version.partitions)
+    )
     objects.write(path, full)
     incomplete = replace(version, partition_index=files)
     column = answer["column"][0].as_py()

@@ -23,8 +23,11 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import build_statistics_table
+from metastore_assets.store.entries import PARTITIONS, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import SegmentFiles
 from tests.lookup.publishing import publish, write_profile
 from tests.statistics.random_columns import KINDS
 
@@ -151,13 +154,24 @@ def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]],
     entries: dict[str, PartitionEntry] = {}
     objects = stored_parts.store.child("orders")
     for number, (commit, generation) in enumerate(zip(commits, generations, strict=True), start=100):
+        before = dict(entries)
         for key, seed in commit.items():
             entries.pop(key, None)
             if seed is not None:
                 files, rows = stored_parts.profiles[generation, seed]
                 entries[key] = PartitionEntry(key, key, rows, rows, 1, files, number)
         partitions = sorted(entries.values(), key=lambda own: own.key)
-        files_of = update_partition_index(Engine(_no_spark, "auto"), objects, 20, base, partitions)
+        put = {key: entry for key, entry in entries.items() if before.get(key) != entry}
+        dropped = {key: entry for key, entry in before.items() if key in put or key not in entries}
+        # The published entries are not read: `len` is the only use of the base.
+        stored = StoredEntries(PARTITIONS, objects, SegmentFiles(len(before), ())) if base is not None else None
+        files_of = update_partition_index(
+            Engine(_no_spark, "auto"),
+            objects,
+            20,
+            base.partition_index if base is not None else None,
+            EntryChanges(PARTITIONS, stored, put, dropped),
+        )
         base = replace(
             stored_parts.versions[generation],
             number=number,
