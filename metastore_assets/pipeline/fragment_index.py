@@ -64,7 +64,11 @@ def update_fragment_index(
         {entry.files.name: _row(entry) for entry in before}, {entry.files.name: _row(entry) for entry in after}
     )
     changes = replace(changes, row_count=len(fragments))
-    added = [entry for entry in after if entry.files.name in changes.added]
+    # In the order in which scans read fragments, so that a limit chooses the same ones.
+    added = sorted(
+        (entry for entry in after if entry.files.name in changes.added),
+        key=lambda entry: (entry.partition_key, entry.id),
+    )
     return update_index(store, base, read_rows(engine, store, columns, added), changes)
 
 

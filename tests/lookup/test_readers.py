@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.lookup import Table, profiles
@@ -122,9 +122,9 @@ def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: 
     shared, opened = open_table(root, "orders"), list[str]()
     plain_open, plain_statistics = ObjectStore.open_parquet, ProfileReader.statistics
 
-    def open_parquet(self: ObjectStore, path: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
+    def open_parquet(self: ObjectStore, path: str, *arguments: Any, **options: Any) -> ParquetObject:
         opened.append(path)
-        return plain_open(self, path, metadata)
+        return plain_open(self, path, *arguments, **options)
 
     def statistics(self: ProfileReader, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         result = plain_statistics(self, columns)

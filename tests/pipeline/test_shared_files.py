@@ -385,9 +385,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     seen: Counter[str] = Counter()
     plain = ObjectStore.open_parquet
 
-    def counting(self: ObjectStore, path: str, *arguments: Any) -> Any:
+    def counting(self: ObjectStore, path: str, *arguments: Any, **options: Any) -> Any:
         seen[path] += 1
-        return plain(self, path, *arguments)
+        return plain(self, path, *arguments, **options)
 
     monkeypatch.setattr(ObjectStore, "open_parquet", counting)
     return seen

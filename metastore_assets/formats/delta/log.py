@@ -35,7 +35,7 @@ class Log:
     checkpoints: dict[int, tuple[str, ...]]
     """File names of one complete checkpoint per version, by version."""
     identities: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Identity of each file by name, see `Location.identity`. Empty unless `log_since` listed the log."""
+    """Identity of each file by name, see `Location.identity`. Empty if the whole log was listed."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Log:
@@ -154,7 +154,7 @@ def read_log(location: Location, complete: bool = False) -> Log:
     """
     first, end = NUMBERED
     hint = "" if complete else _checkpoint_hint(location)
-    log = Log.of(location.names(LOG, hint or first, end))
+    log = _list_with_identities(location, hint) if hint else Log.of(location.names(LOG, first, end))
     # The hint may be from a dropped table with a longer log, or its checkpoint may have been removed.
     if hint and (log.newest is None or not log.checkpoints):
         log = Log.of(location.names(LOG, first, end))
@@ -163,7 +163,12 @@ def read_log(location: Location, complete: bool = False) -> Log:
 
 def log_since(location: Location, version: int) -> Log:
     """List the log from a version on, with the identities of its files."""
-    listed = dict(location.identities(LOG, f"{version:020}", NUMBERED[1]))
+    return _list_with_identities(location, f"{version:020}")
+
+
+def _list_with_identities(location: Location, first: str) -> Log:
+    """List the log from a file name on, with the identities of its files."""
+    listed = dict(location.identities(LOG, first, NUMBERED[1]))
     return replace(Log.of(listed), identities=listed)
 
 

@@ -224,8 +224,10 @@ class DeltaFormat(TableFormat):
         """
         if self._at is None and (log := self._times.log()) is not None and log.newest is not None:
             return log.newest, log.identity(log.newest)
-        version = self._version()[1]
-        return version, log_since(self._location, version).identity(version) if self._at is None else None
+        log, version = self._version()
+        if self._at is not None:
+            return version, None
+        return version, log.identity(version) or log_since(self._location, version).identity(version)
 
     def _version(self) -> tuple[Log, int]:
         """Return a listing of the log, and the version that the configuration selects.
