@@ -41,6 +41,22 @@ KEYS = st.sampled_from(["", "a", "b", "B", "ä", "日", "🎈", "day=1", "zz"]) 
 )
 """In Python's order of strings as in the order of their bytes."""
 SETS = st.dictionaries(KEYS, st.integers(0, 3), max_size=12)
+_NUMBERED = st.integers(0, 99).map("b{:02}".format)
+_MANY = st.dictionaries(_NUMBERED, st.integers(0, 3), min_size=20, max_size=60)
+_EDITS = st.lists(st.dictionaries(_NUMBERED | KEYS, st.none() | st.integers(0, 3), max_size=5), max_size=9)
+"""Small changes of many rows: None removes a row."""
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[dict[str, int]]:
+    """The rows of successive versions, which have little in common, or differ in a few rows."""
+    if draw(st.booleans()):
+        return draw(st.lists(SETS, min_size=1, max_size=9))
+    states = [draw(_MANY)]
+    for edits in draw(_EDITS):
+        state = {**states[-1], **edits}
+        states.append({key: value for key, value in state.items() if value is not None})
+    return states
 
 
 @pytest.fixture
@@ -78,7 +94,7 @@ def check_lookups(
 
 @pytest.mark.usefixtures("small")
 @settings(max_examples=60)
-@given(st.lists(SETS, min_size=1, max_size=9), st.sets(KEYS, max_size=5), st.sets(KEYS, max_size=4), st.randoms())
+@given(histories(), st.sets(KEYS, max_size=5), st.sets(KEYS, max_size=4), st.randoms())
 def test_whatever_is_published_one_after_another_comes_back(
     tmp_path_factory: pytest.TempPathFactory,
     states: list[dict[str, int]],
