@@ -141,8 +141,8 @@ def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
     """Return the table's columns for Dagster, with descriptions if they fit into an event.
 
-    Return None if not even columns without descriptions fit: a part of the columns would look as if the others had been
-    dropped.
+    Return None if the columns do not fit even without descriptions. A part of them is never returned, because the
+    others would look as if they had been dropped.
 
     Args:
         schema: The columns.

@@ -190,7 +190,10 @@ class RowCountChange(BoundedCheck):
         return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the row counts. A new partition passes. After 0 rows, any row exceeds every upper bound."""
+        """Compare the row counts. A new partition passes.
+
+        If the earlier version had 0 rows, any number of rows above 0 exceeds every upper bound.
+        """
         earlier = subject.earlier(self.against)
         rows = subject.row_count
         if earlier is None:

@@ -165,7 +165,7 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
-    """Return the unscaled value of an integer, a decimal or an integral float."""
+    """Return a number as an integer, for decimals multiplied by 10^scale. Raises an error if it is not integral."""
     try:
         scaled = Decimal(value).scaleb(cls.scale, _EXACT)
         is_integral = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)

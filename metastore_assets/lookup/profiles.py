@@ -302,7 +302,7 @@ class TableProfiles:
     """The profiles of a version: of the table, and of its partitions. Safe to share between threads."""
 
     def __init__(self, objects: ObjectStore, version: Version, columns: VersionColumns) -> None:
-        """Create the readers of a version; no file is opened yet.
+        """Prepare to read profiles of a version. A reader is created when a profile is first used.
 
         Args:
             objects: The table's folder.

@@ -208,8 +208,9 @@ class Dataflow:
     def rebuild(self, *names: str) -> int:
         """Rebuild stages and all stages that they feed, publish the next version, and return its number.
 
-        This is necessary after the declaration of a stage has changed. The updates of rebuilt stages add all rows
-        (`View.is_reset`). A rebuilt root becomes empty, and the caller must pass its source's rows again.
+        This is necessary after the declaration of a stage has changed. In the new version, a rebuilt stage reports
+        all of its rows as added (`View.is_reset`). A rebuilt root becomes empty, and the caller must pass the rows of
+        its source again.
         """
         env = self._environment()
         try:

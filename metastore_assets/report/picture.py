@@ -93,7 +93,7 @@ def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
         text: The alternative text of the image.
 
     Returns:
-        The Markdown; empty if no column has bars.
+        The Markdown; empty if no column has bars, or if not even one column fits.
     """
     columns_with_bars = [column for column in columns if column.bins or column.top][:SMALL_COLUMNS]
     for count in range(len(columns_with_bars), 0, -1):

@@ -116,7 +116,7 @@ class _FileChanges:
         added: Sequence[FileEntry],
         kept: Sequence[FileEntry],
     ) -> None:
-        """Group the files.
+        """Split each list of files into data files and delete files.
 
         Args:
             planner: plans the fragments of the current snapshot.

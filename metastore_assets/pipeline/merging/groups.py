@@ -141,7 +141,7 @@ class MergeGroup:
 
 
 class NodeLookup(Protocol):
-    """The nodes of the published version."""
+    """Lookup of nodes of the published version: stored intermediate profiles, one for each branch of a merge tree."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, NodeEntry]:
         """Return the nodes that have one of the keys, by key."""

@@ -201,7 +201,10 @@ class _Update:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], _Node) else _join(start, parts)
 
     def result(self, root: _Node | str | None) -> TreeChange:
-        """Return the change to the tree with a given root, which gets its name."""
+        """Return the change to the tree. The root is renamed to `ROOT`.
+
+        An only child, or None for no child, becomes a root branch with one or no part.
+        """
         if not isinstance(root, _Node):
             root = _join(ROOT, [] if root is None else [root])
         elif root.branch.name != ROOT:

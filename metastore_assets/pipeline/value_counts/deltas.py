@@ -85,8 +85,8 @@ def read_deltas(
 ) -> dict[str, list[Delta]]:
     """Return the value counts of columns in profiles as deltas, by type class.
 
-    Rows have a column `partition` if the profiles have partition keys. Few values are read now; many are read only when
-    the deltas are applied.
+    Rows have a column `partition` if the profiles have partition keys. If the profiles have few values, all are read
+    now. Otherwise they are read when the deltas are applied.
 
     Args:
         store: The folder of the table.

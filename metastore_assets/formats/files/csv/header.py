@@ -277,7 +277,7 @@ def _check_shared_names(
 
 
 def _classify_above_type(cell: str, below: pa.DataType) -> str:
-    """Return `_NAME`, `_VALUE` or another class of a first cell above values of a type other than text."""
+    """Classify the first cell of a column whose other values are not text, as `_NAME`, `_VALUE` or another class."""
     types = _types_of(cell)
     if _is_typed(types):
         return _VALUE if _are_alike(preferred(types), below) else _NEITHER
