@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from metastore_assets.errors import StoreError
 from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
@@ -378,6 +379,8 @@ def _changed_fragments(target: Target, fragments: Mapping[str, FragmentEntry]) -
     now = [fragments[id_] for partition in target.partitions for id_ in partition.fragments]
     put = {entry.key: entry for entry in now if before.get(entry.key) != entry}
     keys = {entry.key for entry in now}
+    if len(keys) < len(now):
+        raise StoreError("two fragments of a partition have the same path: remove one of them from the table")
     dropped = {key: entry for key, entry in before.items() if key in put or key not in keys}
     return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put, dropped)
 

@@ -172,7 +172,8 @@ class TouchedGroups:
                 files.setdefault((group, path), (group, parsed, removed_file(path)))
         group_files = list(files.values())
         self._read_unread_commits(state, group_files)
-        commits = [commit for commit in self._commits.values() if commit.instant.requested in state.requested]
+        # Later commits, too: they show that a file is missing which a clean that did not complete has removed.
+        commits = [self._commits[instant] for instant in sorted(self._commits)]
         try:
             slices = plan_group_slices(self._timeline, state, commits, group_files)
         except TableFormatError as error:
