@@ -78,6 +78,8 @@ class FragmentPlanner:
         """Ids of the default spec and, once fragments are planned, of the specs of the selected manifests."""
         self.crosses_partitions = False
         """Once fragments are planned, whether a position delete file is of another partition than its data file."""
+        self.repeats_files = False
+        """Once fragments are planned, whether the snapshot lists a data file several times."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -113,6 +115,7 @@ class FragmentPlanner:
                 repeated.setdefault(key, [planned[key]]).append(one)
             planned[key] = one
         self.crosses_partitions = index.crosses_partitions
+        self.repeats_files = bool(repeated)
         return list((planned | {key: _repeat(copies) for key, copies in repeated.items()}).values())
 
     def manifests(self, snapshot: IcebergSnapshot | None) -> list[Manifest]:

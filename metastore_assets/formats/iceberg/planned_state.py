@@ -31,6 +31,8 @@ class PlannedState:
     """Digests, with the keys of `_REASONS`."""
     crosses_partitions: bool
     """See `DeleteIndex.crosses_partitions`."""
+    repeats_files: bool
+    """Whether the snapshot lists a data file several times."""
 
     @classmethod
     def of(cls, table: TableConfig, planner: FragmentPlanner) -> PlannedState:
@@ -48,14 +50,19 @@ class PlannedState:
             metadata.uuid,
             {name: hashlib.sha256(repr(identity).encode()).hexdigest()[:32] for name, identity in identities.items()},
             planner.crosses_partitions,
+            planner.repeats_files,
         )
 
     @classmethod
     def decode(cls, data: bytes) -> PlannedState:
         """Return the record in its encoded form. Raises an error of CORRUPTION_ERRORS if there is none."""
-        id_, committed_at, uuid, digests, crosses_partitions = json.loads(data)
+        id_, committed_at, uuid, digests, crosses_partitions, repeats_files = json.loads(data)
         return cls(
-            SnapshotReference(id_, datetime.fromisoformat(committed_at)), uuid, dict(digests), crosses_partitions
+            SnapshotReference(id_, datetime.fromisoformat(committed_at)),
+            uuid,
+            dict(digests),
+            crosses_partitions,
+            repeats_files,
         )
 
     def encode(self) -> bytes:
@@ -63,7 +70,14 @@ class PlannedState:
         committed_at = self.reference.committed_at
         assert committed_at is not None
         return json.dumps(
-            [self.reference.id, committed_at.isoformat(), self.uuid, dict(self.digests), self.crosses_partitions]
+            [
+                self.reference.id,
+                committed_at.isoformat(),
+                self.uuid,
+                dict(self.digests),
+                self.crosses_partitions,
+                self.repeats_files,
+            ]
         ).encode()
 
     def obstacle(self, current: PlannedState) -> str | None:
@@ -72,5 +86,7 @@ class PlannedState:
             return "the table was recreated"
         if self.crosses_partitions:
             return "delete files are of other partitions than their data files"
+        if self.repeats_files:
+            return "the former snapshot lists a data file several times"
         changed = [name for name, digest in current.digests.items() if self.digests.get(name) != digest]
         return _REASONS[changed[0]] if changed else None
