@@ -26,7 +26,6 @@ from metastore_assets.pipeline.plan import (
     needs_all_fragments,
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
-from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.pipeline.retired_fragments import find_retired
 from metastore_assets.pipeline.table_changes import TableChanges, changes_from_diff, compare_snapshot
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -48,6 +47,8 @@ class AttemptProfiles:
     """Number of profiles, at the start of `entries`, that an interrupted refresh made."""
     specs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The specs under which the profiles were made, by id."""
+    ignores_newest: bool = False
+    """Whether the newest version is damaged, so that a full refresh neither reuses nor compares anything of it."""
     unpublished_paths: set[str] = field(default_factory=set)
     """Files of versions that could not be published, because another process was first."""
 
@@ -147,10 +148,19 @@ def current_plan(
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
         MetastoreError: The table cannot be read.
     """
-    planner = _Planner(versions, table_format, table, request, attempt or AttemptProfiles())
-    with _explain_missing_entries():
-        plan = "all fragments are needed" if complete else planner.plan_from_difference()
-        return planner.plan_from_snapshot(plan) if isinstance(plan, str) else plan
+    attempt = attempt or AttemptProfiles()
+    try:
+        with _explain_missing_entries():
+            planner = _Planner(versions, table_format, table, request, attempt)
+            plan_or_reason = "all fragments are needed" if complete else planner.plan_from_difference()
+            if isinstance(plan_or_reason, Plan):
+                return plan_or_reason
+            return planner.plan_from_snapshot(plan_or_reason)
+    except CorruptionError:
+        if not request.full or attempt.ignores_newest:
+            raise
+        attempt.ignores_newest = True
+        return current_plan(versions, table_format, table, request, attempt, complete=complete)
 
 
 @contextmanager
@@ -178,7 +188,7 @@ class _Planner:
         self._table = table
         self._request = request
         self._attempt = attempt
-        self._base, self._number = _read_base(versions, full=request.full)
+        self._base, self._number = _read_base(versions, attempt)
         self._pending = versions.pending()
 
     def plan_from_difference(self) -> Plan | str:
@@ -283,24 +293,13 @@ def _dropped_columns(
     return tuple(unknown)
 
 
-def _read_base(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:
+def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Version | None, int]:
     """Return the newest version, and the number of the next one.
 
-    The version is None if there is none, or if a full refresh replaces a damaged one.
+    The version is None if there is none, or if the attempt ignores it.
 
     Raises:
-        CorruptionError: The newest version is damaged, and the refresh is not full.
+        CorruptionError: The document of the newest version is damaged.
     """
-    try:
-        latest = versions.latest()
-        if latest is None:
-            return None, 1
-        if full:
-            with corruption_guard(versions.objects, versions.documents.path(latest.number)):
-                for entries in (latest.fragments, latest.retired, latest.partitions, latest.nodes, latest.specs):
-                    iter(entries)
-        return latest, latest.number + 1
-    except CorruptionError:
-        if not full:
-            raise
-        return None, versions.newest() + 1
+    latest = None if attempt.ignores_newest else versions.latest()
+    return latest, (latest.number if latest is not None else versions.newest()) + 1

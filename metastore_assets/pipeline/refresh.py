@@ -108,7 +108,7 @@ def refresh(
                 execution = execute(
                     refreshing.context, plan, refreshing.attempt, started, refreshing.cached_metadata(plan)
                 )
-            except (_PurgedError, VersionConflictError, UnreadableFragmentsError) as error:
+            except (_PurgedError, VersionConflictError, UnreadableFragmentsError, CorruptionError) as error:
                 refreshing.check_outdated(error)
             else:
                 return replace(_result(execution), seconds=time.monotonic() - started, steps=counts_by_step(counter))
@@ -184,8 +184,12 @@ class _Refresh:
         """Raise the error of a failed attempt, unless its plan was outdated: then another attempt may succeed.
 
         A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
-        the table has changed.
+        the table has changed. After damage, a full refresh plans once more, without the newest version.
         """
+        if isinstance(error, CorruptionError):
+            if not self._request.full or self.attempt.ignores_newest:
+                raise error
+            self.attempt.ignores_newest = True
         if isinstance(error, UnreadableFragmentsError):
             has_changed = error.is_missing and self._format.current() != self._plan.snapshot.reference
             if not has_changed:

@@ -10,13 +10,13 @@ from metastore_assets.store.manifest import RetiredFragment, Version, retired_pr
 
 
 def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment]:
-    """Return the retired fragments of a version that have one of some ids.
+    """Return the retired fragments of a version with the given ids.
 
     Args:
         version: The version.
         ids: Ids of fragments.
     """
-    numbers = _numbers(version)
+    numbers = _retiring_versions(version)
     if len(numbers) * len(ids) > len(version.retired):
         wanted = set(ids)
         return [entry for entry in version.retired if entry.fragment.id in wanted]
@@ -24,13 +24,15 @@ def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment
     return list(entries_of(version, RETIRED).find_all(keys).values())
 
 
-def expired_fragments(version: Version, oldest: int) -> list[RetiredFragment]:
-    """Return the retired fragments of a version that versions up to the number `oldest` have removed."""
-    prefixes = [retired_prefix(number) for number in _numbers(version) if number <= oldest]
+def expired_fragments(version: Version, last_expired: int) -> list[RetiredFragment]:
+    """Return the retired fragments of a version that the version `last_expired`, or an earlier one, removed."""
+    prefixes = [retired_prefix(number) for number in _retiring_versions(version) if number <= last_expired]
     return entries_of(version, RETIRED).find_prefixes(prefixes)
 
 
-def _numbers(version: Version) -> range:
+def _retiring_versions(version: Version) -> range:
     """Return the numbers of the versions that may have removed the retired fragments of a version."""
-    least_key = entries_of(version, RETIRED).least_key() if len(version.retired) else None
-    return range(split_retired_key(least_key)[0] if least_key else version.number + 1, version.number + 1)
+    if not len(version.retired):
+        return range(0)
+    least_key = entries_of(version, RETIRED).least_key()
+    return range(split_retired_key(least_key)[0] if least_key is not None else 1, version.number + 1)

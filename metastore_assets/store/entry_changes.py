@@ -162,8 +162,8 @@ class EntryChanges(Entries[Entry]):
         return list(heapq.merge(unchanged, sorted(put, key=key_of), key=key_of))
 
     def least_key(self) -> Key | None:
-        keys = [*self.put, *((key,) if self.base is not None and (key := self.base.least_key()) is not None else ())]
-        return min(keys, default=None)
+        stored = [] if self.base is None or not len(self.base) else [self.base.least_key()]
+        return None if None in stored else min([*self.put, *stored], default=None)
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
@@ -196,8 +196,9 @@ def change_metadata_cache(
         values: New values, and values that replace others.
         removed: Keys of values that the new version does not have.
     """
+    removed = set(removed)
     if base is None or not isinstance(base, StoredMetadataCache):
-        return {**{key: value for key, value in (base or {}).items() if key not in set(removed)}, **values}
+        return {**{key: value for key, value in (base or {}).items() if key not in removed}, **values}
     new_entries = [MetadataCacheEntry(key, value) for key, value in values.items()]
     try:
         return ChangedMetadataCache(EntryChanges.changed(METADATA_CACHE, base.entries, new_entries, removed))

@@ -16,7 +16,7 @@ from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
 from tests.pipeline.file_lake import Lake, assert_same, everything
-from tests.robustness.refresh_assertions import copied, from_scratch, refreshed, versions
+from tests.robustness.refresh_assertions import assert_equals_scratch, copied, from_scratch, refreshed, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,6 +97,17 @@ def entries_file(kind: str) -> Callable[[Lake], Path]:
     return find
 
 
+def auxiliary_file(folder: str, suffix: str = "") -> Callable[[Lake], Path]:
+    def find(lake: Lake) -> Path:
+        store = versions(lake.config())
+        latest = store.latest()
+        assert latest is not None
+        paths = [path for path in latest.auxiliary_files() if path.startswith(folder) and path.endswith(suffix)]
+        return Path(store.objects.uri(paths[0]))
+
+    return find
+
+
 def document(lake: Lake) -> Path:
     return Path(lake.config().root) / "t" / "versions" / "2.json"
 
@@ -106,16 +117,18 @@ FILES: dict[str, Callable[[Lake], Path]] = {
         f"{level} {kind}": profile_file(level, kind)
         for level in ("partition", "table")
         for kind in ("statistics", "histograms", "frequencies")
+        if (level, kind) != ("table", "frequencies")  # these are in its value counts
     },
     "fragment states": profile_file("fragment", "states"),
-    **{f"entries {kind}": entries_file(kind) for kind in ("fragments", "partitions", "nodes", "layouts")},
+    **{f"entries {kind}": entries_file(kind) for kind in ("fragments", "partitions", "specs")},
+    "fragment index": auxiliary_file("index/"),
+    "value counts": auxiliary_file("value_counts/", ".json"),
     "document": document,
 }
-UNREAD = {
-    *(f"{level} {kind}" for level in ("partition", "table") for kind in ("statistics", "histograms")),
-    "table frequencies",
-}
-"""Files that the next refresh does not read: it replaces them, or adds to the sum that there is."""
+UNREAD = {"partition statistics", "partition histograms", "table histograms"}
+"""Files that the next refresh does not read: it replaces them."""
+PARTLY_READ = {"table statistics"}
+"""Files of which the next refresh reads some columns, to decide about `auto` policies. Damage of others is not noticed."""
 QUICK = {
     ("fragment states", garble),
     ("partition frequencies", cut),
@@ -140,7 +153,8 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
     config = lake.config()
     path = FILES[name](lake)
     damage(path)
-    if name in UNREAD:
+    is_unnoticed = name in UNREAD or (name in PARTLY_READ and damage is garble)
+    if is_unnoticed:
         assert refreshed(config, spark).version == 3
         assert_same(everything(config), prepared.after)
         return
@@ -155,6 +169,25 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
     lake.append(1)
     refreshed(config, spark)
     assert_same(everything(config), from_scratch(config, spark, tmp_path))
+
+
+@pytest.mark.parametrize("damage", [cut, pytest.param(remove, marks=pytest.mark.long)])
+def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
+    spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """A partition of eight fragments has nodes of its merge tree."""
+    lake = Lake(tmp_path)
+    for _ in range(8):
+        lake.append(0)
+    config = lake.config()
+    refreshed(config, spark)
+    lake.append(0)
+    path = entries_file("nodes")(lake)
+    damage(path)
+    with pytest.raises(CorruptionError, match=re.escape(str(path))):
+        refreshed(config, spark)
+    refreshed(config, spark, request=RefreshRequest(full=True))
+    assert_equals_scratch(config, spark, tmp_path)
 
 
 def test_a_damaged_pending_profile_is_of_no_use_and_no_harm(

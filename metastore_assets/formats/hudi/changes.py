@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from metastore_assets.errors import TableFormatError
+from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats.hudi.commits import Commit, Group, read_cleaned_files
 from metastore_assets.formats.hudi.partitions import PartitionPaths, partition_types, unparsed_columns
 from metastore_assets.formats.hudi.slices import (
@@ -176,7 +176,7 @@ class TouchedGroups:
         commits = [self._commits[instant] for instant in sorted(self._commits)]
         try:
             slices = plan_group_slices(self._timeline, state, commits, group_files)
-        except TableFormatError as error:
+        except (TableFormatError, SnapshotNotFoundError) as error:
             raise UncertainChangesError("it is uncertain which files a changed file group had") from error
         for group, file_slice in slices.items():
             if not file_slice.base and (group in self.rolled_back or not file_slice.is_stored):

@@ -300,6 +300,18 @@ def test_cleaned_files(history: CleanedHistory) -> None:
     assert_no_diff(former, config, "no clean")
 
 
+def test_files_that_a_clean_removed_before_it_completed(history: CleanedHistory) -> None:
+    """Nothing names the former files: they must not stay beside the files that replace them."""
+    config = _config(history.writer.folder)
+    former = Planned.of(config)
+    history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
+    history.clean()
+    assert_difference(former, config)
+    for path in history.writer.timeline.glob("*.clean"):
+        path.unlink()
+    assert_no_diff(former, config, "uncertain")
+
+
 def test_a_failed_attempt_beside_the_file_of_the_former_state(history: CleanedHistory) -> None:
     """The commit that wrote one of both is read, also in vain if it is not one that the difference is made of."""
     config = _config(history.writer.folder)
