@@ -29,10 +29,10 @@ class PartitionGroup(PartitionEntry):
 
 @dataclass(frozen=True)
 class PartitionGrouping:
-    """A rule by which partitions of a table are grouped for Dagster. Without columns, each partition is alone.
+    """A rule by which partitions of a table are grouped for Dagster. Without columns, partitions are not grouped.
 
     The key of a group is the beginning of its partitions' keys, up to the last of the columns. Partitions whose keys
-    do not begin with the columns, such as those of an older partition spec, are alone too.
+    do not begin with the columns, such as those of an older partition spec, are not grouped either.
     """
 
     columns: tuple[str, ...] = ()
@@ -41,8 +41,8 @@ class PartitionGrouping:
     def contents(self, version: Version) -> dict[str, str]:
         """Return the content id of each group of a version, by group key in ascending order.
 
-        The content id of a group changes with the key or the content of any of its partitions. It takes no step of
-        Python per partition, only per group.
+        The content id of a group changes with the key or the content of any of its partitions. Python code runs
+        once per group, not per partition.
 
         Raises:
             ConfigError: The columns are not the first partition columns of the version.

@@ -229,24 +229,24 @@ class SnapshotDiff:
     current: SnapshotMetadata
     """The newer snapshot, without its fragments."""
     added: tuple[Fragment, ...]
-    """Fragments that only the newer snapshot has, sorted by (partition_key, id).
+    """Fragments of the newer snapshot that commits in between added, sorted by (partition_key, id).
 
-    They may include fragments of both snapshots, which a commit in between has added again.
+    The older snapshot has some of them, too, if a commit added them again.
     """
     removed: frozenset[FragmentPath]
     """Fragments that only the older snapshot has. A fragment of the older snapshot with the partition key and path of
     an added fragment is removed, too, whether it is listed here or not."""
     possibly_removed: frozenset[FragmentPath] = frozenset()
-    """Fragments that the newer snapshot does not have and the older one usually does not have either, because the
-    commits in between have both added and removed them. The older one has them if they were only added again."""
+    """Fragments that the commits in between both added and removed. The newer snapshot does not have them. The older
+    one has them only if a commit added them again."""
     replaced: frozenset[FragmentPath] | None = None
-    """The older fragments that have the partition key and path of an added one; None if the format does not tell. If
-    the older snapshot has others, the table lists a file twice, and the difference is not certain."""
+    """The older fragments that have the partition key and path of an added one; None if the format does not report them.
+    If the older snapshot has others, the table lists a file twice, and the difference is not certain."""
 
 
 @dataclass(frozen=True)
 class NoDiff:
-    """Why a format cannot tell what changed since a snapshot. The caller compares complete snapshots instead."""
+    """Why a format cannot report what changed since a snapshot. The caller compares complete snapshots instead."""
 
     reason: str
     """For people, such as `the log no longer has version 12`. It completes the sentence "All fragments are compared,

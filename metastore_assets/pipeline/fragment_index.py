@@ -59,7 +59,7 @@ def update_fragment_index(
     Raises:
         CorruptionError: A stored profile, or the published index, is damaged.
     """
-    before, after = changed_entries(fragments, is_complete=base is None)
+    before, after = changed_entries(fragments, is_rebuilt=base is None)
     changes = KeyChanges.between(
         {entry.files.name: _row(entry) for entry in before}, {entry.files.name: _row(entry) for entry in after}
     )

@@ -255,7 +255,10 @@ class VersionBuilder:
         )
 
     def new_paths(self, version: Version) -> set[str]:
-        """Return the paths of the files that only this version references."""
+        """Return the paths of files that this version references and the document of the version before does not.
+
+        Other versions may reference some of them, such as profiles of fragments that moved.
+        """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}
         for entries in (self._fragments, self._partitions, self._nodes):

@@ -54,7 +54,7 @@ def update_partition_index(
     """
     before, after = (
         {entry.key: _unindexed(entry) for entry in entries}
-        for entries in changed_entries(partitions, is_complete=base is None)
+        for entries in changed_entries(partitions, is_rebuilt=base is None)
     )
     changes = replace(KeyChanges.between(before, after), row_count=len(partitions))
     changed = {key: partition for key, partition in after.items() if key in changes.added}

@@ -50,9 +50,10 @@ class RefreshRequest:
         return self.full or bool(self.partitions)
 
 
-_MODULUS = 1 << 256
 DEFAULT_REQUEST = RefreshRequest()
 """The request to read only fragments without a stored profile."""
+_MODULUS = 1 << 256
+"""Content ids are sums modulo this number."""
 
 
 @dataclass(frozen=True)

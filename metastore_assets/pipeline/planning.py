@@ -131,8 +131,8 @@ def current_plan(
 ) -> Plan:
     """Plan a refresh to the table's current snapshot.
 
-    The plan is made from what the commits since the newest version changed, if the table's format tells that. Otherwise
-    all fragments are compared, and the plan says why.
+    The plan is made from what the commits since the newest version changed, if the table's format reports that.
+    Otherwise all fragments are compared, and the plan says why.
 
     Args:
         versions: The published versions of the table.

@@ -1,6 +1,6 @@
 """How the fragments of a table differ from those of a published version.
 
-The table's format may tell the difference from its commits. Otherwise all fragments of both are compared.
+The table's format may report the difference, from its commits. Otherwise all fragments of both are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TableChanges:
     removed: Mapping[str, FragmentEntry]
     """Fragments of the version that the snapshot does not have with the same partition key and path, by key."""
     comparison: str = ""
-    """Why all fragments were compared, for people; empty if the format told the difference."""
+    """Why all fragments were compared, for people; empty if the format reported the difference."""
 
     @property
     def complete_snapshot(self) -> Snapshot | None:
@@ -63,7 +63,7 @@ def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> T
 
 
 def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
-    """Return the changes that a format told, with the published entries of the removed fragments.
+    """Return the changes that a format reported, with the published entries of the removed fragments.
 
     Returns the reason, for people, if the difference does not fit the version.
 
@@ -71,11 +71,11 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
         diff: The difference between the version's snapshot and the current one.
         base: The version.
     """
-    removed_keys = {fragment_key(*path): path for path in diff.removed}
+    removed_keys = {fragment_key(*path) for path in diff.removed}
     added_keys = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in diff.added}
     possibly_removed = [fragment_key(*path) for path in diff.possibly_removed]
     published = entries_of(base, FRAGMENTS).find_all([*removed_keys, *added_keys, *possibly_removed])
-    unknown = [path for key, path in removed_keys.items() if key not in published]
+    unknown = removed_keys - published.keys()
     if unknown:
         return f"the commits remove {len(unknown):,} files that version {base.number} does not have"
     replaced = None if diff.replaced is None else {fragment_key(*path) for path in diff.replaced}

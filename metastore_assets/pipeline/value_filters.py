@@ -63,7 +63,7 @@ def update_table_value_filters(
         return None
     if base is not None and base.columns != columns:
         base = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
-    before, after = changed_entries(fragments, is_complete=base is None)
+    before, after = changed_entries(fragments, is_rebuilt=base is None)
     changes = KeyChanges.between(
         dict.fromkeys((entry.files.name for entry in before), ""),
         dict.fromkeys((entry.files.name for entry in after), ""),

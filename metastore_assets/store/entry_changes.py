@@ -219,14 +219,14 @@ def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
     return entries if isinstance(entries, Entries) else EntryChanges.between(kind, None, entries)
 
 
-def changed_entries(entries: EntryChanges[Entry], *, is_complete: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return the entries that something derived from them has to remove, and those that it has to add.
+def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
+    """Return the removed and the added entries, for updating data that is derived from the entries.
 
     Args:
         entries: The entries of a new version.
-        is_complete: Whether it is derived from scratch: then none are removed, and all are added.
+        is_rebuilt: Whether the data is derived from all entries: then none are removed, and all are added.
     """
-    return ((), entries) if is_complete else (entries.dropped.values(), entries.put.values())
+    return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 
 
 def write_entries(objects: ObjectStore, changes: EntryChanges[Any]) -> SegmentFiles:

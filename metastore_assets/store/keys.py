@@ -58,12 +58,12 @@ class KeyPrefixes:
         parts = []
         for prefix in self._prefixes:
             start = bisect_left(positions, prefix, key=lambda at: keys[at].as_py())
-            stop = start + bisect_left(positions[start:], True, key=partial(_follows, keys, prefix))
+            stop = start + bisect_left(positions[start:], True, key=partial(_is_after_prefix, keys, prefix))
             if start < stop:
                 parts.append(rows.slice(start, stop - start))
         return pa.concat_tables(parts) if parts else rows.slice(0, 0)
 
 
-def _follows(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
-    """Return whether the key at a position comes after all keys with a prefix. It must not come before them."""
+def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
+    """Return whether a key comes after all keys with a prefix. The key must not be less than the prefix."""
     return not keys[at].as_py().startswith(prefix)

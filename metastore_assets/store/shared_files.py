@@ -1,4 +1,4 @@
-"""Reference counts of files, which tell the files that a new version no longer references.
+"""Reference counts of files, from which the files are derived that a new version no longer references.
 
 A file of profiles may be referenced by several entries: it has several profiles, or a partition of one fragment uses
 the files of the fragment. Such files have an entry that counts the references by group. Every other file has one
@@ -34,6 +34,7 @@ class _References:
     """New references, by group."""
     dropped: Counter[str] = field(default_factory=Counter)
     sections: int = 0
+    """Number of profiles with which the file was written."""
 
 
 def count_references(

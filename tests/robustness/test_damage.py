@@ -128,7 +128,7 @@ FILES: dict[str, Callable[[Lake], Path]] = {
 UNREAD = {"partition statistics", "partition histograms", "table histograms"}
 """Files that the next refresh does not read: it replaces them."""
 PARTLY_READ = {"table statistics"}
-"""Files of which the next refresh reads some columns, to decide about `auto` policies. Damage of others is not noticed."""
+"""Files of which the next refresh reads some columns, to decide about `auto` policies. It may overlook other damage."""
 QUICK = {
     ("fragment states", garble),
     ("partition frequencies", cut),

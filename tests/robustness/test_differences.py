@@ -37,7 +37,7 @@ _KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite]
 
 @contextmanager
 def without_differences() -> Iterator[None]:
-    """Plan as if no format told what its commits changed."""
+    """Plan as if no format reported what its commits changed."""
 
     def changes(planner: Any) -> str:
         return "a test"

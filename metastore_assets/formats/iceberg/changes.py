@@ -18,7 +18,7 @@ from metastore_assets.formats.iceberg.metadata import IcebergSnapshot
 from metastore_assets.formats.iceberg.plan import FragmentPlanner
 from metastore_assets.formats.iceberg.touched_manifests import TouchedManifests
 
-_DELETES = 1
+_DELETE_MANIFEST = 1
 """The content of manifests of delete files."""
 
 
@@ -140,7 +140,7 @@ class _FileChanges:
         touched = self._touched()
         added_paths = set(map(self._planner.fragment_path, self._added))
         replaced = [entry for entry in self._removed if self._planner.fragment_path(entry) in added_paths]
-        deletes = [*self._kept_deletes, *self._read(_DELETES, [*self._added, *replaced, *touched])]
+        deletes = [*self._kept_deletes, *self._read(_DELETE_MANIFEST, [*self._added, *replaced, *touched])]
         old_index, new_index = (self._index([*deletes, *more]) for more in (self._removed_deletes, self._added_deletes))
         old_ids = {
             (fragment.partition_key, fragment.path): fragment.id

@@ -50,9 +50,9 @@ class TouchedManifests:
     def _may_touch(self, manifest: Manifest) -> bool:
         if self._all is None or manifest.spec_id is None:
             return self._all is not None
-        if not _overlaps(manifest, self._all):
+        if not _may_apply(manifest, self._all):
             return False
-        if _overlaps(manifest, self._everywhere):
+        if _may_apply(manifest, self._everywhere):
             return True
         if manifest.content != DATA and self._partitions.is_unpartitioned(manifest.spec_id):
             return True  # It may have equality deletes, which apply to all partitions.
@@ -61,7 +61,7 @@ class TouchedManifests:
             return False
         bounds = partition_bounds(self._partitions, manifest)
         return any(
-            _overlaps(manifest, sequence_numbers) and all(map(may_contain, bounds, values))
+            _may_apply(manifest, sequence_numbers) and all(map(may_contain, bounds, values))
             for values, sequence_numbers in groups.items()
         )
 
@@ -78,8 +78,8 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
     return min(lowest, file.sequence_number), max(highest, file.sequence_number)
 
 
-def _overlaps(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if deletes apply by sequence number, which is not below that of the data files."""
+def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
+    """Return True if the sequence numbers let deletes apply: a delete's number must not be below the data file's."""
     if range_ is None:
         return False
     if manifest.content == DATA:

@@ -18,10 +18,10 @@ from metastore_assets.store.manifest import NodeEntry, ProfileFiles, node_key, n
 
 FAN_IN = 6
 """Maximum number of inputs of one merge. A branch with more inputs splits into four. As measured, a commit reads
-equally much with 4 to 7, and 6 needs a quarter fewer nodes than 4. A commit reads least with 2, but 2 needs three
+the same amount with 4 to 7, and 6 needs a quarter fewer nodes than 4. A commit reads least with 2, but 2 needs three
 times as many nodes as 6. If it changes, stored trees have another shape: increase the version of merging, too."""
 _REBUILD_SHARE = 4
-"""A tree of which more than one of this many children changed is planned from all children."""
+"""If more than one in this many children of a tree changed, the tree is planned from all children."""
 _NO_FILES = ProfileFiles("", "", ())
 
 

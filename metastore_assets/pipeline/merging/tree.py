@@ -56,7 +56,7 @@ class TreeChange:
 
 
 class StoredTreeError(Exception):
-    """The stored branches of a group contradict its changes, or are no longer usable. Then the tree is built anew."""
+    """The stored branches of a group contradict its changes, or are no longer usable. Then the tree is rebuilt."""
 
 
 def key_position(key: str) -> int:

@@ -343,7 +343,7 @@ def test_a_write_that_was_pending(history: CleanedHistory) -> None:
 
 
 def test_changes_that_need_all_fragments(history: CleanedHistory) -> None:
-    """Another schema, other properties, other partitions, metadata written anew, and nothing cached."""
+    """Another schema, other properties, other partitions, rewritten metadata, and nothing cached."""
     writer = history.writer
     config = _config(writer.folder)
     former = Planned.of(config)
