@@ -240,8 +240,8 @@ class SnapshotDiff:
     """Fragments that the commits in between both added and removed. The newer snapshot does not have them. The older
     one has them only if a commit added them again."""
     replaced: frozenset[FragmentPath] | None = None
-    """The older fragments that have the partition key and path of an added one; None if the format does not report them.
-    If the older snapshot has others, the table lists a file twice, and the difference is not certain."""
+    """The older fragments that have the partition key and path of an added one; None if the format does not report
+    them. If the older snapshot has others, the table lists a file twice, and the difference is not certain."""
 
 
 @dataclass(frozen=True)
