@@ -189,7 +189,8 @@ class _Refresh:
         if isinstance(error, CorruptionError):
             if not self._request.full or self.attempt.ignores_newest:
                 raise error
-            self.attempt.ignores_newest = True
+            # A purge also removes files that a plan needs. Then the newest version is not damaged.
+            self.attempt.ignores_newest = self.versions.purged() == self._purged
         if isinstance(error, UnreadableFragmentsError):
             has_changed = error.is_missing and self._format.current() != self._plan.snapshot.reference
             if not has_changed:
