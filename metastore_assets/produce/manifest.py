@@ -9,18 +9,17 @@ consecutive. Version numbers never decrease.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.produce.state import FlowState
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.expire import ExpiryCounts, exclude, expire
+from metastore_assets.store.expire import ExpiryCounts, Retention, expire
 from metastore_assets.store.objects import ObjectStore
 
 DATA = "data"
@@ -88,15 +87,15 @@ class Manifests:
             oldest_retained = self._last_of(latest.number - keep + 1, latest)
             return oldest_retained.document if oldest_retained else documents[0]
 
-        def unreferenced(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
-            paths = paths.filter(pc.starts_with(paths, f"{self._folder}/"))
+        def referenced(documents: Sequence[int]) -> Iterator[pa.Array]:
             # A manifest that a concurrent `expire` has just deleted references no files.
             remaining = [manifest for manifest in map(self._read_if_present, documents) if manifest is not None]
             oldest.extend(manifest.number for manifest in remaining[:1])
-            named = {path for manifest in remaining for path in manifest.state.paths()}
-            return exclude(paths, pa.array(sorted(named), pa.string()))
+            for manifest in remaining:
+                yield pa.array(sorted(manifest.state.paths()), pa.string())
 
-        removed = expire(self._documents, first, unreferenced, grace)
+        retention = Retention(first, referenced, lambda path: path.startswith(f"{self._folder}/"))
+        removed = expire(self._documents, retention, grace)
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
 
     def _last_of(self, number: int, latest: FlowManifest) -> FlowManifest | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -67,8 +67,8 @@ class Backend(Protocol):
             private: Whether only this user may read the object. Object stores ignore it.
         """
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        """Return all finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
+    def scan(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield all finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
 
     def info(self, path: str) -> ObjectInfo | None:
         """Return size and time of an object, or None if it does not exist."""

@@ -3,20 +3,29 @@
 Old documents are deleted first, then unreferenced files. Nothing younger than the grace period is deleted, because a
 running publisher may be about to reference it. So the grace period must be longer than the longest run. Readers of a
 replaced version have the same time to finish.
+
+The listed files and the referenced ones are sorted and compared in bounded memory, see `store.sorted_runs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pyarrow as pa
 
-from metastore_assets.startup import pc
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.documents import Documents
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.sorted_runs import SortedRuns, subtract
+
+FILES = pa.schema([("path", pa.string()), ("size", pa.int64())])
+"""The columns of listed files."""
+PATHS = pa.schema([("path", pa.string())])
+_LISTED_AT_ONCE = 10_000
+"""Number of listed files that are objects in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -30,51 +39,79 @@ class ExpiryCounts:
     """Total size of these files in bytes."""
 
 
-def expire(
-    documents: Documents,
-    first: Callable[[Sequence[int]], int],
-    unreferenced: Callable[[pa.Array, Sequence[int]], pa.Array],
-    grace: timedelta,
-    now: datetime | None = None,
-) -> ExpiryCounts:
+@dataclass(frozen=True)
+class Retention:
+    """What an expiry retains."""
+
+    first: Callable[[Sequence[int]], int]
+    """Returns the number of the first document to retain, given all numbers in ascending order (at least one)."""
+    referenced: Callable[[Sequence[int]], Iterable[pa.Array]]
+    """Yields the paths of the files that the documents with some numbers reference. A path may occur several times."""
+    may_delete: Callable[[str], bool]
+    """Returns whether the file with a path may be deleted at all."""
+
+
+def expire(documents: Documents, retention: Retention, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:
     """Delete old documents, then the files that no remaining document references.
 
     Args:
         documents: The documents.
-        first: Returns the number of the first document to retain, given all numbers in ascending order (at least one).
-        unreferenced: Returns the paths that may be deleted, given all paths and the numbers of the remaining documents.
+        retention: The documents and files that stay.
         grace: A file younger than this stays. A document stays, with all later ones, while the next one is younger.
         now: The current time; None for the clock of this machine.
     """
     objects = documents.objects
     deadline = (now or datetime.now(UTC)) - grace
-    # Listed before the documents are read: a version that is published meanwhile only references more files.
-    infos = objects.list()
-    outdated = _outdated(documents, infos, first, deadline)
-    objects.delete([documents.path(number) for number in outdated])
-    candidates = {info.path: info for info in infos if info.modified < deadline and not documents.contains(info.path)}
-    remaining = [number for number in documents.numbers() if number not in outdated]
-    removed = [
-        candidates[path] for path in unreferenced(pa.array(list(candidates), pa.string()), remaining).to_pylist()
-    ]
-    objects.delete([info.path for info in removed])
-    files = objects.remove_unfinished(deadline) + len(removed)
-    return ExpiryCounts(len(outdated), files, sum(info.size for info in removed))
+    published: dict[int, datetime] = {}
+
+    def candidates() -> Iterator[ObjectInfo]:
+        """Yield the files that may be deleted. Collect the times of documents."""
+        for info in objects.scan():
+            number = documents.number(info.path)
+            if number is not None:
+                published[number] = info.modified
+            elif info.modified < deadline and not documents.contains(info.path) and retention.may_delete(info.path):
+                yield info
+
+    with SortedRuns(FILES) as files, SortedRuns(PATHS) as referenced:
+        # Listed before the documents are read: a version that is published meanwhile only references more files.
+        add_files(files, candidates())
+        outdated = _outdated(published, retention.first, deadline)
+        objects.delete([documents.path(number) for number in sorted(outdated)])
+        # All references are read before the first file is deleted.
+        for paths in retention.referenced([number for number in documents.numbers() if number not in outdated]):
+            referenced.add_keys(paths)
+        count, size = delete_files(objects, subtract(files, referenced))
+    return ExpiryCounts(len(outdated), count + objects.remove_unfinished(deadline), size)
 
 
-def exclude(paths: pa.Array, excluded: pa.Array) -> pa.Array:
-    """Return the paths that are not among the excluded ones."""
-    return paths.filter(pc.invert(pc.is_in(paths, value_set=excluded.cast(pa.string())))) if len(paths) else paths
+def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
+    """Add listed files to rows with the columns `FILES`."""
+    remaining = iter(infos)
+    while chunk := list(islice(remaining, _LISTED_AT_ONCE)):
+        files.add(pa.table([[info.path for info in chunk], [info.size for info in chunk]], schema=FILES))
 
 
-def _outdated(
-    documents: Documents, infos: Sequence[ObjectInfo], first: Callable[[Sequence[int]], int], deadline: datetime
-) -> set[int]:
+def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:
+    """Delete files that tables with the columns `FILES` list. Return their number and their total size in bytes."""
+    count = size = 0
+    for rows in files:
+        objects.delete(rows["path"].to_pylist())
+        count += len(rows)
+        size += sum(rows["size"].to_pylist())
+    return count, size
+
+
+def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
     """Return the numbers of the documents to delete.
 
     They come before the first document to retain, and were replaced before the deadline.
+
+    Args:
+        published: The time at which each document was published, by number.
+        first: Returns the number of the first document to retain, given all numbers.
+        deadline: A document that was replaced later stays.
     """
-    published = {number: info.modified for info in infos if (number := documents.number(info.path)) is not None}
     numbers = sorted(published)
     oldest_retained = first(numbers) if numbers else 0
     outdated: set[int] = set()

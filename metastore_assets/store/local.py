@@ -88,9 +88,8 @@ class LocalFiles:
             os.unlink(temporary)
             record_write(full_path, len(data))
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        """Return all files below a folder, at any depth, without unfinished files and links to folders."""
-        infos: list[ObjectInfo] = []
+    def scan(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield all files below a folder, at any depth, without unfinished files and links to folders."""
         for entry in self._walk(self._full_path(prefix)):
             # A link to a folder is not an object; otherwise `expire` would delete it.
             if _UNFINISHED.fullmatch(entry.name) or entry.is_dir():
@@ -98,8 +97,7 @@ class LocalFiles:
             with suppress(FileNotFoundError):  # deleted since the folder was read
                 status = entry.stat(follow_symlinks=False)
                 modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                infos.append(ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified))
-        return infos
+                yield ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified)
 
     def info(self, path: str) -> ObjectInfo | None:
         full_path = self._full_path(path)
@@ -215,16 +213,12 @@ class LocalFiles:
         folders = [folder]
         while folders:
             folder = folders.pop()
-            with self._store_errors("list", folder):
-                try:
-                    entries = list(os.scandir(folder))
-                except FileNotFoundError:
-                    continue
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                else:
-                    yield entry
+            with self._store_errors("list", folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        yield entry
 
     @contextmanager
     def _temporary_file(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _LocalOutput, str]]:

@@ -89,8 +89,11 @@ class ObjectStore:
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         """Return all objects below a folder, at any depth, sorted by path. A missing folder has none."""
-        infos = self._backend.list(_validate_path(prefix) if prefix else "")
-        return sorted(infos, key=lambda info: info.path)
+        return sorted(self.scan(prefix), key=lambda info: info.path)
+
+    def scan(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield all objects below a folder, at any depth, in no order. Few of them are in memory at a time."""
+        return self._backend.scan(_validate_path(prefix) if prefix else "")
 
     def info(self, path: str) -> ObjectInfo | None:
         """Return size and time of one object without reading it, or None if it does not exist."""

@@ -24,6 +24,8 @@ from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.store.prefetch import FetchedRanges
 
 _TAIL = 1 << 16
+_LISTED_AT_ONCE = 1000
+"""Number of objects in one response of a listing, in most object stores."""
 _MAX_CACHED_TAILS = 64
 """Number of objects whose tail (last bytes) is cached: usually four megabytes in all."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
@@ -68,10 +70,11 @@ class RemoteObjects:
             obstore.put(self._store, path, data, mode="create" if create else "overwrite")
         record_write(self.uri(path), len(data))
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def scan(self, prefix: str) -> Iterator[ObjectInfo]:
         with self._store_errors("list", prefix):
-            infos = obstore.list(self._store, prefix or None).collect()
-            return [ObjectInfo(info["path"], info["size"], info["last_modified"]) for info in infos]
+            for chunk in obstore.list(self._store, prefix or None, chunk_size=_LISTED_AT_ONCE):
+                for info in chunk:
+                    yield ObjectInfo(info["path"], info["size"], info["last_modified"])
 
     def info(self, path: str) -> ObjectInfo | None:
         try:
@@ -98,7 +101,7 @@ class RemoteObjects:
                 self._delete_each(batch)
 
     def delete_folder(self, prefix: str) -> None:
-        self.delete([info.path for info in self.list(prefix)])
+        self.delete([info.path for info in self.scan(prefix)])
 
     def refuse_links(self, prefix: str) -> None:
         """Do nothing: object stores have no links."""

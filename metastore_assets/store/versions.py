@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,7 +40,7 @@ from metastore_assets.store.entries import (
     version_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
-from metastore_assets.store.expire import ExpiryCounts, exclude, expire
+from metastore_assets.store.expire import ExpiryCounts, Retention, expire
 from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
 from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, Version, split_fragment_key
 from metastore_assets.store.objects import ObjectStore
@@ -62,8 +61,6 @@ from metastore_assets.store.version_document import encode_version, load_version
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
 
-_EXCLUDED_AT_ONCE = 1 << 17
-"""Minimum number of paths that are compared with the candidates of a deletion at once."""
 HISTORY = "history"
 """The folder of the table's history, whose files `expire` leaves alone."""
 
@@ -204,7 +201,10 @@ class VersionStore:
     def delete_unreferenced(self, paths: Iterable[str]) -> None:
         """Delete the files among `paths` that no version references."""
         candidates = pa.array(sorted(set(paths)), pa.string())
-        self.objects.delete(_exclude_referenced(self.documents, candidates, self.numbers()).to_pylist())
+        referenced: set[str] = set()
+        for array in _referenced_paths(self.documents, self.numbers()):
+            referenced.update(array.filter(pc.is_in(array, value_set=candidates)).to_pylist())
+        self.objects.delete([path for path in candidates.to_pylist() if path not in referenced])
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
         """Delete a few of the outdated versions, and the files that only they reference.
@@ -268,16 +268,18 @@ class VersionStore:
         pending = list_pending_files(self.objects)
         cleared = pending.cleared_before((now or datetime.now(UTC)) - grace)
 
-        def unreferenced(paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
-            for folder in (PENDING, HISTORY):
-                paths = paths.filter(pc.invert(pc.starts_with(paths, f"{folder}/")))
-            paths = _exclude_referenced(self.documents, paths, numbers)
+        def referenced(numbers: Sequence[int]) -> Iterator[pa.Array]:
+            yield from _referenced_paths(self.documents, numbers)
             for path in pending.paths_except(cleared):
                 with suppress(ObjectNotFoundError):  # cleared since it was listed
-                    paths = _exclude_all(paths, _paths(self.objects.read_parquet(path)))
-            return paths
+                    yield from _paths(self.objects.read_parquet(path))
 
-        removed = expire(self.documents, lambda numbers: numbers[-keep:][0], unreferenced, grace, now)
+        retention = Retention(
+            lambda numbers: numbers[-keep:][0],
+            referenced,
+            lambda path: not path.startswith((f"{PENDING}/", f"{HISTORY}/")),
+        )
+        removed = expire(self.documents, retention, grace, now)
         remove_cleared(self.objects, pending, cleared)
         return replace(removed, files=removed.files + len(cleared))
 
@@ -303,8 +305,8 @@ def _format_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def _exclude_referenced(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
-    """Return the paths that none of the numbered versions references. Raises StoreError if a version cannot be read.
+def _referenced_paths(documents: Documents, numbers: Sequence[int]) -> Iterator[pa.Array]:
+    """Yield the paths that the numbered versions reference. Raises StoreError if a version cannot be read.
 
     All entries of the newest version are read. A version before another one references the files of that one, and
     those in its garbage manifest.
@@ -315,13 +317,12 @@ def _exclude_referenced(documents: Documents, paths: pa.Array, numbers: Sequence
             version = load_version(documents, number)
         except VersionNotFoundError:
             continue  # removed by another expire
-        paths = exclude(paths, pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
+        yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
         for entries in stored_entries(version):
-            paths = exclude(paths, pa.array(entries.files.paths(), pa.string()))
+            yield pa.array(entries.files.paths(), pa.string())
         manifest = following.garbage_manifest if following is not None and following.number == number + 1 else None
-        paths = _exclude_all(paths, _garbage(version, documents.objects, manifest))
+        yield from _garbage(version, documents.objects, manifest)
         following = version
-    return paths
 
 
 def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> Iterator[pa.Array]:
@@ -345,20 +346,6 @@ def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> It
             with suppress(ObjectNotFoundError):  # its version was removed since it was listed
                 for rows in entries.stream_rows(FILE_COLUMNS):
                     yield from _paths(rows)
-
-
-def _exclude_all(paths: pa.Array, excluded: Iterable[pa.Array]) -> pa.Array:
-    """Return the paths that are in none of several arrays. Few passes over the paths are made."""
-    waiting: list[pa.Array] = []
-    for array in chain(excluded, [None]):
-        if array is not None:
-            waiting.append(array)
-        if array is None or sum(map(len, waiting)) >= max(_EXCLUDED_AT_ONCE, len(paths) // 8):
-            paths = exclude(paths, pa.concat_arrays([pa.array([], pa.string()), *waiting]))
-            waiting = []
-        if not len(paths):
-            break
-    return paths
 
 
 def _paths(rows: pa.Table) -> Iterator[pa.Array]:

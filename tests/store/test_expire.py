@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
+from metastore_assets.store import expire, sorted_runs
 from metastore_assets.store.manifest import RetiredFragment
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.store.sample_versions import files, files_of, fragment, version
+from tests.store.sample_versions import files, files_of, fragment, version, write_small_segments
 
 HOUR = timedelta(hours=1)
 
@@ -216,3 +220,28 @@ def test_the_same_on_s3(s3_store: ObjectStore) -> None:
     version_3 = versions.latest()
     assert version_3 == version(3)
     assert {info.path for info in versions.objects.list()} <= set(files_of(version_3))
+
+
+@given(st.data())
+def test_the_files_that_nothing_references_go_whatever_their_number(data: st.DataObject) -> None:
+    """As a set computes it, although files and references are sorted outside of memory."""
+    names = st.lists(st.text("abc", min_size=1, max_size=2), max_size=8, unique=True)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(sorted_runs, "_RUN_BYTES", data.draw(st.sampled_from([1, 200, 1 << 20])))
+        patch.setattr(sorted_runs, "_BATCH_ROWS", data.draw(st.integers(1, 4)))
+        patch.setattr(expire, "_LISTED_AT_ONCE", data.draw(st.integers(1, 9)))
+        write_small_segments(patch)
+        table = Table(ObjectStore(folder))
+        table.save(*"abc", *data.draw(names))
+        newest: set[str] = set()
+        for number in range(1, data.draw(st.integers(1, 3)) + 1):
+            fragments = data.draw(names)
+            table.publish(number, *fragments)
+            latest = table.versions.latest()
+            assert latest is not None
+            newest = set(files_of(latest))
+            table.pass_hour()
+        before = table.paths()
+        _, count = table.expire()
+        assert table.paths() == before & newest
+        assert count == len([path for path in before - newest if not path.startswith("versions/")])

@@ -1,0 +1,140 @@
+"""Sorting of more rows than fit into memory, and the difference of two sets of rows that are sorted in this way.
+
+Rows are collected until they fill a run. A full run is sorted and written to a temporary file without a name. The runs
+are merged when they are read. So memory depends on the size of a run, and hardly on the number of rows.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import IO
+
+import pyarrow as pa
+
+from metastore_assets.startup import pc
+from metastore_assets.store.segment_merge import MergeSource, merge_segments
+
+_RUN_BYTES = 16 << 20
+"""Size of a run in memory. Sorting it takes about three times as much."""
+_BATCH_ROWS = 4096
+"""Number of rows that are read at a time from each run."""
+_SIZE_BYTES = 8
+"""Number of bytes with the size of a batch, before the batch."""
+_COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class SortedRuns:
+    """Rows that are sorted by their first column, partly in a temporary file. Of rows with equal keys, the last stays.
+
+    Use it as a context manager: its end deletes the temporary file.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Create an empty set of rows with the columns of a schema, the key first."""
+        self.schema = schema
+        self._tables: list[pa.Table] = []
+        self._bytes = 0
+        self._runs: list[tuple[int, int]] = []
+        """Start (inclusive) and end (exclusive) of each run in the temporary file."""
+        self._file: IO[bytes] | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows, in any order."""
+        if not len(rows):
+            return
+        self._tables.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= _RUN_BYTES:
+            self._write_run()
+
+    def add_keys(self, keys: pa.Array) -> None:
+        """Add rows that have no other column than the key. Null keys are left out."""
+        self.add(pa.table([pc.unique(keys).drop_null().cast(self.schema.field(0).type)], schema=self.schema))
+
+    def sources(self) -> list[MergeSource]:
+        """Return the runs, oldest first, as sorted rows for `merge_segments`."""
+        return [MergeSource(run, ()) for run in self._read_runs()]
+
+    def tombstone_sources(self) -> list[MergeSource]:
+        """Return the runs as sorted keys that `merge_segments` removes from older sources."""
+        return [MergeSource((), run) for run in self._read_runs()]
+
+    def stream(self) -> Iterator[pa.Table]:
+        """Yield all rows by ascending key, in tables of bounded size."""
+        return (rows for rows, _ in merge_segments(self.sources(), self.schema) if len(rows))
+
+    def close(self) -> None:
+        """Delete the temporary file."""
+        self._tables, self._runs = [], []
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> SortedRuns:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read_runs(self) -> list[Iterable[pa.Table]]:
+        last = [self._sorted_rows()] if self._tables else []
+        return [*(self._read_run(start, end) for start, end in self._runs), *map(_slices, last)]
+
+    def _sorted_rows(self) -> pa.Table:
+        """Return the collected rows, sorted and without repeated keys."""
+        rows = pa.concat_tables(self._tables).combine_chunks()
+        rows = rows.take(pc.sort_indices(rows.column(0)))
+        keys = rows.column(0).combine_chunks()
+        is_last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+        if not pc.all(is_last).as_py():
+            rows = rows.filter(pa.concat_arrays([is_last, pa.array([True])]))
+        self._tables, self._bytes = [rows], rows.nbytes
+        return rows
+
+    def _write_run(self) -> None:
+        rows = self._sorted_rows()
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (`close` closes it)
+        start = self._file.tell()
+        for batch in rows.to_batches(_BATCH_ROWS):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, self.schema, options=_COMPRESSION) as writer:
+                writer.write_batch(batch)
+            data = sink.getvalue()
+            _write_all(self._file, data.size.to_bytes(_SIZE_BYTES, "little"))
+            _write_all(self._file, data)
+        self._runs.append((start, self._file.tell()))
+        self._tables, self._bytes = [], 0
+
+    def _read_run(self, start: int, end: int) -> Iterator[pa.Table]:
+        assert self._file is not None
+        while start < end:
+            size = int.from_bytes(os.pread(self._file.fileno(), _SIZE_BYTES, start), "little")
+            with pa.ipc.open_stream(os.pread(self._file.fileno(), size, start + _SIZE_BYTES)) as reader:
+                yield reader.read_all()
+            start += _SIZE_BYTES + size
+
+
+def subtract(rows: SortedRuns, removed: SortedRuns) -> Iterator[pa.Table]:
+    """Yield the rows whose keys are not among the removed ones, by ascending key, in tables of bounded size.
+
+    Args:
+        rows: The rows.
+        removed: The removed keys.
+    """
+    sources = [MergeSource(rows.stream(), ()), *removed.tombstone_sources()]
+    return (table for table, _ in merge_segments(sources, rows.schema) if len(table))
+
+
+def _slices(rows: pa.Table) -> Iterator[pa.Table]:
+    return (rows.slice(start, _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
+
+
+def _write_all(file: IO[bytes], data: bytes | pa.Buffer) -> None:
+    view = memoryview(data)
+    while len(view):
+        view = view[file.write(view) :]
