@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo demo-s3 ui test test-fast test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench bench-against lock clean
+.PHONY: help setup demo demo-s3 ui test test-fast test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench bench-against lock dist clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,8 +96,11 @@ bench: $(INSTALLED) ## Measure against Spark's ANALYZE TABLE and DuckDB's SUMMAR
 bench-against: $(INSTALLED) ## Compare the speed with an earlier commit, in 20 pairs (ARGS=COMMIT; a quiet machine, 30 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.against $(ARGS)
 
+dist: $(INSTALLED) ## Build sdist and wheel in ./dist, and run the tutorial with the wheel on each Python (ARGS="3.11 3.13")
+	@$(BIN)/python -m scripts.dist $(ARGS)
+
 lock: ## Renew requirements.lock from pyproject.toml
 	@scripts/lock
 
 clean: ## Remove the demo and the tools' caches (.venv stays)
-	@rm -rf demo demo-s3 build .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	@rm -rf demo demo-s3 build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -19,20 +15,14 @@ import yaml
 from deltalake import write_deltalake
 
 from metastore_assets.config import load_config
+from scripts.doc_examples import code_blocks, run_shell
 from tests.cli.run_command import run
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
-_BLOCK = re.compile(r"(?P<run><!-- run -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 _COMMAND = re.compile(r"""metastore (?:[^'"|<>;&$*?~`\\#]|'[^']*'|"[^"$`\\]*")*(?:#.*)?""")
 """A line that a shell does nothing with but split it into words."""
-
-
-def blocks(page: Path) -> Iterator[tuple[str, str, bool]]:
-    """Language, code, and whether it is marked to be run, of each block of a page."""
-    for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-        yield match["language"], match["code"], match["run"] is not None
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +39,7 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )
     write_deltalake(folder / "lake" / "sales", rows, partition_by=["day"])
-    (configuration,) = (code for language, code, _ in blocks(REPOSITORY / "README.md") if language == "yaml")
+    (configuration,) = (code for language, code, _ in code_blocks(REPOSITORY / "README.md") if language == "yaml")
     # Tables of a hundred rows: without Spark wherever the pages do not ask for it.
     (folder / "metastore.yaml").write_text(f"{configuration}\nengine: auto\n", encoding="utf-8")
     run_shell("metastore refresh sales", folder)
@@ -67,22 +57,6 @@ def run_commands(code: str, folder: Path) -> None:
         assert done.exit_code == 0, f"{line}\n{done.output}"
 
 
-def run_shell(code: str, folder: Path) -> None:
-    scripts = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    environment.pop("METASTORE_CONFIG", None)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_examples_run(
@@ -94,7 +68,7 @@ def test_examples_run(
     monkeypatch.chdir(folder)
     monkeypatch.delenv("METASTORE_CONFIG", raising=False)
     names: dict[str, object] = {}
-    for language, code, runs in blocks(page):
+    for language, code, runs in code_blocks(page):
         if runs and language == "python":
             exec(compile(code, page.name, "exec"), names)
         elif runs:
@@ -104,7 +78,7 @@ def test_examples_run(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
     """Every configuration that a page shows is accepted, and all its keys are keys there are."""
-    for language, code, _ in blocks(page):
+    for language, code, _ in code_blocks(page):
         if language == "yaml":
             file = tmp_path / "metastore.yaml"
             file.write_text(code, encoding="utf-8")

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from scripts.dist import content_problems, metadata_problems, read_metadata, supported_pythons
 from tests.conftest import REPOSITORY
 
 _SOURCES = ("metastore_assets", "resources", "sensors", "pyproject.toml", "README.md", "LICENSE")
@@ -45,14 +47,45 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_nothing_lies_outside_of_the_package(wheel: Path) -> None:
-    """The real code of `resources/` and `sensors/` is in the wheel, as part of the package."""
+def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
+    """It has each file of the package in git, `resources` and `sensors` inside of it, `py.typed`, and no tests."""
+    assert content_problems(wheel) == []
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert {name.partition("/")[0] for name in names} == {"metastore_assets"}
-    for folder in ("resources", "sensors"):
-        there = {f"metastore_assets/{folder}/{path.name}" for path in (REPOSITORY / folder).glob("*.py")}
-        assert there == {name for name in names if name.startswith(f"metastore_assets/{folder}/")}
+    assert names >= {
+        f"metastore_assets/{name}" for name in ("py.typed", "resources/__init__.py", "sensors/__init__.py")
+    }
+    assert not [name for name in names if "test" in Path(name).stem.split("_")]
+
+
+def test_the_metadata_is_complete(wheel: Path) -> None:
+    """Licence, classifiers, extras and description are what pyproject.toml says, and each tested Python is named."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = read_metadata(wheel)
+    assert metadata_problems(metadata, project) == []
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert {"3.11", "3.12", "3.13"} <= set(supported_pythons(project))
+    assert metadata.get_payload() == (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_incomplete_wheel_is_reported(wheel: Path, tmp_path: Path) -> None:
+    """A wheel without `py.typed`, with a test, or with other extras than pyproject.toml names each of them."""
+    changed = tmp_path / wheel.name
+    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(changed, "w") as written:
+        for name in archive.namelist():
+            if not name.endswith("py.typed"):
+                content = archive.read(name)
+                written.writestr(name, content.replace(b"Provides-Extra: hudi\n", b""))
+        written.writestr("tests/test_wheel.py", "")
+    assert content_problems(changed) == [
+        "metastore_assets/py.typed is missing",
+        "tests/test_wheel.py is not a file of the package in git",
+        "py.typed is missing: type checkers would ignore the annotations",
+    ]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (problem,) = metadata_problems(read_metadata(changed), project)
+    assert problem.startswith("the extras are")
 
 
 def test_a_project_with_packages_of_the_same_names_loads_the_definitions(wheel: Path, tmp_path: Path) -> None:

@@ -36,10 +36,10 @@ def main() -> int:
             continue
         try:
             python = make(environment, arguments.folder)
+        except LookupError as error:
+            print(f"{environment.name}: not tried: {error}")
+            continue
         except subprocess.CalledProcessError as error:
-            if "No interpreter found" in error.stderr:
-                print(f"{environment.name}: not tried: this machine has no Python {environment.python} on PATH")
-                continue
             print(f"{environment.name}: cannot be installed: {error.stderr.strip()}", file=sys.stderr)
             failed = True
             continue

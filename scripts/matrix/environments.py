@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -45,12 +46,13 @@ def make(environment: Environment, folder: Path) -> Path:
     """Make an environment with `uv`, in a folder of its own. Returns its Python.
 
     Raises:
-        subprocess.CalledProcessError: This machine has no such Python, or the packages cannot be resolved or installed;
-            its output says why.
+        LookupError: This machine has no such Python.
+        subprocess.CalledProcessError: The packages cannot be resolved or installed; its output says why.
     """
     uv = str(Path(sys.executable).with_name("uv"))
     home = folder / environment.name
-    _run(uv, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", environment.python, str(home))
+    interpreter = str(find_python(environment.python))
+    _run(uv, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", interpreter, str(home))
     python = home / "bin" / "python"
     pins = folder / f"{environment.name}.txt"
     pins.write_text("".join(f"{name}{version}\n" for name, version in environment.pins.items()))
@@ -62,6 +64,26 @@ def make(environment: Environment, folder: Path) -> Path:
         *("--constraint", str(pins), "--editable", f"{REPOSITORY}[all]"),
     )
     return python
+
+
+def find_python(version: str) -> Path:
+    """Return an interpreter of a Python version such as `3.12`, on PATH or among those that pyenv has installed.
+
+    A shim of pyenv on PATH that selects no version is passed over.
+
+    Raises:
+        LookupError: This machine has none.
+    """
+    folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    folders += sorted(pyenv.glob(f"versions/{version}.*/bin"), reverse=True)
+    for folder in folders:
+        candidate = folder / f"python{version}"
+        if os.access(candidate, os.X_OK):
+            ended = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, check=False)
+            if ended.returncode == 0 and ended.stdout.startswith(f"Python {version}."):
+                return candidate
+    raise LookupError(f"this machine has no Python {version}")
 
 
 def versions(python: Path) -> dict[str, str]:
