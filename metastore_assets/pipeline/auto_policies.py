@@ -87,12 +87,12 @@ def _why_not_enumerated(policy: ResolvedPolicy, estimate: CardinalityEstimate) -
 
 
 def _alternative(policy: ResolvedPolicy) -> CardinalityMode:
-    """Return what a column becomes under a policy if it is not enumerated."""
+    """Return the alternative to enumerated under a policy: fingerprinted for `repeated`, estimated for `auto`."""
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
 
 
 def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """Return what a version decided about its columns with `auto` or `repeated`, by field id.
+    """Return how a version stores its columns with `auto` or `repeated`, by field id.
 
     Columns without a recorded decision are enumerated.
     """
@@ -229,9 +229,9 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
 
 
 def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
-    """Return whether the policy already has the mode.
+    """Return whether a policy is already resolved to a mode.
 
-    True if `mode` is None, because nothing has to be decided.
+    True if `mode` is None, because then there is no decision to apply.
     """
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
@@ -287,9 +287,13 @@ def _needs_sketch(
 def _is_enumerated(
     policy: ResolvedPolicy, before: CardinalityEstimate, added: CardinalityEstimate, *, has_removed: bool
 ) -> bool:
-    """Return whether a column stays enumerated.
+    """Return whether a column stays enumerated, given estimates of its values.
 
-    The estimates of the published version and of the added fragments decide.
+    Args:
+        policy: The column's policy.
+        before: The estimate of the published version.
+        added: The estimate of the added fragments.
+        has_removed: Whether fragments were removed, so that `before` counts too many values.
     """
     if added.not_enumerated:
         return False

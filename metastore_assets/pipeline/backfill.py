@@ -177,7 +177,7 @@ def local_processor(
     before = Progress(table.name, "profile")
 
     def process(chunk: Chunk, part: str) -> ChunkResult:
-        """Process one chunk; report its progress as part of the progress over all chunks."""
+        """Process one chunk. Report its progress as a part of the progress over all chunks, with the label `part`."""
         nonlocal before
         latest, begun = before, before
 
@@ -249,9 +249,9 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return a plan that does not count fragments which an interrupted attempt has profiled.
+    """Return the backfill plan without the fragments that an interrupted attempt has already profiled.
 
-    Only the first chunk changes.
+    Only the counts of the first chunk change.
     """
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))

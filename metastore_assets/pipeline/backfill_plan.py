@@ -34,7 +34,7 @@ partitions."""
 
 @dataclass(frozen=True)
 class BackfillSelection:
-    """The criteria that select the partitions of a backfill. A selected partition satisfies all of them."""
+    """The criteria that select the partitions of a backfill. A selected partition satisfies all criteria."""
 
     mode: Mode = "outdated"
     partitions: tuple[str, ...] = ()
@@ -286,7 +286,7 @@ def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, version
 
 
 def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
-    """Return whether a mode selects an outdated partition, that is one that is missing or stale.
+    """Return whether a mode selects an outdated partition. Outdated partitions are missing or stale.
 
     Args:
         mode: The mode.

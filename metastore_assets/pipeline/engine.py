@@ -100,14 +100,14 @@ class Engine:
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
-        """Return the runner of tasks that read fragments: child processes if `reads_here` is true, else Spark.
+        """Return the runner of tasks that read fragments: child processes if `reads_here(…)` is true, else Spark.
 
         Without Spark, child processes read all fragments.
         """
         return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
 
     def summing_runner(self, columns: int, values: int) -> TaskRunner:
-        """Return the runner of tasks that sum value counts: this process if `sums_here` is true, else Spark.
+        """Return the runner of tasks that sum value counts: this process if `sums_here(…)` is true, else Spark.
 
         Args:
             columns: Number of column profiles to sum.
@@ -118,8 +118,8 @@ class Engine:
     def reads_here(self, fragments: Sequence[Fragment]) -> bool:
         """Return whether fragments are read without Spark, because they are few and small.
 
-        Sizes come from the table's metadata. If these are too large, the sizes of the stored files decide: starting
-        Spark for wrong metadata would waste time.
+        Sizes come from the table's metadata. If these say that there is too much to read, the sizes of the stored files
+        decide, because wrong metadata would start Spark in vain.
         """
         if self._kind != "auto" or len(fragments) > _SMALL_FILES:
             return False

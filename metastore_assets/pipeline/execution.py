@@ -57,7 +57,7 @@ use."""
 class UnreadableFragmentsError(MetastoreError):
     """Raised if fragments cannot be read.
 
-    The refresh plans again if the table has changed, or raises `reported`.
+    If the table has changed since the plan was made, the refresh plans again. Otherwise it raises `reported`.
     """
 
     def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
@@ -267,7 +267,8 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
     """Turn the error of a missing file into CorruptionError with advice, if the stage reads stored state.
 
-    The last version then references the file. Errors in other stages are raised unchanged.
+    Such a stage reads files of the last version, so a missing file means that this version is damaged. Errors in other
+    stages are raised unchanged.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """The next fragment index of a table: bounds and null counts of each column in each fragment.
 
-The index is updated from the published version to the next. The rows of added fragments are read from their stored
-profiles, not returned by the tasks that profile. Some added fragments are not profiled in this refresh: an earlier
-attempt saved their profile, or a restore brought them back.
+The next index is the published one, plus the rows of added fragments, minus those of removed ones. The rows of added
+fragments are read from stored profiles. The tasks that profile do not return them, because some added fragments are not
+profiled in this refresh: an earlier attempt saved their profile, or a restore of the table added them again.
 """
 
 from __future__ import annotations
@@ -158,8 +158,9 @@ def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]
 
     Args:
         store: The folder of the profiles.
-        files: (path, positions) of each file. `positions` has the position of a fragment by its section of the file.
-            The only profile of a file without sections has the section "".
+        files: (path, positions) of each file. A file may hold several profiles in named sections. `positions` maps the
+            name of a section to the position of its fragment in the result. A file without sections has one profile,
+            named "".
     """
     tables = []
     for path, positions in files:
@@ -169,12 +170,13 @@ def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]
 
 
 def _read_profiles(store: ObjectStore, path: str, positions: Mapping[str, int]) -> Iterable[pa.Table]:
-    """Yield the index rows of some profiles in one file, with the columns of `_read_files`.
+    """Yield the index rows of some profiles in one file, with the columns that `_read_files` returns.
 
     Args:
         store: The folder of the profiles.
         path: The path of the file.
-        positions: The position of each profile's fragment, by section. The only key is "" for a file without sections.
+        positions: The position of each profile's fragment, by name of the profile's section in the file. The only key
+            is "" for a file without sections.
     """
     if "" in positions:
         table = store.read_parquet(path, list(_PROFILE_COLUMNS)).combine_chunks()
@@ -224,7 +226,7 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
 
 
 def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Table) -> pa.Table:
-    """Set the bounds of some rows to the first and the last of their stored values, which ascend.
+    """Set the bounds of some rows to the first and the last value in their value counts, which ascend.
 
     NaN is the last value. It is counted in `nan_count`, and is no bound.
 

@@ -1,7 +1,7 @@
 """Profile fragments: each task reads a bundle of fragments, and writes their profiles to one file.
 
 If a partition has only one fragment, the fragment's profile is also the partition's profile. This profile usually gets
-separate files, because people read the files of partitions.
+files of its own instead of a section in the shared file, because people read the files of partitions.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class FragmentProfiler:
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
         """Profile bundles of fragments in parallel; return the entries of profiled fragments, and the failures.
 
-        If a bundle crashes its reader, each of its fragments is read again alone. Only fragments that crash again are
-        failures.
+        If a bundle crashes the process that reads it, each of its fragments is read again in a process of its own. Only
+        fragments that crash again are failures.
         """
         results, crashed = self._profile(bundles)
         single_results, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])
@@ -101,7 +101,7 @@ class FragmentProfiler:
         )
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Profile bundles once; return the results, and (bundle, message) of each bundle with a crash."""
+        """Profile bundles once; return the results, and (bundle, message) of each bundle whose reader crashed."""
         if not bundles:
             return [], []
         runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])

@@ -90,8 +90,8 @@ class _StoredPartitions:
 class VersionBuilder:
     """Builds the next version step by step. Call each method once, in the order of their definition.
 
-    All entries are changes of those of the published version, so the work follows the partitions of the target.
-    `discard` and `new_paths` are called only if the version is not published.
+    All entries are given as changes of those of the published version, so the work depends on the number of changed
+    partitions only. `discard` and `new_paths` are called only if the version is not published.
     """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
@@ -180,7 +180,10 @@ class VersionBuilder:
         """Update the value counts of the table by the changed fragments, and write their files."""
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
-            """Return the profiles that store the value counts: those of fragments if there is only one partition."""
+            """Return the profiles with the value counts.
+
+            If there is only one partition, these are the fragments' profiles.
+            """
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]
 
@@ -294,7 +297,8 @@ class VersionBuilder:
     def _compacts_table_nodes(self) -> bool:
         """Return whether the nodes of the table's tree may be compacted.
 
-        All of them are read for it. In a large tree each commit changes few, so it waits for several commits.
+        A compaction reads all nodes. In a large tree, where each commit changes few nodes, it is due only every few
+        commits.
         """
         root = self._nodes.find(node_key(TABLE, ROOT))
         return root is None or self._target.number % (1 + root.count // _CHILDREN_PER_COMPACTION) == 0
@@ -354,11 +358,11 @@ class VersionBuilder:
         return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
 
     def _used_specs(self, *, is_complete: bool) -> dict[str, Mapping[str, str]]:
-        """Return the specs that entries of the version may use, by id.
+        """Return the profile specs that entries of the version refer to, by id.
 
         Args:
-            is_complete: Whether all entries are looked at. Otherwise all specs of the published version are returned,
-                with those of changed entries.
+            is_complete: Whether all entries are read, so that the result is exact. Otherwise the result is all specs of
+                the published version, and those of changed entries.
         """
         specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
         used = {self._target.spec.id}
@@ -400,7 +404,7 @@ def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | 
 def _updated_sum(
     base: Version | None, name: str, put: Iterable[PartitionEntry], dropped: Iterable[PartitionEntry]
 ) -> int:
-    """Return the sum of a field over all partitions, from the field of the published version."""
+    """Return the sum of a field over all partitions: the published sum, updated by added and removed entries."""
     total: int = getattr(base, name) if base is not None else 0
     return total + sum(getattr(entry, name) for entry in put) - sum(getattr(entry, name) for entry in dropped)
 

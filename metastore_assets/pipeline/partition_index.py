@@ -39,8 +39,8 @@ def update_partition_index(
 ) -> PartitionIndex:
     """Update the partition index for the next version, and return it.
 
-    Reads only the statistics of changed partitions. Most commits write no file: the index then lists the few partitions
-    that differ.
+    Reads only the statistics of changed partitions. Most commits write no file. Instead, the index lists the few
+    partitions whose current statistics it does not contain (unindexed partitions).
 
     Args:
         engine: The engine that reads statistics.
@@ -126,7 +126,7 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
 
 
 def _comparable(row: ColumnStatistics) -> dict[str, object]:
-    """Return the fields of a row in a form that can be compared.
+    """Return the fields of a row in a form that `==` compares.
 
     Floats become texts, because NaN is not equal to itself.
     """

@@ -88,7 +88,7 @@ class UnknownFragmentError(MetastoreError):
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One partition of the next version that the refresh looks at."""
+    """One partition of the next version that may differ from the published version."""
 
     key: str
     fragments: tuple[str, ...]
@@ -157,10 +157,10 @@ class Target:
 
     @property
     def needs_partition_value_counts(self) -> bool:
-        """Whether value counts of single partitions have to be made that the base does not store.
+        """Whether an unchanged partition needs value counts of its own, which the published version does not store.
 
-        The value counts of an only partition are those of the table, so they are not stored twice. The partition needs
-        its own when a second partition is added.
+        If a table has only one partition, the table's value counts are not stored again for the partition. When a
+        second partition is added, the first one needs value counts of its own.
         """
         base = self.base
         return (
@@ -179,7 +179,7 @@ class Target:
         """Return the target with all partitions of the next version in `partitions`. Reads all published entries."""
         if self.base is None:
             return self
-        listed = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
         published = {entry.key: entry for entry in self.base.partitions if entry.key not in listed}
         fragments: dict[str, list[FragmentEntry]] = {key: [] for key in published}
         for entry in self.base.fragments if published else ():
@@ -259,14 +259,14 @@ class Plan:
 
     @property
     def complete_snapshot(self) -> Snapshot:
-        """The snapshot with all of its fragments. Only for plans that were requested with it."""
+        """The snapshot with all of its fragments. Only for plans that were made with `complete=True`."""
         snapshot = self.target.changes.complete_snapshot
         assert snapshot is not None
         return snapshot
 
     @property
     def spec(self) -> ProfileSpec:
-        """The wanted profile spec. Policies that depend on profiles still to be made are not resolved."""
+        """The wanted profile spec. Policies that depend on profiles which do not exist yet are not resolved."""
         return self.target.spec
 
     @property
@@ -346,17 +346,17 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
     """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
     compatibility = SpecCompatibility(inputs.specs, spec)
-    listed = _list_partitions(inputs, request)
-    forced = set(listed.fragments) if request.full else listed.requested
-    locations = {id_: (key, path) for key, fragments in listed.fragments.items() for id_, path in fragments.items()}
+    affected = _find_affected_partitions(inputs, request)
+    forced = set(affected.fragments) if request.full else affected.requested
+    locations = {id_: (key, path) for key, fragments in affected.fragments.items() for id_, path in fragments.items()}
     unforced = {id_: location for id_, location in locations.items() if location[0] not in forced}
-    stored = [*chain.from_iterable(listed.before.values()), *inputs.stored]
+    stored = [*chain.from_iterable(affected.before.values()), *inputs.stored]
     reused = {
         **_usable_profiles(inputs.attempt_profiles, compatibility, locations),
         **_usable_profiles(stored, compatibility, unforced),
     }
     to_profile = _fragments_to_profile(changes, [id_ for id_ in locations if id_ not in reused])
-    published = entries_of(base, PARTITIONS).find_all([*listed.fragments, *listed.before]) if base else {}
+    published = entries_of(base, PARTITIONS).find_all([*affected.fragments, *affected.before]) if base else {}
     target = Target(
         number=inputs.number or (base.number + 1 if base else 1),
         base=base,
@@ -364,12 +364,15 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
         spec=spec,
         specs={**compatibility.specs, spec.id: spec.column_specs},
         partitions=tuple(
-            PartitionPlan(key, tuple(sorted(fragments)), None, published.get(key), tuple(listed.before.get(key, ())))
-            for key, fragments in sorted(listed.fragments.items())
+            PartitionPlan(key, tuple(sorted(fragments)), None, published.get(key), tuple(affected.before.get(key, ())))
+            for key, fragments in sorted(affected.fragments.items())
         ),
-        removed=tuple(entry for key, entry in sorted(published.items()) if key not in listed.fragments),
+        removed=tuple(entry for key, entry in sorted(published.items()) if key not in affected.fragments),
         removed_fragments=tuple(
-            entry for key, entries in sorted(listed.before.items()) if key not in listed.fragments for entry in entries
+            entry
+            for key, entries in sorted(affected.before.items())
+            if key not in affected.fragments
+            for entry in entries
         ),
     )
     merged_again = {fragment.partition_key for fragment in to_profile} | forced
@@ -393,8 +396,8 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
 
 
 @dataclass(frozen=True)
-class _ListedPartitions:
-    """The partitions that a plan looks at, with their fragments before and after the changes."""
+class _AffectedPartitions:
+    """The partitions that may differ from the published version, with their fragments before and after the changes."""
 
     before: Mapping[str, Sequence[FragmentEntry]]
     """The fragments in the published version, by partition key."""
@@ -404,8 +407,14 @@ class _ListedPartitions:
     """Keys of the partitions whose fragments the request reads again."""
 
 
-def _list_partitions(inputs: PlanInputs, request: RefreshRequest) -> _ListedPartitions:
-    """Return the partitions that may differ from the published version. Raises PartitionNotFoundError."""
+def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _AffectedPartitions:
+    """Return the partitions that may differ from the published version.
+
+    These are the partitions of added and removed fragments and those that the request names. They are all partitions if
+    the profile spec changed, or if values may be read again from any fragment.
+
+    Raises PartitionNotFoundError if the request names a partition that the snapshot does not have.
+    """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
     changed = {fragment.partition_key for fragment in changes.added}
     changed |= {entry.partition_key for entry in changes.removed.values()}
@@ -421,7 +430,7 @@ def _list_partitions(inputs: PlanInputs, request: RefreshRequest) -> _ListedPart
         assert changes.current is not None, "the planner compares complete snapshots then"
         for entry in base.fragments if base else ():
             before.setdefault(entry.partition_key, []).append(entry)
-        return _ListedPartitions(before, current, requested)
+        return _AffectedPartitions(before, current, requested)
     keys = changed | requested
     if len(base.partitions) == 1:
         keys |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
@@ -429,7 +438,7 @@ def _list_partitions(inputs: PlanInputs, request: RefreshRequest) -> _ListedPart
         before.setdefault(entry.partition_key, []).append(entry)
     if changes.current is not None:
         fragments = {key: current[key] for key in keys if key in current}
-        return _ListedPartitions(before, fragments, requested)
+        return _AffectedPartitions(before, fragments, requested)
     fragments = {}
     for key, entries in before.items():
         remaining = {entry.id: entry.path for entry in entries if entry.key not in changes.removed}
@@ -437,7 +446,7 @@ def _list_partitions(inputs: PlanInputs, request: RefreshRequest) -> _ListedPart
             fragments[key] = remaining
     for fragment in changes.added:
         fragments.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
-    return _ListedPartitions(before, fragments, requested)
+    return _AffectedPartitions(before, fragments, requested)
 
 
 def needs_all_fragments(spec: ProfileSpec) -> bool:
@@ -446,7 +455,10 @@ def needs_all_fragments(spec: ProfileSpec) -> bool:
 
 
 def _fragments_to_profile(changes: TableChanges, ids: Collection[str]) -> tuple[Fragment, ...]:
-    """Return the fragments with some ids, sorted by partition key and id. Raises UnknownFragmentError."""
+    """Return the fragments with some ids, sorted by partition key and id.
+
+    Raises UnknownFragmentError if `changes` does not contain one of them.
+    """
     added = {fragment.id: fragment for fragment in changes.added}
     current = changes.current or {}
     fragments = [added.get(id_) or current.get(id_) for id_ in ids]
@@ -519,9 +531,9 @@ def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragme
 
 
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
-    """Return the field ids of columns that are enumerated for now, but may not be after profiling.
+    """Return the field ids of columns that are planned as enumerated, but may be stored otherwise after profiling.
 
-    Their policy depends on the values.
+    Their policy, `auto` or `repeated`, depends on the values.
     """
     enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
     return frozenset(enumerated & spec.auto_leaves & spec.typed_leaves)
@@ -587,8 +599,8 @@ def updated_content_id(
     Args:
         spec: The profile spec of both versions.
         before: The content id of the other version.
-        removed: The partitions that only the other version has, or has in another state.
-        added: The partitions that only this version has, or has in another state.
+        removed: The old entries: of partitions that were removed or changed from the other version to this one.
+        added: The new entries: of partitions that were added or changed.
     """
     difference = int(content_id(spec, added), 16) - int(content_id(spec, removed), 16)
     return f"{(int(before, 16) + difference) % _MODULUS:064x}"

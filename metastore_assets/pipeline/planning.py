@@ -54,9 +54,9 @@ class AttemptProfiles:
 
     @classmethod
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
-        """Return the saved profiles of interrupted refreshes with the same request after the same version.
+        """Return the saved profiles of interrupted refreshes with the same request and the same newest version.
 
-        If the request forces no reading, none are returned: the plan of such a request uses any saved profile.
+        Without forced reading, the result is empty. Such a refresh finds all saved profiles when it is planned.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
@@ -173,7 +173,11 @@ def _explain_missing_entries() -> Iterator[None]:
 
 
 class _Planner:
-    """Makes the plan of one refresh, from the difference of snapshots or from a complete snapshot."""
+    """Makes the plan of one refresh.
+
+    `plan_from_difference` uses what the commits since the newest version changed. `plan_from_snapshot` compares all
+    fragments of the current snapshot.
+    """
 
     def __init__(
         self,
@@ -201,7 +205,7 @@ class _Planner:
         diff = self._format.changes(SnapshotReference(base.snapshot, base.committed_at))
         if isinstance(diff, NoDiff):
             return diff.reason
-        spec = self._wanted_spec(diff.current)
+        spec, dropped_columns = self._resolve_policies(diff.current)
         if spec.id != base.spec_id:
             return "columns or policies changed"
         if needs_all_fragments(spec):
@@ -210,20 +214,24 @@ class _Planner:
         if isinstance(changes, str):
             return changes
         try:
-            return self._plan(changes, spec)
+            return self._plan(changes, spec, dropped_columns)
         except UnknownFragmentError as error:
             return str(error)
 
     def plan_from_snapshot(self, reason: str) -> Plan:
         """Return the plan made by a comparison of all fragments, for a reason."""
         snapshot = self._format.snapshot()
-        spec = self._wanted_spec(snapshot)
-        return self._plan(compare_snapshot(snapshot, self._base, reason), spec)
+        spec, dropped_columns = self._resolve_policies(snapshot)
+        return self._plan(compare_snapshot(snapshot, self._base, reason), spec, dropped_columns)
 
-    def _wanted_spec(self, snapshot: SnapshotMetadata) -> ProfileSpec:
-        """Return the wanted profile spec, with policies resolved as far as the newest version decides.
+    def _resolve_policies(self, snapshot: SnapshotMetadata) -> tuple[ProfileSpec, tuple[str, ...]]:
+        """Return the wanted profile spec, and the columns that a policy names and the table no longer has.
 
-        Checks hidden columns and statistics of users.
+        `auto` and `repeated` policies are resolved as far as the newest version allows it.
+
+        Raises:
+            ConfigError: A policy names a column that never existed, a hidden column would be revealed, or the source of
+                a user-defined statistic changed without its revision.
         """
         base, table = self._base, self._table
         resolved: Mapping[str, CardinalityMode] = {}
@@ -232,13 +240,13 @@ class _Planner:
             resolved = planned_resolutions(
                 base, snapshot.schema, table, self._versions.objects, has_new_snapshot=has_new_snapshot
             )
-        self._dropped_columns = _dropped_columns(self._versions, base, snapshot.schema, table)
+        dropped_columns = _dropped_columns(self._versions, base, snapshot.schema, table)
         spec = table_profile_spec(snapshot.schema, table, resolved)
         check_hidden_not_derived(table, spec, snapshot)
         check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
-        return spec
+        return spec, dropped_columns
 
-    def _plan(self, changes: TableChanges, spec: ProfileSpec) -> Plan:
+    def _plan(self, changes: TableChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
         base, attempt = self._base, self._attempt
         added = [fragment.id for fragment in changes.added]
         inputs = PlanInputs(
@@ -250,7 +258,7 @@ class _Planner:
             attempt_profiles=attempt.entries,
             specs={**attempt.specs, **(base.specs if base else {}), spec.id: spec.column_specs},
             number=self._number,
-            dropped_columns=self._dropped_columns,
+            dropped_columns=dropped_columns,
         )
         return make_plan(inputs, self._request)
 

@@ -58,13 +58,13 @@ class ProfileSpec:
 
     @property
     def unresolved(self) -> tuple[str, ...]:
-        """Field ids of the leaves whose policy still leaves open whether their values are enumerated."""
+        """Field ids of the leaves whose policy (`auto` or `repeated`) is not resolved to enumerated or not."""
         typed = self.typed_leaves
         return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in typed)
 
 
 class SpecCompatibility:
-    """Compares the specs of stored profiles with the wanted spec. Caches each answer."""
+    """Compares the specs of stored profiles with the wanted spec. Results are cached."""
 
     def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
         """Prepare comparisons.
@@ -240,9 +240,9 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError if a column's own policy requests a statistic without the value counts it needs.
+    """Raise ConfigError if the policy of a single column requests a statistic without the value counts that it needs.
 
-    If the statistic is configured for many columns, the column simply does not have it.
+    If the policy is one for many columns, there is no error, and the column does not get the statistic.
     """
     column_policy = table.columns.get(leaf.path)
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":

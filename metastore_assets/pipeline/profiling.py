@@ -51,7 +51,7 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the entries of the last job after their files were rewritten, and delete the replaced files.
+        """Save the entries of the last job, whose files have been rewritten, and delete the replaced files.
 
         Args:
             versions: The store of the table.
@@ -120,7 +120,7 @@ def bundle_fragments(
 
     Args:
         fragments: The fragments.
-        alone: Ids of fragments that are the only one of their partition: each is a bundle.
+        alone: Ids of the fragments that are the only fragment of their partition. Each is a bundle by itself.
         columns: Number of columns that are profiled.
         tasks: Minimum number of bundles, roughly, if there are that many fragments.
     """
@@ -163,7 +163,7 @@ def failure_advice(is_unsupported: Sequence[bool]) -> str:
     """Return what to do about files that could not be read.
 
     Args:
-        is_unsupported: For each file, whether its content is not supported, as opposed to damaged.
+        is_unsupported: For each file, True if its content is not supported, False if it is damaged.
     """
     if all(is_unsupported):
         return "Nothing is damaged, so do not remove these files: their content is not supported"

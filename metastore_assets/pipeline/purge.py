@@ -1,8 +1,8 @@
 """Purge: remove old versions and their files at once, so that deleted values are no longer stored.
 
 The command `expire` retains young files for readers and running refreshes, and profiles of removed fragments for
-restores. A purge removes both, and every file that no version references, however young. It publishes a version first.
-A refresh that runs meanwhile can then not publish, and starts again without the files that it wrote before.
+restores. A purge removes all of these, and every file that no version references. The purge publishes a version first.
+So a refresh that runs at the same time cannot publish, and starts again without the files that it wrote before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The files that a purge removed, and the places that it does not reach."""
+    """The numbers of files that a purge removed, and the places with copies that a purge cannot remove."""
 
     versions: int
     """Number of removed versions."""
@@ -68,9 +68,9 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     for planning; they may contain columns that the table no longer has (`PurgeResult.outdated`). Cached metadata,
     records of unfinished backfills and history values are removed.
 
-    Files that no version references are removed whatever their age. A refresh that runs meanwhile cannot publish,
-    because a newer version exists. It reads in that version that a purge took place (`Version.purged`), and starts
-    again. If it is killed before that, the next purge removes what it wrote.
+    Files that no version references are removed whatever their age. A refresh that runs at the same time cannot
+    publish, because a newer version exists. `Version.purged` of that version tells the refresh to start again. If the
+    refresh is killed before it starts again, the next purge removes what it wrote.
 
     Args:
         engine: The engine that copies profiles.

@@ -151,8 +151,8 @@ class _Refresh:
     def cached_metadata(self, plan: Plan) -> Mapping[bytes, bytes]:
         """Return the metadata cache of the next version.
 
-        A plan that compares all fragments uses all values that are needed. A plan from a difference uses few of them,
-        so the version keeps the others.
+        A plan that compares all fragments reads everything that is needed from the cache, so entries that it did not
+        use are dropped. A plan from a difference reads few entries, so the others are retained.
         """
         if plan.base is None or plan.target.changes.comparison:
             return self.cache.entries
@@ -183,8 +183,8 @@ class _Refresh:
     def check_outdated(self, error: MetastoreError) -> None:
         """Raise the error of a failed attempt, unless its plan was outdated: then another attempt may succeed.
 
-        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
-        the table has changed. After damage, a full refresh plans once more, without the newest version.
+        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because the
+        table has changed. If the newest version is damaged, a full refresh makes another attempt without it.
         """
         if isinstance(error, CorruptionError):
             if not self._request.full or self.attempt.ignores_newest:

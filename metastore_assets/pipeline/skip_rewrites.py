@@ -1,8 +1,8 @@
 """Detect commits that move rows between files without changing any row, such as a compaction.
 
 The numbers of a partition depend only on the multiset of each column's values. Profiles store a hash of each multiset.
-If the added and the removed fragments have equal hashes, the published partition is reused with its files and content
-id, and so is everything that was merged from it.
+If the added and the removed fragments of a partition have equal hashes, the partition's published profile is reused,
+and so is everything that was merged from this profile.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return the possible rewrite of a partition, in a list.
+    """Return the added and removed fragments of a partition as a list with one possible rewrite.
 
-    The list is empty if no fragment was added, if none was removed, or if the number of rows changed.
+    The list is empty if the change cannot be a rewrite: no fragment was added, none was removed, or the number of rows
+    changed.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]

@@ -1,6 +1,7 @@
 """How the fragments of a table differ from those of a published version.
 
-The table's format may report the difference, from its commits. Otherwise all fragments of both are compared.
+The table's format may report the difference, from its commits. Otherwise all fragments of the snapshot are compared
+with all fragments of the version.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> T
     Args:
         snapshot: The snapshot.
         base: The version; None if there is none.
-        reason: Why all are compared.
+        reason: Why all fragments are compared, as text for the plan.
     """
     published = {entry.key: entry for entry in base.fragments} if base else {}
     keys: set[str] = set()

@@ -1,6 +1,8 @@
-"""Incremental MapReduce on sorted, versioned Parquet files: only changed keys pass through the stages.
+"""Incremental MapReduce: a graph of stages over sorted, versioned Parquet files.
 
-This package knows nothing of statistics.
+An update recomputes only changed keys.
+
+The package is independent of tables and statistics.
 """
 
 from metastore_assets.produce.dataflow import Dataflow

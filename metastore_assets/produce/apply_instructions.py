@@ -1,8 +1,9 @@
-"""Applying sorted instructions to one key range of a dataset. The results are new content and an update.
+"""Applying sorted instructions to one key range of a stage's dataset. The results are new content and an update.
 
-An instruction is a row that replaces older rows, deletes them (a tombstone), or adds to a total. An update lists the
-changed keys for readers. A task either rewrites its key range (in bulk), or writes a run, a sorted file, with the
-changes only.
+A stage computes rows for target keys (the keys of its output) from rows of source keys (the keys of its input). An
+instruction is a row that replaces older rows of a target key, deletes them (a tombstone), or adds to its total. An
+update lists the changed target keys for the next stages. A task either rewrites its key range (`bulk`), or writes only
+the changes to a new sorted file (a run).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return the number of new target keys in a key range. Each of them will be assigned a number."""
+    """Return how many target keys of a key range do not exist yet. The Preserve hook will number each of them."""
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -71,16 +72,19 @@ def count_novel(task: ApplyTask) -> int:
 
 
 class _StepTotals:
-    """Totals over the steps of a range: the number of new keys, and the previous rows while they are few."""
+    """The number of new keys in all steps of a task, and the rows that the steps replace unless there are too many."""
 
     def __init__(self, limit: int | None) -> None:
-        """Collect the previous rows; drop all of them once there are more than `limit`. With None, collect none."""
+        """Set how many replaced rows are collected.
+
+        If there are more than `limit`, all are dropped. None: collect none.
+        """
         self.novel = 0
         self._limit = limit
         self._previous: list[pl.DataFrame] = []
 
     def add(self, step: Step) -> None:
-        """Add the totals of one step."""
+        """Count the new keys of one step, and collect the rows that it replaces."""
         self.novel += step.novel
         if self._limit is not None:
             self._previous.append(step.previous)
@@ -88,17 +92,20 @@ class _StepTotals:
                 self._limit, self._previous = None, []
 
     def previous(self) -> pl.DataFrame | None:
-        """Return the previous rows; None if they were not collected, or were too many."""
+        """Return the replaced rows of all steps; None if they were not collected, or were too many."""
         return pl.concat(self._previous) if self._previous else None
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return True if a task reads exactly the previous rows of the updated keys, and may pass them on in memory."""
+    """Return True if the previous rows that a task reads can be passed to the next stages in memory.
+
+    They are complete rows of exactly the updated keys.
+    """
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
-    """Yield the steps of a task, after writing the update of each step and adding its totals."""
+    """Yield the steps of a task. Before each, write its update rows to `update`, and add the step to `tally`."""
     for step in _steps(task):
         tally.add(step)
         if task.rows is not None and task.is_followed:
@@ -107,7 +114,7 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """Yield the effect of the instructions on consecutive groups of target keys."""
+    """Apply the instructions of a task to consecutive groups of target keys. Yield the effect on each group."""
     numbered = task.counter
     hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):
@@ -127,7 +134,7 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
 
 
 def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-    """Return the effect of instructions that replace or delete rows, after calling the Preserve hook."""
+    """Apply instructions that replace or delete rows. The Preserve hook is called on the new rows first."""
     written = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:

@@ -1,7 +1,9 @@
 """Joining the instructions for a range of target keys with the current rows of these keys, piece by piece.
 
-An instruction is a row that replaces older rows, deletes them, or adds to a total. A hot key is a target key with more
-rows than are read at a time. The rows of a hot key are joined a few source keys at a time.
+A stage computes the rows of target keys (the keys of its output) from source keys (the keys of its input). It stores
+these rows as its content, and the pairs (source key, target key) as its key-mappings. An instruction is a row that
+replaces older rows of a target key, deletes them, or adds to its total. A hot key is a target key with more rows than
+are read at a time. The rows of a hot key are joined a few source keys at a time.
 """
 
 from __future__ import annotations
@@ -62,8 +64,9 @@ class Cogroup:
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
     """Yield the instructions of a task together with the current rows of their target keys.
 
-    In bulk, all rows of the range are yielded. Otherwise no current rows are read for key-mappings, and only the key
-    columns of a root's rows, whose value columns are then null. A hot key is yielded in several parts.
+    If `task.bulk`, the cogroups contain all rows of the range. Otherwise they contain only the rows of target keys with
+    instructions. Then the dataset determines what is read: of key-mappings nothing, of a root only the key columns
+    (value columns are null), of other datasets complete rows. A hot key is yielded in several cogroups.
     """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = merge_parts(dataset.storage, run_schema, task.parts, task.key_range)
@@ -100,9 +103,9 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
     Args:
         task: The task.
-        frame: Instructions, sorted. It contains all instructions of its target keys.
-        hot_keys: The target keys with too many rows to be held at once. If the frame has one of them, its instructions
-            are read again from the task instead, and yielded a few source keys at a time.
+        frame: Instructions, sorted. All instructions of a target key are in the same frame.
+        hot_keys: The target keys with more rows than are read at a time. Their instructions are read again from the
+            task, and yielded a few source keys at a time.
     """
     group = task.dataset.run_schema.group
     batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys
@@ -117,7 +120,10 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
 
 def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
-    """Do the same as `_cogroup_by_lookup` for a frame without hot keys, in chunks that limit the rows in memory."""
+    """Yield the instructions of a frame together with the current rows, a limited number of rows at a time.
+
+    The frame contains no hot key.
+    """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     empty = run_schema.empty.drop(TOMBSTONE, strict=False)
     columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names
@@ -152,16 +158,16 @@ def _has_several_sources(run_schema: RunSchema) -> bool:
 
 
 def _row_limit(task: ApplyTask) -> int:
-    """Return how many rows of one target key are read at a time.
+    """Return how many rows of one target key are read at a time. A key with more rows is a hot key.
 
-    There is no limit if each target key has rows of only one source key.
+    There is no limit for datasets where each target key has rows of only one source key.
     """
     return task.spool.settings.buffer_rows if _has_several_sources(task.dataset.run_schema) else _NO_LIMIT
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Return True for the schema of a root's content, in which newer rows replace all rows of a key.
+    """Return True for the schema of a root's content, where the new rows of a key replace all of its previous rows.
 
-    Then only the existence of previous rows matters, not their values.
+    So only the existence of previous rows matters, not their values.
     """
     return run_schema.replaces and run_schema.order == run_schema.group

@@ -28,7 +28,7 @@ _TOMBSTONE_WEIGHT = 4
 
 @dataclass(frozen=True)
 class Work:
-    """The task runner of merges, and the destination of merged runs."""
+    """What a merge needs: the runner of its tasks, and the destination of merged runs."""
 
     runner: TaskRunner
     spool: Spool
@@ -109,7 +109,7 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
 
 
 def continues_key(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
-    """Return True if a frame starts with the key that the last frame ends with."""
+    """Return True if `frame` starts with the key that `last`, the frame before it, ends with."""
     return run_schema.group.distinct(pl.concat([last[-1:], frame[:1]], how="vertical")).height == 1
 
 
@@ -124,7 +124,7 @@ class _Job(Protocol):
 
 @dataclass(frozen=True)
 class _Flush:
-    """Merge level 0 into one run per shard."""
+    """The merge of all runs of level 0, which span all shards, into one new run per shard."""
 
     cost: int
 
@@ -141,7 +141,7 @@ class _Flush:
 
 @dataclass(frozen=True)
 class _TierMerge:
-    """Merge the newest runs of a shard that have the same level into one run of the next level."""
+    """The merge of the `count` newest runs of a shard, which have the same level, into one run of the next level."""
 
     cost: int
     shard: int
@@ -160,7 +160,7 @@ class _TierMerge:
 
 @dataclass(frozen=True)
 class _FullMerge:
-    """Merge all runs of a shard, except level 0, into one run, or into several if the shard has grown."""
+    """The merge of all runs of a shard, except level 0, into one run. A shard that has grown too large is split."""
 
     cost: int
     shard: int
@@ -224,7 +224,10 @@ def _full_merge(state: DatasetState, number: int) -> _FullMerge:
 
 
 def _join_small_shards(state: DatasetState, settings: Settings) -> list[KeyRange]:
-    """Return the key ranges of the shards. Neighbouring shards with few rows get one range."""
+    """Return key ranges that consist of one or more complete shards.
+
+    Neighbouring shards with few rows share a range.
+    """
     result: list[tuple[KeyRange, int]] = []
     for shard, key_range in zip(state.shards, state.ranges(), strict=True):
         rows = sum(run.rows for run in shard.runs)
@@ -247,9 +250,10 @@ class _MergeTask:
 
 
 def _merge(task: _MergeTask) -> list[Run]:
-    """Merge the rows that consecutive runs have in a key range into one run.
+    """Merge the rows of a key range from consecutive runs into one run.
 
-    Return the run in a list, which is empty if no row remains. Tombstones are left out unless the task keeps them.
+    Return a list with the run; an empty list if no row remains. Tombstones are left out unless `keep_tombstones` is
+    set.
     """
     run_schema = task.dataset.run_schema
     writer = RunWriter(task.spool.storage, task.spool.folder, run_schema, task.spool.settings.row_group_rows)
@@ -276,7 +280,10 @@ def _rewrite(task: _RewriteTask) -> Pieces:
 
 
 def _count_rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
-    """Return the number of rows in a range of complete shards. Level 0 counts only if all shards are in the range."""
+    """Return the number of rows in the shards of a key range.
+
+    Level 0 is counted only if the range contains all shards.
+    """
     inside = [
         sum(run.rows for run in shard.runs)
         for shard, shard_range in zip(state.shards, state.ranges(), strict=True)

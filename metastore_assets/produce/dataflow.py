@@ -1,6 +1,7 @@
-"""Dataflows: graphs of stages that turn updates of their roots into new states.
+"""Dataflows: graphs of roots and stages. An update of the roots leads to a new state of the dataflow.
 
-A state names the files of all stages. The caller publishes states itself, or lets the dataflow publish them as
+A root is an external source of rows. A stage computes its rows from the rows of roots or other stages, which feed it. A
+state names the files of all roots and stages. Either the caller publishes states, or the dataflow publishes them as
 versions.
 """
 
@@ -76,7 +77,10 @@ class Dataflow:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all declared roots and stages. States may also have stages of an earlier declaration."""
+        """Names of all declared roots and stages.
+
+        A stored state may also contain stages that are no longer declared.
+        """
         return frozenset(self._graph)
 
     def step(
@@ -99,7 +103,7 @@ class Dataflow:
             sort: Sort updates that are not sorted.
 
         Raises:
-            UpdateError, ProduceError, CorruptionError, StageChangedError: No file remains in these cases.
+            UpdateError, ProduceError, CorruptionError, StageChangedError: The new files have been deleted.
         """
         env = self._environment()
         try:
@@ -119,8 +123,9 @@ class Dataflow:
     ) -> FlowState:
         """Return the state in which some roots and sum stages hold the given content.
 
-        Stages that are fed by loaded nodes and are not loaded themselves are rebuilt. All of these stages are reset
-        (`View.is_reset`). The caller must ensure that loaded stages agree with their feeders.
+        A stage that a loaded node feeds is rebuilt unless it is loaded, too. Loaded and rebuilt stages are reset (see
+        `View.is_reset`). The caller must ensure that the content of a loaded stage agrees with that of the nodes that
+        feed it.
 
         Args:
             state: The state to start from.
@@ -144,13 +149,16 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def loader(self, stage: str) -> Loader:
-        """Return a writer of runs for `load`, usable in this process or in tasks."""
+        """Return a writer of sorted files (runs), which `load` accepts as content.
+
+        Tasks in other processes may use it, too.
+        """
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
     def rebuild_state(self, state: FlowState, *names: str) -> FlowState:
-        """Return the state in which some stages, and all stages that they feed, are rebuilt (see `rebuild`).
+        """Return the state in which the named nodes, and all stages that they feed, are rebuilt (see `rebuild`).
 
-        Roots among them become empty.
+        A named root becomes empty.
         """
         env = self._environment()
         try:

@@ -1,7 +1,8 @@
 """A dataset of one version: sorted files (runs) that are read as if they were one.
 
-A shard is a key range with its runs. Runs of level 0 are newer, and span all shards. A unit is a group of rows that are
-replaced together; a tombstone is a row that deletes a unit.
+A shard is a key range with its runs. Runs of level 0 are newer than these, and contain keys of all shards. A unit is a
+group of rows that are replaced together; a tombstone is a row that deletes a unit. A sum dataset contains totals by
+key: each run has amounts to add, and the total of a key is the sum over all runs.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Dataset:
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
         """Return the keys that may have more than `limit` rows, sorted.
 
-        A key is returned if the row groups that contain no other key have more than half of that number of rows.
+        Only footers are read. A key is returned if the row groups with this key only have more than `limit / 2` rows.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
@@ -159,7 +160,10 @@ class Dataset:
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """Return a stream per run with the rows of some sorted keys, the newest run first; none without keys."""
+        """Return one stream per run, the newest run first, with the run's rows of some sorted keys.
+
+        No keys give no streams.
+        """
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 
@@ -187,9 +191,11 @@ class Dataset:
 
 
 def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Yield the current rows of several runs, sorted. The rows of a unit come from the newest run that has it.
+    """Merge several runs, and yield their current rows, sorted.
 
-    Tombstones are included. In sum datasets, the amounts of a key are added up instead, and rows with only zero
+    The rows of a unit come from the newest run that has it.
+
+    Tombstones are included. Runs of a sum dataset are merged by adding the amounts of each key; keys with only zero
     sums are left out.
 
     Args:
@@ -207,7 +213,10 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 
 
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return the rows of each unit from the first frame that has rows of the unit."""
+    """Return the current rows of all units.
+
+    A unit's rows come from the first frame with rows of it, which is the newest.
+    """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
@@ -222,8 +231,8 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
 def sum_rows(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """Add up the amounts of each key. Return one row per key, sorted, without keys whose sums are all zero.
 
-    Sums wrap around modulo 2**64. A total over all runs fits in 64 bits, so it is right even if the sum over some runs
-    has wrapped.
+    Sums wrap around modulo 2**64. The total over all runs fits in 64 bits, so it is right even if a partial sum has
+    wrapped.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:

@@ -1,6 +1,8 @@
 """Applying instructions to one dataset of a node, from the dataset's previous state to its new state and its update.
 
-A dataset consists of runs (sorted files). Instructions are rows that replace or delete its rows, or add to its totals.
+A node is a root or a stage of a dataflow. Its dataset consists of sorted files (runs). Level 0 has the newest runs.
+Instructions are rows that replace or delete rows of the dataset, or add to its totals. An update lists the changed
+keys. The credit of a dataset is the number of rows that merges of its runs may write.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class DatasetStep:
     def run(self, parts: list[Part]) -> DatasetResult:
         """Apply instructions to the dataset, then run the merges that its credit of rows allows.
 
-        Small results are also put into `env` for later stages: the update, the rows that it replaces, and totals.
+        Small results are also put into `env` for later stages: the update, the rows that the update replaces, and
+        totals.
         """
         rows = part_rows(parts)
         if not rows:
@@ -79,9 +82,9 @@ class DatasetStep:
         return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Apply instructions to a small sum dataset in a few operations, and put its new totals into `env.contents`.
+        """Apply instructions to a small sum dataset in memory, and put all of its new totals into `env.contents`.
 
-        Merging it piece by piece would take hundreds of operations.
+        This takes a few operations, whereas tasks that merge piece by piece would take hundreds.
         """
         run_schema = self.dataset.run_schema
         names = run_schema.schema.names
@@ -101,7 +104,7 @@ class DatasetStep:
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
         """Return one task per key range.
 
-        The counter of a task is the last number that the tasks before it will assign to a new key.
+        The tasks number new keys consecutively. `counter` of a task is the last number that earlier tasks will assign.
         """
         tasks = [
             ApplyTask(
@@ -130,7 +133,7 @@ class DatasetStep:
         return assemble_state(self.dataset.state, pieces)
 
     def _extended_state(self, done: Sequence[Applied]) -> DatasetState:
-        """Return the state with one more run at level 0, and with more credit for merges."""
+        """Return the state with the results of all tasks as a new run of level 0, and with more credit for merges."""
         state = self.dataset.state
         level0 = self._write_level0([applied.content for applied in done])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
@@ -151,7 +154,8 @@ class DatasetStep:
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
         """Return the key range of each task.
 
-        In memory, one task has all keys. Otherwise there is a task per shard, or in bulk, ranges of about even size.
+        One task processes everything in memory. Otherwise each task has a shard. In bulk, ranges have about equal
+        sizes.
         """
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:

@@ -1,4 +1,7 @@
-"""What all parts of a dataflow step share: the settings, the destination of sorted rows, and the environment."""
+"""The context of one step of a dataflow: its settings, the destination of sorted rows, and data shared by its nodes.
+
+A node is a root or a stage of the dataflow.
+"""
 
 from __future__ import annotations
 
@@ -101,13 +104,19 @@ class Environment:
     """Files of loaded content, which are deleted if loading fails."""
 
     def new_attempt(self) -> Environment:
-        """Return an environment for another attempt. It shares the scratch files, but no data in memory."""
+        """Return an environment to repeat the step.
+
+        It has the same list of scratch files, and no data of the failed attempt.
+        """
         return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:
-        """Return the spool for the instructions that result from a number of input rows."""
+        """Return the destination of what a node computes from `rows` input rows: in memory if these are few."""
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:
-        """Return the runner for a number of rows. Few rows are processed here, because starting a job takes longer."""
+        """Return the runner for `rows` rows.
+
+        Few rows are processed in this process, because starting a job takes longer.
+        """
         return InProcessRunner() if rows <= self.settings.small_rows else self.runner

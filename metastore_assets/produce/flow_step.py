@@ -41,7 +41,10 @@ class StepInput:
     """By node, content that replaces all of the node's content."""
 
     def newer_than(self, applied: Mapping[str, int]) -> StepInput:
-        """Return the part of the input that is newer than the `applied` source versions."""
+        """Return the input without the updates that were applied before.
+
+        `applied` has the last source version by root.
+        """
 
         def is_new(name: str) -> bool:
             return name not in self.sources or self.sources[name] > applied.get(name, self.sources[name] - 1)
@@ -66,11 +69,11 @@ def step_flow(
 
     Args:
         env: The environment of the step.
-        graph: The nodes by name, each after its feeders.
+        graph: The nodes by name. Feeders come before the nodes that read them.
         base: The state to start from.
         step_input: The input from outside.
         rebuilt: Names of the nodes to rebuild: stages from the complete content of their feeders, roots from nothing.
-            Nodes that `base` lacks are rebuilt, too, unless it is the empty state.
+            Nodes that `base` lacks are rebuilt, too, unless `base` is the empty state.
 
     Raises:
         StageChangedError: A declaration differs from that in `base`, and the node is neither rebuilt nor loaded. Or a

@@ -27,7 +27,7 @@ from metastore_assets.produce.stages import DeltaRoot, Node, Preserve, Root, Sta
 
 @dataclass(frozen=True)
 class Typed:
-    """A declared node with the types and schemas that follow from its position in the graph."""
+    """A declared node with the types and schemas that are derived from the node and its feeders."""
 
     node: Node
     rows: Rows

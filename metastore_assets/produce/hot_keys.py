@@ -1,6 +1,7 @@
 """Hot keys: target keys with more rows than fit in memory, which are processed a few source keys at a time.
 
-An instruction is a row that replaces or deletes the rows that a source key contributes to a target key.
+A stage computes rows of target keys (the keys of its output) from source keys (the keys of its input). An instruction
+is a row that replaces or deletes the rows that a source key contributes to a target key.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 class HotKey:
     """The application of instructions to one hot key, a few source keys at a time.
 
-    The first rows of the update depend on all rows of the key. So a first pass computes whether the key had rows,
-    whether it will have rows, and, if unchanged keys are suppressed, whether any row differs.
+    The first update row of the key says whether the key is added, updated or deleted, which depends on all of its rows.
+    So a first pass computes whether the key had rows, whether it will have rows, and, if unchanged keys are suppressed,
+    whether any row differs.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
@@ -41,7 +43,7 @@ class HotKey:
 
     @property
     def is_novel(self) -> bool:
-        """Whether the key is new and needs a number."""
+        """Whether the key had no rows before, so that the Preserve hook needs a number for it."""
         return self._will_exist and not self._existed
 
     def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
@@ -86,7 +88,7 @@ class HotKey:
         return *apply_to_units(task, instructions, written, previous), example, novel
 
     def _compute_outcome(self) -> tuple[bool, bool]:
-        """Return whether the key will have rows, and whether its update is suppressed because nothing differs."""
+        """Return whether the key will have rows, and whether its update is suppressed because no row differs."""
         same = _Comparison(self._task) if self._task.suppress else None
         will_be, example = False, self._example
         for instructions, previous in align_hot_key(self._task, self.key):
@@ -100,7 +102,7 @@ class HotKey:
 
 
 class _Comparison:
-    """A comparison of two lists of rows that arrive in pieces."""
+    """A comparison of two sequences of rows, position by position, whose rows are added a frame at a time."""
 
     def __init__(self, task: ApplyTask) -> None:
         assert task.rows is not None
@@ -110,11 +112,11 @@ class _Comparison:
 
     @property
     def is_even(self) -> bool:
-        """Whether both lists have had the same number of rows so far."""
+        """Whether both sequences have the same number of rows so far."""
         return not any(frame.height for frame in self._rest)
 
     def add(self, *frames: pl.DataFrame) -> None:
-        """Append one frame to each list, and compare the rows at the positions that both lists have now."""
+        """Append one frame to each sequence, and compare the rows at all positions that both sequences now have."""
         one, other = (pl.concat([old, new.select(self._names)]) for old, new in zip(self._rest, frames, strict=True))
         count = min(one.height, other.height)
         pairs = one[:count].with_columns(other[:count][name].alias(f"_{name}") for name in self._names)
@@ -137,7 +139,7 @@ def apply_to_units(
     Args:
         task: The task, with the schema of the dataset.
         instructions: All instructions for the units.
-        written: The new rows in their final form.
+        written: The new rows, as the Preserve hook returned them.
         previous: The rows of the units so far.
 
     Returns:

@@ -28,7 +28,7 @@ _FIRST_KEYS = 16_384
 class Feeder:
     """One feeder of a stage in one step: its update, and its content before the step.
 
-    If the stage is rebuilt (`is_full`), there is no update, and the content is that after the step.
+    If the stage is rebuilt (`is_full`), there is no update, and `content` is the content after the step.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Feeder:
 
     @property
     def update_rows(self) -> int:
-        """Number of rows in the update; of all content if `is_full`."""
+        """Number of rows in the update. If `is_full`: number of rows in the content."""
         return self.content.state.rows if self.is_full else part_rows(self.update)
 
     @property
@@ -53,7 +53,7 @@ class Feeder:
         return update_schema(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
-        """Yield frames with the updated keys in a key range. A key may occur twice.
+        """Yield frames with the updated keys in a key range. A key may occur more than once.
 
         Args:
             key_range: The range.
@@ -107,7 +107,7 @@ class Feeder:
         return part_bounds(self.content.storage, self.content.run_schema, parts)
 
     def _range_in_order(self, key_range: KeyRange, order: Order) -> KeyRange:
-        """Return the range if the feeder's files have this order. Otherwise return the range of all keys."""
+        """Return `key_range` if the feeder's files are sorted in `order`. Otherwise return the range of all keys."""
         return key_range if order == self.rows.order else EVERYTHING
 
 
@@ -148,9 +148,9 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 
 
 class KeyChunks:
-    """Chunks of sorted keys that have about a given number of rows each.
+    """An iterator over chunks of sorted keys, where the keys of a chunk have about a given number of rows.
 
-    The caller records how many rows each chunk had. The number of keys in the next chunks adapts to that.
+    The caller records how many rows each chunk had. The next chunks have more or fewer keys accordingly.
     """
 
     def __init__(self, keys: pl.DataFrame, rows: int) -> None:
@@ -167,6 +167,6 @@ class KeyChunks:
             start += size
 
     def record(self, keys: int, rows: int) -> None:
-        """Record how many rows the keys of a chunk had."""
+        """Record that the `keys` keys of the last chunk had `rows` rows in total."""
         self._seen_keys += keys
         self._seen_rows += rows

@@ -1,6 +1,7 @@
-"""Loading complete content: sorted rows become the runs (sorted files) of a dataset without an update.
+"""Loading complete content: sorted rows become the files (runs) of a root or a sum stage without an update.
 
-Each process may write the runs of one key range. The process that loads them combines all runs into one dataset.
+Several processes may write runs, each for one key range. The process that loads them combines all runs into one
+dataset.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Loader:
         return DatasetState(splitters, based or (Shard(),))
 
     def _checked(self, rows: External) -> Iterator[pl.DataFrame]:
-        """Yield the rows in frames that are not empty. Keys have 0.0 in place of −0.0.
+        """Validate rows, and yield them in frames that are not empty. −0.0 in keys becomes 0.0.
 
         Raises UpdateError for invalid rows.
         """
@@ -137,7 +138,8 @@ class Loader:
 
         Args:
             frame: The rows.
-            following: The same rows after the last row of the previous frame, to detect a wrong order between the two.
+            following: The last row of the previous frame, followed by the rows, to detect a wrong order between the
+                frames.
         """
         group, amounts = self.run_schema.group, self.run_schema.amounts
         if not group.is_sorted(following):

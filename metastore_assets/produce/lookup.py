@@ -103,12 +103,12 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return numbers to search for in the first key column that tables contain; None if the keys are no numbers.
+        """Return the numbers to search for in the first key column that tables contain; None if it holds no numbers.
 
         Args:
-            lead: The value of the first key column, if tables lack that column. Then the numbers are the second key
-                column of the searched keys that begin with `lead`. None: they are the first key column of all searched
-                keys.
+            lead: The value of the first key column, if tables lack that column. Then the numbers are from the second
+                key column of the searched keys that begin with `lead`. If None, the numbers are from the first key
+                column of all searched keys.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -124,9 +124,9 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
 def _near_positions(
     order: Order, column: pa.ChunkedArray, numbers: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.int64] | None:
-    """Return the positions of rows whose first column of `order` is one of some sorted numbers.
+    """Return the positions of the values in a sorted key column that equal one of some sorted numbers.
 
-    None if the keys or the rows cannot be compared as numbers.
+    Return None if the keys or the values cannot be compared as numbers.
     """
     if numbers is None or column.null_count:
         return None
@@ -145,7 +145,7 @@ def _near_positions(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Row groups that are read together."""
+    """Row groups of a run that are read together, and the columns to read."""
 
     numbers: Sequence[int]
     names: Sequence[str]
@@ -181,7 +181,7 @@ def _candidates(
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
-    """Yield the row groups in batches of adjacent ones, as many as are worth reading at once."""
+    """Group adjacent row groups into batches. A batch is as large as is worth reading at once."""
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():

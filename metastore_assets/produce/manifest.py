@@ -54,7 +54,7 @@ class Manifests:
         return self._documents.load(document, _decode_manifest) if document else NOTHING
 
     def read(self, number: int) -> FlowManifest:
-        """Return a version as it was last compacted. Raises VersionNotFoundError."""
+        """Return the manifest of a version, after its last compaction. Raises VersionNotFoundError."""
         if number == 0:
             return NOTHING
         manifest = self._last_of(number, self.latest())
@@ -71,7 +71,7 @@ class Manifests:
         self._documents.publish(manifest.document, fields)
 
     def expire(self, keep: int, grace: timedelta) -> ExpiryCounts:
-        """Delete all but the newest `keep` versions, then the files that no remaining manifest references.
+        """Delete the manifests of all but the newest `keep` versions, then the unreferenced files.
 
         Nothing younger than `grace` is deleted. A manifest that was the newest within the last `grace` keeps its files,
         because a running publisher may have started from it. So `grace` must be longer than the longest run.

@@ -33,7 +33,7 @@ from metastore_assets.produce.sums import (
 
 
 def empty_state(typed: Typed) -> StageState:
-    """Return the state of a node before its first version."""
+    """Return the state of a node that has no rows yet."""
     content = DatasetState(typed.content.empty_keys)
     mappings = DatasetState(typed.mappings.empty_keys) if typed.mappings else None
     return StageState(typed.fingerprint, typed.form, content, mappings, ())
@@ -51,13 +51,13 @@ class StepStates:
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
-    """Return a root's state after a validated update."""
+    """Apply a validated update to a root, and return the root's new state."""
     step = _NodeStep(env, root, before, env.spool(part_rows([incoming])))
     return step.apply(Instructions([incoming], []))
 
 
 def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: bool) -> StageState:
-    """Return a stage's state after its feeders have reached the next version.
+    """Apply the updates of a stage's feeders to the stage, and return its new state.
 
     Args:
         env: The environment of the step.
@@ -82,9 +82,11 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
 
 
 def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
-    """Return all totals of a small sum stage whose updates are not needed, computed in memory; None for other stages.
+    """Compute all totals of a sum stage in memory, if the stage is small and its updates are not needed.
 
-    Such a stage is rewritten anyway, so its previous content need not be read.
+    Otherwise return None.
+
+    A small stage is rewritten anyway, so its previous content need not be read.
     """
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None
@@ -95,7 +97,7 @@ def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
 
 @dataclass(frozen=True)
 class _NodeStep:
-    """One node in one step: from its previous state to its new state."""
+    """The computation of one node's new state from its previous state."""
 
     env: Environment
     node: Typed

@@ -61,7 +61,7 @@ class Order:
         return result
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the least of some keys as a frame with one row."""
+        """Return the key that comes first in this order, as a frame with one row."""
         return self.sort(keys[:, list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
@@ -84,7 +84,7 @@ class Order:
         return bool(self.sort(keys)["_row"].is_sorted())
 
     def semi(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of `frame` whose key is in `keys`, in the order of `frame`."""
+        """Semi join: return the rows of `frame` whose key is in `keys`, in the order of `frame`."""
         return self._join(frame, keys[:, list(self.columns)], "semi")
 
     def positions(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
@@ -93,7 +93,7 @@ class Order:
         return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of `frame` whose key is not in `keys`, in the order of `frame`."""
+        """Anti join: return the rows of `frame` whose key is not in `keys`, in the order of `frame`."""
         return self._join(frame, keys[:, list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -121,9 +121,9 @@ class Order:
         return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
-        """Return the values of the order's first column as integers that sort alike.
+        """Return the values of a column, the first one of this order, as integers with the same order.
 
-        None if the column is descending, has nulls, or is not of integers or times.
+        Return None if the order of the column is descending, or if it has nulls or is neither integer nor time.
         """
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None

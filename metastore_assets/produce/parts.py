@@ -26,7 +26,7 @@ _PART_ROWS = 12_500
 
 
 class Sink:
-    """A context manager that collects sorted frames into one part.
+    """A context manager that collects sorted frames into one part (`part` after the block).
 
     The rows stay in memory if the spool allows it and they are at most `Settings.buffer_rows`; otherwise they go to a
     file.
@@ -94,7 +94,7 @@ class Sorter:
         return self._parts
 
     def _flush(self, spool: Spool) -> None:
-        """Turn the waiting rows into a sorted part, in memory if the spool allows it."""
+        """Turn the buffered rows into a sorted part, in memory if the spool allows it."""
         if self._waiting:
             # Hundreds of parts may be merged at once, with one row group of each in memory.
             settings = spool.settings
@@ -123,7 +123,10 @@ def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Par
 def merge_parts(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of all parts in a key range, merged and sorted. No two frames have rows of the same unit."""
+    """Merge the rows of all parts in a key range.
+
+    A unit (rows that are replaced together) is never split between frames.
+    """
     streams = [scan_part(storage, run_schema, part, key_range) for part in parts]
     for frames in align_streams(streams, run_schema.unit):
         present = [frame for frame in frames if frame.height]

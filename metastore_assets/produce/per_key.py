@@ -1,4 +1,7 @@
-"""Adapters that let a Produce function be called key by key, although stages call it batch by batch."""
+"""Adapters from Produce functions for one source key to Produce functions for a batch of source keys.
+
+A Produce function computes the output rows of a stage. Stages call it with batches.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ _PIECE = 1024
 class Port(Sequence[Any]):
     """The values of one port (one input of a stage) for one source key, feeder by feeder in declaration order.
 
-    A sequence that can be read repeatedly; `next` removes its first value. Values become Python objects a piece at a
-    time, when they are read.
+    It can be read repeatedly as a sequence, or consumed with `next`. Values are converted to Python objects when they
+    are read, a piece at a time.
     """
 
     def __init__(self, values: pa.Table, start: int, stop: int) -> None:
@@ -60,7 +63,10 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Return the piece that contains a row, and the row number where the piece starts."""
+        """Convert the piece that contains a row to Python.
+
+        Return its values, and the row number where the piece starts.
+        """
         if not self._piece_start <= row < self._piece_stop:
             first = row - (row - self._start) % _PIECE
             self._piece_start, self._piece_stop = first, min(first + _PIECE, self._stop)
@@ -69,7 +75,7 @@ class Port(Sequence[Any]):
 
 
 def batches_of(stage: Stage) -> PerBatch:
-    """Return a stage's Produce function in its batch form."""
+    """Return a stage's Produce function as a function of batches."""
     if stage.produce_batch is not None:
         return stage.produce_batch
     assert stage.produce is not None
@@ -173,7 +179,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _groups(port: pa.Table, keys: int) -> Iterator[Port]:
-    """Yield the port of each source key."""
+    """Split the rows of a port by source key, and yield one `Port` per source key."""
     counts = [0] * keys
     for source in port[SOURCE].to_pylist():
         counts[source] += 1

@@ -14,12 +14,12 @@ _NOVEL = "_novel"
 
 
 def novel_keys(rows: Rows, written: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the target keys of sorted written rows that have no previous rows, sorted."""
+    """Return the new target keys: those of the `written` rows that have no `previous` rows. All are sorted."""
     return rows.order.distinct(rows.order.anti(written, previous))
 
 
 def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the written rows after the hook, sorted, and the number of new target keys.
+    """Call the hook on new rows. Return the rows that it returned, sorted, and the number of new target keys.
 
     Args:
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.

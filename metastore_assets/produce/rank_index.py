@@ -1,4 +1,4 @@
-"""An index for the sum of an amount over all rows before a key, in several sorted files (runs) of totals.
+"""An index over several sorted files (runs) of totals, to compute the sum of an amount over all rows before a key.
 
 The sum consists of the sums of complete row groups, plus some rows of the row groups that contain the key. The first
 and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
@@ -48,7 +48,7 @@ class Blocks:
 
 
 class RankIndex:
-    """An index over the row groups of several runs."""
+    """An index over the row groups of several runs, which computes sums of one amount before a key."""
 
     def __init__(self, blocks: Blocks, runs: Sequence[Run], amount: str) -> None:
         """Read the footers of the runs.
@@ -106,7 +106,10 @@ class RankIndex:
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return the row groups with rows between a numbered edge and the next one; −1 means before the first edge."""
+        """Return the rows of all row groups that overlap the keys between a numbered edge and the next one.
+
+        Number −1 stands for the keys before the first edge.
+        """
         return self._read((self._first <= number) & (self._last >= number))
 
     def _sum(self, edge_count: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:

@@ -1,7 +1,7 @@
 """Ranks in a sum stage: the sum of the amounts before a key, and the key at a rank.
 
-The totals of a stage are in several sorted files (runs), and the sum before a key is added up over all of them. In each
-run it consists of complete row groups, whose sums are in the file's footer, and of one row group that must be read.
+The totals of a stage are in several sorted files (runs). The sum before a key is added up over all runs. Each run
+contributes complete row groups, whose sums are in the file's footer, and a part of one row group, which must be read.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, wanted: int) -> pl.DataFrame:
-        """Return the row at a rank that is counted over all prefixes, with the row's first rank."""
+        """Return the row at a rank, with the row's first rank. Ranks are counted over all prefixes here."""
         shard = self._shard_of(wanted)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
         # The edges in the shard, preceded by the one where the shard starts.
@@ -120,7 +120,7 @@ class Ranks:
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, wanted: int) -> int:
-        """Return the number of the shard that contains a rank that is counted over all prefixes."""
+        """Return the number of the shard (key range) that contains a rank, counted over all prefixes."""
         splitters = self._dataset.state.splitters
         about = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_that(
@@ -142,7 +142,10 @@ class Ranks:
         return wrap_int64(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
 
     def _sum_of_shards(self, stop: int) -> int:
-        """Return the sum of all rows in the shards before `stop`, without the runs of level 0."""
+        """Return the sum of all rows in the shards before number `stop`.
+
+        Runs of level 0, which span all shards, do not count.
+        """
         return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
     def _sum(self, run: Run) -> int:
@@ -183,7 +186,8 @@ def _last_that(holds: Callable[[int], bool], ends: tuple[int, int], guess: int) 
     """Return the last number for which a condition holds.
 
     Args:
-        holds: The condition. It holds for the first number, and does not hold again after it failed once.
+        holds: The condition, which is monotonic: it holds for the first number, and once it is false, it is false for
+            all greater numbers.
         ends: The first and the last number, both inclusive.
         guess: A number near the result; a close one saves evaluations.
     """

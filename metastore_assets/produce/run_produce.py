@@ -1,7 +1,9 @@
 """Calling a stage's Produce function on changed source keys, and turning its output into instructions.
 
-The function is called for every source key in an update of a feeder, with all current values of the key. Its output
-replaces the rows that the source key contributed before. Instructions are the rows that carry out this replacement.
+A feeder is a node whose output the stage reads. Its keys are the source keys of the stage; the stage's output has
+target keys. The function is called for every source key in an update of a feeder, with all current values of the key.
+The output replaces the rows that the source key contributed before. Instructions are the rows that carry out this
+replacement. Key-mappings are the stored pairs (source key, target key).
 """
 
 from __future__ import annotations
@@ -76,7 +78,11 @@ def produce(task: ProduceTask) -> Instructions:
 
 
 def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
-    """Return `_source` and the value columns of one port, sorted by `_source`, then by feeder."""
+    """Return the values of some source keys on one port (one input of the stage).
+
+    Columns are `_source`, the row number of the source key in `keys`, and the value columns. Rows are sorted by
+    `_source`, then by feeder.
+    """
     rows = port[0].rows
     numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
     frames = [feeder.values(keys).with_columns(pl.lit(number).alias(_PORT)) for number, feeder in enumerate(port)]
@@ -119,7 +125,10 @@ def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, por
 
 
 def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl.DataFrame]:
-    """Return the values of the source keys from `start` to `stop` (exclusive) on each port, numbered from 0."""
+    """Return each port's rows of the source keys numbered `start` to `stop` (exclusive).
+
+    Their new numbers start at 0.
+    """
     return [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
     ]
@@ -187,7 +196,7 @@ def _empty_outputs(task: ProduceTask) -> pl.DataFrame:
 
 
 def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: pl.DataFrame) -> None:
-    """Raise ProduceError for the first source key with other output in the second call."""
+    """Raise ProduceError for the first source key whose output differs between two calls."""
     if once.equals(twice, null_equal=True):
         return
     for number in range(keys.height):

@@ -1,4 +1,8 @@
-"""Columns and order of a dataset's files: content, key-mappings, or sums."""
+"""Columns and order of a dataset's sorted files (runs): content, key-mappings, or sums.
+
+A stage computes content for target keys (the keys of its output) from source keys (the keys of its input). Key-mappings
+are the pairs (source key, target key).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class RunSchema:
 
     @cached_property
     def group(self) -> Order:
-        """The order of the lookup keys."""
+        """The order by the columns that are looked up, which are the first columns of the sort order."""
         return self.order.first(self.group_columns)
 
     @cached_property
@@ -115,7 +119,7 @@ def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:
-    """Return the source key fields, with the names that they have in the content of a stage."""
+    """Return the fields of a source key, renamed as they are in the content of a stage."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
 

@@ -141,7 +141,7 @@ class RunWriter:
         return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))
 
     def _flush(self) -> None:
-        """Write the waiting rows as row groups, and note the first key, the last key and the sums of each."""
+        """Write the buffered rows as row groups. Record the first key, the last key and the sums of each row group."""
         if not self._waiting:
             return
         frame = pl.concat(self._waiting)
@@ -189,7 +189,10 @@ def _read(
 
 
 def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Yield the row groups to read at once: first one, for readers of few rows, then more and more."""
+    """Divide row groups into portions to read at once. The first portion is one row group, later portions are larger.
+
+    So a reader that stops after a few rows reads little.
+    """
     start, size = 0, 1
     while start < len(groups):
         stop = start + 1
@@ -203,7 +206,7 @@ def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
-    """Return which of the columns to read from a run: not the tombstone column if the run has no tombstones."""
+    """Return the columns to read from a run: `names`, without the tombstone column if the run has no tombstones."""
     return names if run.tombstones else [name for name in names if name != TOMBSTONE]
 
 

@@ -21,7 +21,7 @@ may read a port partly or repeatedly."""
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of source keys with all their values."""
+    """A batch of source keys with all of their values: the argument of a Produce function."""
 
     keys: pa.Table
     """The distinct source keys, ascending."""
@@ -45,9 +45,9 @@ class Preserve(Protocol):
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: A table aligned with `rows`. Where `has_previous` is true, its row is another row of the same
-                target key: one of the last version, even if it is being deleted. For the later rows of a new target
-                key, it is the key's first row, as this hook returned it.
+            previous: A table with one row per row of `rows`. Where `has_previous` is true, it is a row of the same
+                target key. If the key existed in the last version, it is a row of that version, even one that is being
+                deleted. If the key is new, its later rows get its first row, as this hook returned it.
             has_previous: Boolean array: whether `previous` has a row.
             novel: Int64 array: an unused number for the first row of each new target key.
         """
@@ -97,7 +97,7 @@ class Root:
 
 @dataclass(frozen=True)
 class DeltaRoot:
-    """An external source that stores nothing: its input is added and removed rows (`Delta`).
+    """An external source whose rows are not stored. Its input is added and removed rows (`Delta`).
 
     It can feed sum stages only. A removed row must equal the row that was added.
     """
@@ -168,9 +168,9 @@ class Stage:
 class SumStage:
     """A stage that adds up amounts by key. A key whose totals are all zero is removed.
 
-    `key` and `amounts` name key or value columns of the feeders. Integer totals are int64, decimal totals are
-    decimal128(38, scale). `count` names an additional total, the number of rows. With it, a key exists as long as it
-    has rows.
+    `key` and `amounts` name key or value columns of the feeders (the nodes whose output the stage reads). Integer
+    totals are int64, decimal totals are decimal128(38, scale). `count` names an additional total, the number of rows.
+    With it, a key exists as long as it has rows.
     """
 
     name: str

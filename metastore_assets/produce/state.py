@@ -39,7 +39,7 @@ class StageState:
     """Whether the content was loaded. The update then adds all content, and has no files."""
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths of all files of the node."""
+        """Yield the paths of all files of the node, relative to the dataflow's storage."""
         states = [self.content, *([self.mappings] if self.mappings else [])]
         yield from (run.path for state in states for run in state.runs())
         yield from (run.path for run in self.update)

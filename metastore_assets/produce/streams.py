@@ -1,4 +1,4 @@
-"""Sorted streams of frames, and how several streams are read together in ranges of keys."""
+"""Sorted streams of frames. Several streams can be read together, one range of keys at a time."""
 
 from __future__ import annotations
 
@@ -92,7 +92,10 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
 def _cut(
     frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
-    """Split each frame into the rows before a bound, or up to it if `inclusive`, and the others."""
+    """Split each frame at a key, `bound`. Return the rows before the key, then the others, for each frame.
+
+    Rows with the key itself are among the first if `inclusive`.
+    """
     counts = [frame.select(order.before(bound, inclusive=inclusive).sum()).item() for frame in frames]
     pairs = list(zip(frames, counts, strict=True))
     return [frame[:count] for frame, count in pairs], [frame[count:] for frame, count in pairs]
@@ -126,7 +129,7 @@ class _StreamCursor:
             self._read()
 
     def extend(self, bound: pl.DataFrame) -> None:
-        """Read one more frame if all buffered rows have the key `bound`."""
+        """Read one more frame if all buffered rows have the key `bound`, because more rows of this key may follow."""
         if not self.ended and not self.frame.tail(1).filter(~self._order.before(bound, inclusive=True)).height:
             self._read()
 

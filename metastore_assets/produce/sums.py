@@ -1,8 +1,9 @@
 """Sum stages: the amounts that changed rows add or remove, and the totals that result.
 
-An amount is a number to add to a total. The previous contribution of a source key is subtracted from a total, and its
-current contribution is added. Nothing else is read. A key whose totals are all zero does not exist. The negation of
-every amount and total must fit its type, so that everything that was added can be removed.
+An amount is a number to add to a total. If the rows of a source key (a key of the stage's input) change, the amounts of
+its previous rows are subtracted from the totals, and those of its current rows are added. Nothing else is read. A key
+whose totals are all zero does not exist. The negation of every amount and total must fit its type, so that everything
+that was added can be removed.
 
 The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with the
 changed keys. A delta root stores nothing, and passes deltas: batches of rows that were added or removed.
@@ -61,7 +62,10 @@ class SumTask:
 
 
 def changed_amounts(task: SumTask) -> list[Part]:
-    """Return the amounts that the changed source keys of a range add to the totals of a sum stage, by target key."""
+    """Return the amounts that the changed source keys of a range add to totals.
+
+    Amounts are by target key, the key of the stage's output.
+    """
     run_schema = task.stage.content
     sorter = Sorter(task.spool, run_schema)
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
@@ -82,8 +86,8 @@ def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[p
 
     Args:
         stage: The sum stage.
-        feeders: Its feeders.
-        updates: The update of each feeder, which has previous and current totals. So nothing else needs to be read.
+        feeders: The nodes whose output the stage reads, all of them sums.
+        updates: The update of each feeder. It has previous and current totals, so nothing else needs to be read.
     """
     frames = [stage.content.empty]
     for feeder, update in zip(feeders, updates, strict=True):
@@ -296,7 +300,7 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the update of the changed keys, with current and previous totals."""
+    """Return the update rows (added, updated or deleted) of the changed keys, with current and previous totals."""
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
     rows = run_schema.group.beside(changes, previous.rename(before))
     now = {name: pl.col(name) + pl.col(was).fill_null(0) for name, was in before.items()}

@@ -22,7 +22,7 @@ External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 
 
 def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
-    """Return the schema of update files, which are sorted by key. The rows of a key are in their stored order."""
+    """Return the schema of update files, which are sorted by key. With `sums`, rows also have the previous totals."""
     before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
     schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])
     # Plain files of rows: no amounts to add up, and no tombstones.
@@ -37,7 +37,7 @@ def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> I
 
     Args:
         root: Name of the root, for messages.
-        rows: Types of its keys and values.
+        rows: Types of the root's keys and values.
         update: The update.
         sort: Whether to sort the update in memory first.
     """
@@ -95,7 +95,7 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
 
     Args:
         root: Name of the root, for messages.
-        rows: Types of its keys and values.
+        rows: Types of the root's keys and values.
         frame: The rows. The first one may be the last row of the previous frame.
     """
     unknown = frame.filter(~pl.col(CHANGE).is_in([ADD, UPDATE, DELETE]).fill_null(False))

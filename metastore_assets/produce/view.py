@@ -1,4 +1,8 @@
-"""Reading a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches."""
+"""Reading a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
+
+A stage computes its content, rows of target keys, from source keys, the keys of its input. Key-mappings are the pairs
+(source key, target key). An update is the changes of the content since the version before.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +69,10 @@ class View:
 
     @property
     def sources(self) -> Mapping[str, int]:
-        """By root, the last version of the root's source that was applied, if the source has versions."""
+        """The last applied version of each root's source, by name of the root.
+
+        Roots whose source has no versions are left out.
+        """
         return self._state.sources
 
     def content(self, stage: str) -> pa.Table:

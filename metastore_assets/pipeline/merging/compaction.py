@@ -1,6 +1,7 @@
 """Rewrite files with several profiles: leave out unused profiles, or value counts that are not needed.
 
-A profile keeps its name when it moves to another file, so nothing that was merged from it changes.
+A profile is a section of such a file. It is used if an entry of the version references it. A profile retains its name
+in the new file, so profiles that were merged from it stay valid.
 """
 
 from __future__ import annotations
@@ -175,8 +176,9 @@ def compact_changes(
 ) -> SegmentChanges:
     """Copy profiles that are in use out of files whose other profiles are mostly unused, as `compact_segments` does.
 
-    Only groups that may have become wasteful are read: groups that lost an entry, and those with entries in a sparse
-    file whose references change. Entries of removed fragments are all read if a group of fragments is.
+    Entries are read only of groups that may now have too many unused profiles: groups that lost an entry, and groups
+    with entries in a sparse file whose number of references changes. If a group of fragments is among them, the entries
+    of all removed fragments are read, too.
 
     Args:
         context: The table, its store and engine.

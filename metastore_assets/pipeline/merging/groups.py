@@ -89,7 +89,7 @@ class GroupChildren:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether no child is as in the published version."""
+        """Whether all children are new or changed, so that nothing of the published profile can be reused."""
         return len(self.changed) == self.count
 
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
@@ -136,7 +136,7 @@ class MergeGroup:
     """Whether value counts are stored with the merged profile. If not, they are those of the table."""
 
     def without_children(self) -> MergeGroup:
-        """Return the group for a task that reads no children."""
+        """Return the group without its changed and stored children, which is smaller to send to a task."""
         return replace(self, children=GroupChildren({}, frozenset(), self.children.count), previous=None)
 
 

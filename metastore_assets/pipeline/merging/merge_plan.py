@@ -1,9 +1,10 @@
 """Plan the merges of groups: which branches of their trees are merged, and which stored nodes are reused.
 
-A group is planned from its changed children: the nodes above them are loaded by key, then the nodes and children beside
-these. The nodes above are merged again, and no other node is looked at. All children of a group are read only if it has
-no stored nodes, if much of it changed, if a stored node lacks or contradicts something, or if a node was merged under
-another profile spec.
+A group has a tree: its children (profiles) are the leaves, and each branch merges the parts below it. A node is the
+stored result of a branch. A group is planned from its changed children. The nodes above them are loaded by key, and
+merged again. Their other parts, unchanged nodes and children, are loaded as inputs. No other node is read. All children
+of a group are read only if the group has no stored nodes, if much of it changed, if a stored node is missing or
+contradicts the changes, or if a node was merged under another profile spec.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def find_group_nodes(nodes: NodeLookup, group_keys: Collection[str]) -> frozense
 def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
     """Return the largest merges of a tree that read at most `max_inputs` stored profiles each.
 
-    A merge without merges below it is returned even if it reads more. The merges above the returned ones are left out.
+    A merge that has no merges below it is returned even if it reads more. Merges above the returned ones are left out.
 
     Args:
         merge: The root of the tree.
@@ -156,7 +157,7 @@ class _StoredNodes:
             self._loaded |= {key: found.get(key) for key in missing}
 
     def load_parts(self) -> None:
-        """Load the branches that loaded nodes name."""
+        """Load the nodes of the branches directly below the nodes that have been loaded."""
         self.load([
             node_key(node.group, name)
             for node in self._loaded.values() if node is not None for name in node.branches
@@ -185,7 +186,7 @@ class _StoredNodes:
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
-    """Return the names of the branches to load first: those that may be above changed children."""
+    """Return the names of the branches to load first: all names that branches above a changed child may have."""
     if _is_rebuilt(group):
         return {ROOT}
     children = group.children
@@ -193,7 +194,7 @@ def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
 
 
 def _is_rebuilt(group: MergeGroup) -> bool:
-    """Return whether so much of a group changed that it is planned from all children."""
+    """Return whether the tree of a group is rebuilt from all children, because many of them changed."""
     children = group.children
     return _REBUILD_SHARE * (len(children.changed) + len(children.removed)) > children.count
 
@@ -229,7 +230,7 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
 
 
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
-    """Plan the merges of a group from all its children. Of the loaded nodes, those that fit are reused."""
+    """Plan the merges of a group from all its children. Loaded nodes are reused if their branch has not changed."""
     children, stored = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put
     outdated = _names_above(group, stored)
@@ -260,7 +261,7 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return those of the names that branches above a changed or removed child have."""
+    """Return the subset of branch `names` that are above a changed or removed child."""
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}
     keys = (*children.changed, *children.removed) if lengths else ()
@@ -299,13 +300,14 @@ def _plan(
     renewed: tuple[NodeEntry, ...],
     dropped: Collection[str],
 ) -> MergePlan:
-    """Return the plan of a group, with the node of its root.
+    """Return the plan of a group, with the nodes to store and to drop.
 
     Args:
         context: The objects that merges need.
         merge: The merge of the group.
         stored_root: The root in the published version.
-        renewed: Reused nodes that turned out valid for the wanted spec.
+        renewed: Reused nodes from an older spec whose profiles are valid for the wanted spec, too. Their entries are
+            replaced.
         dropped: Names of the branches that the tree no longer has.
     """
     keys = {node_key(merge.group_key, name) for name in dropped}
@@ -325,7 +327,7 @@ def _files(nodes: Mapping[str, NodeEntry]) -> dict[str, ProfileFiles]:
 
 
 def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: frozenset[str]) -> bool:
-    """Return whether a stored node is what a new merge of the same inputs would give.
+    """Return whether a stored node has the same content as a new merge of its inputs would have.
 
     The node must have exactly the wanted outputs. A wanted column that the node lacks must be missing from all
     children.

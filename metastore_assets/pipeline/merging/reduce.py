@@ -191,8 +191,8 @@ def _merge_trees(
 ) -> tuple[dict[str, _TaskResult], list[NodeEntry], frozenset[str]]:
     """Merge each group along its tree.
 
-    Reusable nodes are not merged again. Other branches are merged in rounds: one task merges a branch with few inputs,
-    and the merges above it wait for the next round.
+    Reusable nodes are not merged again. The other branches are merged in rounds. In a round, each task merges a branch
+    with few inputs and all branches below it. The branches above are merged in the next rounds.
 
     Returns:
         The result of each root by group key, the added and replaced nodes, and the keys of dropped nodes.

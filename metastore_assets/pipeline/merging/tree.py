@@ -2,14 +2,14 @@
 
 The shape depends only on the keys of the group's children.
 
-The tree is a trie over the digits of the children's positions. A branch with more than `fan_in` children splits by the
-next digit into a power of two of parts. A part with one child is that child, and a branch with one part is that part.
-Adding or removing a child changes about log(n) branches above it, and at most `fan_in` more if a branch splits or
-merges. All other branches stay the same. (If the width depended on the number of children, a change of the width would
-rebuild the tree.)
+The position of a child is a hash of its key. The tree is a trie over the digits of these positions. A branch with more
+than `fan_in` children is split by the next digit into parts; their number is a power of two. A part with only one child
+is replaced by this child, and a branch with only one part by this part. Adding or removing a child changes about log(n)
+branches above it, and at most `fan_in` more if a branch splits or merges. All other branches stay the same. (If the
+width depended on the number of children, a change of the width would rebuild the tree.)
 
-So `TreeShape.update` computes the next tree from the stored branches above the changed children, and the branches
-beside these. It gives the tree that `TreeShape.build` computes from all keys.
+So `TreeShape.update` computes the next tree from the stored branches above the changed children, and the other parts of
+these branches. The result equals the tree that `TreeShape.build` computes from all keys.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def key_position(key: str) -> int:
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Computes trees of one width. Only children that share all digits make a branch wider than `fan_in`."""
+    """Computes trees whose branches have at most `fan_in` parts, unless children have equal positions."""
 
     fan_in: int
     """The maximum number of parts of a branch: 2 to 63."""
@@ -105,7 +105,7 @@ class TreeShape:
         return [(part, is_child) for _, part, is_child in sorted(parts)]
 
     def path(self, key: str, count: int) -> list[str]:
-        """Return the names that the branches above a child may have.
+        """Return the names that the branches above a child may have: its digits, cut off at each possible length.
 
         In a tree with `count` children, hardly any branch has a longer name.
         """
@@ -124,7 +124,7 @@ class TreeShape:
 
 @dataclass(frozen=True)
 class _Node:
-    """A branch of the next tree."""
+    """A branch while the next tree is computed, with the nodes below it if it is new or changed."""
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
@@ -137,14 +137,14 @@ def _count(part: _Node | str) -> int:
 
 
 def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
-    """Return a new branch of some parts, which are sorted by position."""
+    """Return a new branch over some parts, which are sorted by position."""
     children = tuple(part for part in parts if isinstance(part, str))
     branches = tuple(part.branch.name for part in parts if isinstance(part, _Node))
     return _Node(Branch(name, children, branches, sum(map(_count, parts))), tuple(parts))
 
 
 def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> _Node | str | None:
-    """Build the part of a tree that has some children.
+    """Build the part of a tree with the given children.
 
     Args:
         shape: The width of the tree.
@@ -152,7 +152,7 @@ def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> 
         children: (digits, key) of each child, sorted.
 
     Returns:
-        A branch, the key of an only child, or None without children.
+        A branch; the key of the child if there is only one; None if there are no children.
     """
     if len(children) < 2:
         return children[0][1] if children else None
@@ -168,7 +168,7 @@ def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> 
 
 @dataclass
 class _Update:
-    """The computation of a tree."""
+    """The computation of the next tree from a stored tree and the changes of its children."""
 
     shape: TreeShape
     load: LoadBranches = field(default=lambda names: {})
@@ -216,7 +216,10 @@ class _Update:
         return TreeChange(put, frozenset(self.opened - put.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
-        """Return the parts of a stored branch that splits, by the digits with which their positions begin."""
+        """Return the parts of a stored branch by the digits with which their positions begin.
+
+        The branch must be one that splits.
+        """
         branch = node.branch
         self._mark_opened(node)
         loaded = self.load(branch.branches)
@@ -262,7 +265,7 @@ def _collect(node: _Node, put: dict[str, Branch]) -> None:
 
 
 def _common_start(texts: Sequence[str]) -> str:
-    """Return the longest text with which all texts begin."""
+    """Return the longest common prefix of the texts."""
     first, last = min(texts), max(texts)
     end = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
     return first[:end]

@@ -179,7 +179,7 @@ def write_profile(
 
 
 def _has_states(row: ColumnStatistics) -> bool:
-    """Return whether a column that has values also has states to store."""
+    """Return whether a column has mergeable states to store. A column without values has none."""
     return row.type_class is not None or row.distinct_sketch is not None
 
 

@@ -81,7 +81,7 @@ def value_union(spec: ProfileSpec) -> pa.StructType:
 
 @dataclass(frozen=True)
 class StatesContent:
-    """The content of a states file: which data it stores besides states."""
+    """Describes which data a states file stores besides states."""
 
     union: pa.StructType
     """The type of values, see `value_union`."""
@@ -102,7 +102,7 @@ class StatesContent:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether the file stores fingerprints or value filters, for which separate files have no place."""
+        """Whether the file stores fingerprints or value filters, which cannot be stored in separate files."""
         return self.fingerprints or self.value_filters
 
     def schema(self) -> pa.Schema:
@@ -301,7 +301,10 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
 
 
 def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
-    """Return the arrays of `FINGERPRINT_COLUMNS`, with a list per column; null for None."""
+    """Return one list array for each of `FINGERPRINT_COLUMNS`.
+
+    A column of the table is one list; None gives a null list.
+    """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None]
     parts = ([column.fingerprints for column in present], [column.counts for column in present])
@@ -310,7 +313,10 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 
 
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
-    """Return the arrays of `VALUE_COUNT_COLUMNS`, with a list per column; null for None."""
+    """Return one list array for each of `VALUE_COUNT_COLUMNS`.
+
+    A column of the table is one list; None gives a null list.
+    """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]
     packed = [pack_values(column.values, column.type_class, union) for column in present]
@@ -320,7 +326,7 @@ def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructT
 
 
 def _offsets(columns: Sequence[Frequencies | FingerprintCounts | None]) -> tuple[pa.Array, pa.Array]:
-    """Return the offsets of a list array with a list per column, and a mask of the columns that are None."""
+    """Return the offsets of a list array with one list per column, and a mask of the columns that are None."""
     lengths = [0 if column is None else len(column) for column in columns]
     offsets = pa.array(np.cumsum([0, *lengths], dtype=np.int32))
     return offsets, pa.array([column is None for column in columns], pa.bool_())

@@ -69,9 +69,9 @@ def read_states_together(
 ) -> tuple[int, list[pa.Table]]:
     """Return the total row count of profiles, and a table of states for each.
 
-    The tables must be merged with each other. If the states of a column are derived once for several profiles, the
-    first of these profiles has the values of all, and the others have only their nulls. Otherwise, a table is that of
-    `read_states`.
+    Only the merge of all these tables is meaningful, not a single one. If the states of a column are derived once for
+    several profiles, the table of the first of these profiles has the values of all, and the other tables have only
+    null counts. All other columns are as `read_states` returns them.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -96,7 +96,7 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Return the columns whose states are derived once for several profiles.
+    """Return the columns whose states are derived once, from the sum of the value counts of several profiles.
 
     Returns the positions of these profiles in `profiles`, by field id of the column.
     """
@@ -153,8 +153,8 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: The profiles whose value counts a column is derived from, by field id, this profile first. Other
-                columns are derived from this profile alone.
+            sources: By field id of a column, the profiles whose summed value counts its states are derived from. The
+                first one is this profile. Columns that are not in the mapping are derived from this profile alone.
             emptied: Field ids of the columns whose values are left out, because another profile's table has them.
         """
         table = self._without_values(emptied)
@@ -182,7 +182,7 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows. The columns with the given field ids have nulls in them, but no values."""
+        """Return the stored rows. Those of the given columns count only nulls: they have no values."""
         table = self._table
         if not field_ids:
             return table
@@ -275,11 +275,13 @@ class _StoredRow(NamedTuple):
         )
 
     def is_usable(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the stored row can be used unchanged: it has exactly the states that are wanted."""
+        """Return whether the stored row can be used unchanged: it has exactly the states that the policy wants."""
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has no excluded state, and exactly the wanted user-defined states."""
+        """Return whether the row has exactly the user-defined states of the policy, and no state that the policy
+        excludes.
+        """
         if self.type_class is None:
             return True
         return (

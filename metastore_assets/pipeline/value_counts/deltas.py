@@ -33,7 +33,7 @@ class CountedProfile:
 
 @dataclass(frozen=True)
 class CountSource:
-    """Columns to count, and the profiles to read.
+    """The columns to count, and the profiles to read their value counts from.
 
     The value counts of the profiles sum to those of the table.
     """
@@ -64,7 +64,7 @@ class FragmentChanges:
         return sum(entry.row_count for entry in (*self.added, *self.removed))
 
     def without_moves(self) -> FragmentChanges:
-        """Return the changes to the whole table: a fragment that only moved to another partition is left out."""
+        """Return the changes without fragments that only moved to another partition, which the table still contains."""
         added, removed = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
         return FragmentChanges(
             [entry for entry in self.added if entry.files.name not in removed],

@@ -3,8 +3,8 @@
 A fingerprint is a short hash of a value. Of a fingerprinted column, the number of rows with each fingerprint is stored;
 values are stored only for fingerprints that occur at least twice.
 
-The new counts follow from the added fingerprints, the removed fingerprints and the published counts. Values have to be
-read only for these fingerprints, if they occur at least twice after the commit:
+The new counts are computed from the added fingerprints, the removed fingerprints and the published counts. Values are
+read only for the following fingerprints, and only if these occur at least twice after the commit:
 
 - Added fingerprints: their values are read from the added fragments.
 - Fingerprints that occurred once before: the value was not stored, and is read from the unchanged fragments.

@@ -1,4 +1,4 @@
-"""The next value counts of all fingerprinted columns of a table.
+"""Compute the value counts of all fingerprinted columns of a table for its next version.
 
 A fingerprint is a short hash of a value. Of a fingerprinted column, the number of rows with each fingerprint is stored;
 values are stored only for fingerprints that occur at least twice.
@@ -272,7 +272,8 @@ class FingerprintUpdate:
             column: The column.
             added: The added fragments.
             removed: The profiles of the removed fragments.
-            unchanged: The other fragments of the snapshot. Values are read from them if nothing else has these values.
+            unchanged: The other fragments of the snapshot. Values are read from these files if neither the profiles nor
+                the published counts contain them.
             published: The counts before the changes.
         """
         changes = ChangedFingerprints(

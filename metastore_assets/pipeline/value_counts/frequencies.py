@@ -1,7 +1,7 @@
 """Sum the value frequencies of columns over profiles: short sums in this process, others on Spark.
 
-Each profile to sum has a sign: 1 to add it, -1 to subtract it. A sum may thus start from nothing, or update an earlier
-sum.
+Each profile in a sum has a sign: 1 to add its frequencies, -1 to subtract them. So an earlier sum can be updated by the
+profiles that were added and removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Split the values of a column into ranges of about equal length, so that no task holds all values.
+"""Split the values of a column into ranges with about equal numbers of values, so that no task holds all values.
 
 A range is given by its last value, the splitter. Splitters are chosen from a sample of the stored profiles.
 """
@@ -32,7 +32,7 @@ _SAMPLES_PER_PROFILE = 256
 def count_ranges(distinct: int, slots: int) -> int:
     """Return the number of ranges that a column is split into: at least one for each concurrent task.
 
-    Very long columns have more, up to a maximum.
+    Columns with very many distinct values have more, up to a maximum.
 
     Args:
         distinct: The approximate number of distinct values.
@@ -80,7 +80,7 @@ def find_splitters(
 def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
     """Return evenly spaced values of each column, by field id.
 
-    The frequency of each is the number of values it stands for.
+    A sampled value represents several values; its frequency is their number.
     """
     samples = {}
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, task.files) as reader:

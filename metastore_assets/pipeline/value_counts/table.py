@@ -53,8 +53,8 @@ _MAX_LOCAL_VALUES = 20_000_000
 class ValueCountUpdate:
     """Computes the value counts of the version that a refresh publishes, when they are first used.
 
-    Methods take a function that returns the profiles of all partitions, because an update reads few of them. The first
-    call determines the result; later calls return the same value counts.
+    Methods take a function that returns the profiles of all partitions. It is called only for a build, because an
+    update reads few profiles. The first call of a method computes the value counts; later calls return the same ones.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ def _counted_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 
 
 def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
-    """Pair the profiles with the partition keys."""
+    """Return the profiles of all partitions with their partition keys."""
     return [CountedProfile(files, key) for key, files in profiles()]
 
 

@@ -1,6 +1,6 @@
 """Compare a stored profile with one that was computed again from the same rows.
 
-Exact numbers have to be equal.
+Exact numbers have to be equal. Estimates are not compared.
 """
 
 from __future__ import annotations

@@ -170,8 +170,8 @@ def _profile_differences(
 def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
     """Compare the nodes (intermediate results) from which the profiles were merged. Yield the differences.
 
-    The parts that a node names are compared with the tree of the group's children. Its profile is compared with that of
-    the recomputed node, if both have the same children.
+    The parts of each node are compared with those that the tree of the group's children must have. The profile of the
+    node is compared with that of the recomputed node, if both nodes have the same children.
     """
     spec = recomputation.spec
     stored_groups, computed_groups = (_nodes_by_group(version.nodes) for version in (recomputation.version, recomputed))
@@ -198,7 +198,10 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
 
 
 def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch | None) -> VersionDifference:
-    """Return the difference between the parts of a node and those of its branch; None if there is no such node."""
+    """Return the difference between the parts that a stored node lists and the parts of its branch.
+
+    None stands for a missing node: `branch` is None if the tree has no such branch.
+    """
     parts = ["no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored, branch)]
     return VersionDifference("node", f"{group}:{name}", Difference("", "parts", *parts))
 
@@ -346,9 +349,9 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
 
 
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
-    """Yield a difference for each file that cannot be read, among the files that no comparison reads.
+    """Read the files that no comparison reads. Yield a difference for each file that cannot be read.
 
-    Such files are the profiles of removed fragments and of nodes, and the files with entries.
+    These files are the profiles of removed fragments and of nodes, and the files with entries.
     """
     paths = {path for entry in version.retired for path in entry.files.paths()}
     paths |= {path for entry in version.nodes for path in entry.files.paths()}
