@@ -180,7 +180,7 @@ class Target:
         if self.base is None:
             return self
         affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
-        published = {entry.key: entry for entry in self.base.partitions if entry.key not in listed}
+        published = {entry.key: entry for entry in self.base.partitions if entry.key not in affected}
         fragments: dict[str, list[FragmentEntry]] = {key: [] for key in published}
         for entry in self.base.fragments if published else ():
             if entry.partition_key in fragments:

@@ -1,7 +1,7 @@
 """Statistics of columns. Pure functions on Arrow data: no Spark, no Dagster, no files.
 
-A column's *frequencies* are its distinct values with their counts, in ascending order. A profile computes them once,
-exactly, and updates every statistic with them, block by block:
+A column's *frequencies* are its distinct values with their counts, in ascending order. Profiling a column computes its
+frequencies once, exactly, and updates every statistic with them, block by block. The modules:
 
     profile            profiling one top-level column
     column_profiler    all statistics of one leaf column, block by block

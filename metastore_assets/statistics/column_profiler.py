@@ -40,9 +40,9 @@ from metastore_assets.values.types import TypeClass, class_named, type_text
 class ColumnProfiler:
     """The computation of all built-in statistics of a column from blocks of its values.
 
-    Either `add` receives all values, sorted and counted, or `add_unsorted` receives them in any order. Distinct counts,
-    duplicate counts and percentiles are exact only after `add`. All other statistics are the same with both. At most
-    one block of values is held at a time.
+    Use either `add` for all values, sorted and counted, or `add_unsorted` for all values, in any order. Distinct
+    counts, duplicate counts and percentiles are exact only after `add`. All other statistics do not depend on the
+    method. At most one block of values is held at a time.
     """
 
     def __init__(self, leaf: LeafColumn, cls: TypeClass, policy: ResolvedPolicy, rank_count: int = 0) -> None:

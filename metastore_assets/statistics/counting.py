@@ -50,9 +50,10 @@ class ValueCounter:
 
         Args:
             cls: The type class of the column.
-            consume: A function that may take over the values. It receives each batch before the batch is counted, and
-                returns True if it took the batch. Then it also receives the values that were counted before, and must
-                take all later batches.
+            consume: A function that may process the values instead of this counter. It receives each batch before the
+                batch is counted, and returns True if it processed the batch. From the first True on, this counter
+                stores no values: `consume` also receives those that were counted before, and must process all later
+                batches.
         """
         self._class = cls
         self._consume = consume
@@ -88,7 +89,7 @@ class ValueCounter:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """Return the counts of all values that `consume` did not take, in blocks of ascending values.
+        """Return the counts of all values that `consume` did not process, in blocks of ascending values.
 
         No block is empty.
         """
@@ -128,9 +129,9 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Offer a batch to `consume`, and return whether `consume` took it.
+        """Offer a batch to `consume`, and return whether `consume` processed it.
 
-        If so, all runs that were stored before are passed to `consume` as well, and are removed from this counter.
+        If so, pass all runs that were stored before to `consume`, too, and remove them from this counter.
         """
         if not self._consume(run):
             return False
@@ -140,7 +141,7 @@ class ValueCounter:
         return True
 
     def _flush(self) -> None:
-        """Offer the buffered values to `consume`, and store them if it does not take them.
+        """Offer the buffered values to `consume`, and store them if `consume` does not process them.
 
         Values are stored as counts if they occur twice on average, and otherwise as a sorted run.
         """
@@ -172,9 +173,9 @@ class ValueCounter:
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
-    """Return the values in the dictionary that occur in the array, and how often each of them does.
+    """Return the dictionary's values that occur in the array, with the number of occurrences of each.
 
-    A value that is several times in the dictionary may be several times in the result.
+    A value that the dictionary contains several times may be in the result several times.
     """
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)

@@ -66,7 +66,10 @@ class StatisticColumn:
 
     @property
     def is_state(self) -> bool:
-        """Whether merging needs the column. Tables of states, the input of merges, contain only such columns."""
+        """Whether merges need the column.
+
+        Tables of states, the input of merges, contain only columns that merges need.
+        """
         return self.merge not in ("schema", "derived")
 
 
@@ -76,7 +79,7 @@ def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, repo
     Args:
         kind: The kind of value, which determines the stored type.
         label: The name that people read; unique.
-        merge: How the statistic of several disjoint sets of rows is computed from those of each.
+        merge: How the statistic of a union of disjoint sets of rows is computed from the statistics of these sets.
         reported: Whether the JSON of statistics contains it.
     """
     return {_KEY: (kind, label, merge, reported)}

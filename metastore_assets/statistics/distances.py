@@ -44,8 +44,8 @@ class AlignedBins:
 def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -> AlignedBins:
     """Convert two histograms of one type class to the same bins, which span both.
 
-    Bins are as wide as those of the coarser histogram, or wider if `max_bins` requires it. The result is exact, because
-    narrow bins add up to wide ones.
+    The bins are as wide as those of the coarser histogram, or wider if otherwise there would be more than `max_bins`.
+    The result is exact, because narrow bins add up to wide ones.
 
     Args:
         left: A histogram.

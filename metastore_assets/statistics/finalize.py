@@ -28,9 +28,9 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
-    The policy must not store more than the policy under which the row was profiled. If it does not enumerate values,
-    the distinct count and the percentiles become estimates from sketches, or absent without a sketch. They stay exact
-    where other statistics determine all values.
+    The policy must not store more than the policy under which the row was profiled. If the policy does not enumerate
+    values, the distinct count and the percentiles become estimates from sketches, or absent without a sketch. They stay
+    exact if other statistics determine all values of the column, for example of a constant.
 
     Args:
         row: Statistics with their states.

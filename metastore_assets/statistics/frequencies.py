@@ -37,7 +37,7 @@ class Frequencies:
 
     `values` are ascending, not null, and of the canonical Arrow type of the column's type class. Strings and binary are
     ordered by their bytes, false is before true, NaN is last, and -0.0 is stored as 0.0. `counts` has the frequency of
-    each value. Only differences, which are still to be added to other frequencies, contain counts below 1.
+    each value. Counts are at least 1, except in differences, which are added to other frequencies later.
     """
 
     values: pa.Array
@@ -180,7 +180,7 @@ def exact_percentiles(frequencies: Frequencies) -> pa.Array:
 
 
 def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
-    """Return the 1-based rank of each percentile among n > 0 values: the least integer of at least fraction * n."""
+    """Return the 1-based rank of each percentile among n > 0 values: fraction * n, rounded up."""
     return np.array([-(-percent * n // 100) for percent in PERCENTS], np.int64)
 
 
@@ -229,7 +229,7 @@ def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
 
 @dataclass(frozen=True)
 class Spread:
-    """Exact counts of distinct values and their entropy. NaN is a value, null is none."""
+    """Exact counts of distinct values and their entropy. NaN counts as a value, null does not."""
 
     distinct_count: int
     duplicate_count: int

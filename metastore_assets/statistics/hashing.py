@@ -1,9 +1,9 @@
 """Stable 128-bit hashes of values, vectorised: the same on every machine, in every process, in every version.
 
-Distinct sketches and fingerprints contain them, so they are part of the stored format: never change them. Numbers hash
-as 64-bit words through the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-generators", OOPSLA 2014); bytes as their little-endian words, each multiplied into the state and folded, with the
-length as seed, through the same finaliser. Long values go through BLAKE2b instead, value by value.
+Distinct sketches and fingerprints contain them, so they are part of the stored format: never change them. A number is
+one 64-bit word, hashed by the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+generators", OOPSLA 2014). Bytes are hashed as little-endian words: the length is the seed, each word is multiplied into
+the state and folded, and the same finaliser completes the hash. Long values are hashed by BLAKE2b instead, one by one.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     """Return the hash states of short byte strings, computed word by word for all strings at once.
 
-    The strings are sorted by decreasing length, so that the strings that have a word number n are a prefix.
+    The strings must be sorted by decreasing length. Then the strings that have an n-th word are the first ones.
 
     Args:
         words: The bytes of all strings in sequence, as words.

@@ -96,19 +96,19 @@ class Histogram:
         """Return the histogram with wider bins: at most n, and at least n / 2 unless there are fewer bins already.
 
         Raises:
-            ValueError: n < 2. No bin contains both negative and positive values, so that one bin may not suffice.
+            ValueError: n < 2. One bin is not always enough, because no bin contains both negative and positive values.
         """
         if n < 2:
             raise ValueError(f"a histogram has at least 2 bins, not {n}")
         return self.coarsened(_merged_exponent([self], n))
 
     def coarsened(self, exponent: int) -> Histogram:
-        """Return the histogram with bins of width 2**exponent, which is at least the current width."""
+        """Return the histogram with bins of width 2**exponent, which must be at least the current width."""
         return _coarsen(self, exponent, self.capacity)
 
 
 def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
-    """Return the histogram that a smaller capacity would have given; unchanged if the capacity is not smaller."""
+    """Return the histogram of the same values with a smaller capacity; unchanged if `capacity` is not smaller."""
     if histogram.capacity <= capacity:
         return histogram
     return _coarsen(histogram, _merged_exponent([histogram], capacity), capacity)
@@ -194,7 +194,11 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the least exponent, not below any histogram's, with which at most `capacity` bins span them all."""
+    """Return the exponent of the merged histogram: the least one with which at most `capacity` bins span all
+    histograms.
+
+    It is not less than the exponent of any of the histograms.
+    """
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
     lasts = [(h.first + len(h) - 1) >> (exponent - h.exponent) for h in histograms]

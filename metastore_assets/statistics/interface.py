@@ -1,8 +1,8 @@
 """The interface of built-in statistics.
 
-A built-in statistic has what a user-defined one has (`user_defined.interface.MergeableStatistic`): the inputs it
-applies to, `initial`, `update`, `merge`, `finalize`, its result columns and a version. It differs in three points, all
-of them for speed:
+It has the methods of a user-defined statistic (`user_defined.interface.MergeableStatistic`): `initial`, `update`,
+`merge` and `finalize`. It also declares its input types, result columns and version. Three points differ, all of them
+for speed:
 
 - `update` takes a `ValueBlock`. The block computes hashes and numeric values once for all statistics.
 - One statistic may have several result columns and several state columns: minimum and maximum share one pass.
@@ -35,7 +35,7 @@ _PENDING_PARTS = 64
 
 @dataclass(frozen=True)
 class ColumnContext:
-    """What a statistic must know of a column before its first block of values."""
+    """What a statistic needs to know about a column before the first block of values."""
 
     cls: TypeClass
     policy: ResolvedPolicy

@@ -1,10 +1,10 @@
 """Merging the statistics of disjoint sets of rows, the parts, for all columns at once.
 
 Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes merge exactly; skewness and
-kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them; the
-merged value counts make them exact again (`finalize.apply_summary`). The order of parts does not matter. The grouping
-of merges changes only rounding and estimates. An estimated distinct count always lies between the largest count of a
-part and the sum of the counts of all parts.
+kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them. For
+enumerated columns, `finalize.apply_summary` replaces these estimates by exact numbers from the merged value counts. The
+order of parts does not matter. The grouping of merges changes only rounding and estimates. An estimated distinct count
+always lies between the largest count of a part and the sum of the counts of all parts.
 
 Input and output are tables of states: the mergeable form of statistics, with one row per column.
 `finalize.finalize_statistics` computes the numbers that are derived from them.
@@ -158,9 +158,9 @@ def _choose_representatives(
 ) -> npt.NDArray[np.intp]:
     """Return for each column the index of the table whose row represents the column if it needs no merging.
 
-    This is the only table with values of the column. If no table has values, it is the one with the most specific row:
-    the first by type class, then by frequency state. The result has no meaning for columns with values in several
-    tables.
+    If one table has values of the column, it is this table. If no table has values, it is the table with the most
+    specific row: the first by type class, then by frequency state. The result has no meaning for columns with values in
+    several tables.
     """
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
     ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS
@@ -176,7 +176,7 @@ def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> I
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return for each untyped column the alphabetically first reason of its parts, and null for the others."""
+    """Return for each untyped column the alphabetically first reason of its parts, and null for typed columns."""
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())
     reasons = parts.states_by_column("reason", has_reason)

@@ -205,14 +205,14 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """Return an exponent e with |numerator / denominator| < 2**e, at most one too large."""
+    """Return an exponent e with |numerator / denominator| < 2**e. It is the least one, or greater by one."""
     return numerator.bit_length() - denominator.bit_length() + 1
 
 
 def _central_moments(
     values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int
 ) -> tuple[int, float, float]:
-    """Return the fields `exponent`, `m3` and `m4` of `Moments`."""
+    """Compute the third and fourth central moments: the fields `exponent`, `m3` and `m4` of `Moments`."""
     if len(values) < 2:
         return _NO_SPREAD, 0.0, 0.0
     offset = 0
@@ -273,7 +273,7 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
         return {"moments": encode_moments(state.total() or merge_moments([]))}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged moments, null where a part with values has none."""
+        """Return the merged moments of each column; null if a part has values of the column and no moments."""
         moments = [
             None
             if not states or any(state is None for state in states)

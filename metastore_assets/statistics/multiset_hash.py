@@ -44,9 +44,9 @@ def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
 
 
 class MultisetHash(BuiltinStatistic[Fold[bytes]]):
-    """The multiset hash of a column, by which rows are recognized that were rewritten without changes.
+    """The multiset hash of a column. Equal hashes show that rows were only rewritten, without changes.
 
-    It has no `merge`: `merge_states` adds the hashes, because parts with only nulls contribute as well.
+    The class has no `merge`, which would ignore parts with only nulls. `merge_states` adds the hashes of all parts.
     """
 
     name = "multiset_hash"
@@ -69,7 +69,7 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return for each row the sum of the multiset hashes that the tables of states have in that row.
+    """Return for each row (column of the data table) the sum of the multiset hashes of all tables in this row.
 
     Args:
         tables: Tables of states whose row i belongs to the same column.

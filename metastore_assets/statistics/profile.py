@@ -199,7 +199,7 @@ class _LeafProfiler:
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
         """Return the profile of all added values.
 
-        Its statistics come from the profiler of unsorted values if that received the values, and otherwise from sorted
+        Statistics come from the profiler of unsorted values if it has received the values, and otherwise from sorted
         counts.
         """
         runs = self._counter.blocks()
@@ -234,10 +234,12 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values, and return True, or return False if they are to be counted.
+        """Pass values to the profiler of unsorted values and return True, unless values are to be counted: return
+        False.
 
-        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides, for this and all later
-        batches: by a sample, then by an estimate of its distinct values.
+        If the policy allows both, values are counted first. The first batch after `NEAR_UNIQUE_FROM` values decides for
+        itself and all later batches: by the distinct values in a sample, then by an estimate of all its distinct
+        values.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)

@@ -2,10 +2,10 @@
 
 Sorted and counted values are divided into clusters of neighbours. No cluster is wider than one step of the scale
 function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019). A cluster is stored as its mean
-and its weight. A profile clusters its values; merging clusters the clusters of the parts in the same way. A digest
-therefore depends only on the multiset of values, and one merge does not depend on the order of the parts. The grouping
-of merges shows in the last digits, so that quantiles of merged digests are estimates. `benchmarks/quantile_errors.py`
-measures their errors.
+and its weight. A profile clusters its values. A merge treats the clusters of its parts as values, and clusters them in
+the same way. So a digest that was not merged depends only on the multiset of values, and one merge does not depend on
+the order of its parts. The grouping of several merges changes the last digits, so that quantiles of merged digests are
+estimates. `benchmarks/quantile_errors.py` measures their errors.
 
 DataSketches can read and merge these digests. This module does both itself. The Python package of DataSketches (5.2)
 merges to a rank error several times larger, and its `get_quantile` interpolates towards the wrong neighbour, so that
@@ -148,7 +148,7 @@ def estimate_values(
 
 
 def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: float) -> int:
-    """Return the estimated number of values that are less than a value: the inverse of `estimate_values`.
+    """Return the estimated number of values less than `value`. This is the inverse of `estimate_values`.
 
     Args:
         digest: The digest of the finite values; None without finite values.
@@ -319,7 +319,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return merged digests, and null for all percentiles, which `finalize` derives from the digests.
 
-        A digest is null if a part with finite values has none.
+        The digest of a column is null if a part has finite values of the column and no digest.
         """
         count = len(parts)
         return {

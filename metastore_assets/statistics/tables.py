@@ -272,6 +272,9 @@ def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """Return the elements that are not null. Nulls at the end are dropped without importing kernels."""
+    """Return the elements that are not null.
+
+    If nulls are only at the end, Arrow's compute kernels are not imported, which would take 30 ms.
+    """
     head = array.slice(0, len(array) - array.null_count)
     return array.drop_null() if head.null_count else head

@@ -98,7 +98,7 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     """Return a union array cast to another typed union.
 
-    Children that the other union has in addition are null. Children that it lacks are dropped, and should have no
+    Children that only the other union has are null. Children that the other union lacks are dropped; they must have no
     values.
 
     Args:

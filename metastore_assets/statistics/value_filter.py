@@ -1,9 +1,9 @@
-"""Value filters: compact sets of hashes that prove for most absent values that a column does not have them.
+"""Value filters: compact sets of hashes. A filter proves of most absent values that a column does not contain them.
 
 A filter contains a prefix of the first 64-bit hash of each value. For n values a prefix has 7 + ⌈log2 n⌉ bits, so that
 a value that does not occur matches with a probability of n / 2^bits, at most 0.8 %. A value that occurs always matches.
 Like a Bloom filter, it contains no values. At the same size it has fewer false positives (a split-block Bloom filter of
-10 bits per value has 1.3 %), and it is ordered, so that a part of it can be read alone.
+10 bits per value has 1.3 %). It is ordered, so that a part of it can be read alone.
 
 It is stored in the Elias–Fano encoding. The last byte of each prefix is stored as it is. For the bits before it (the
 "bucket"), the number of prefixes of each bucket is stored in unary: a 1 for each prefix, then a 0 at the end of the
@@ -94,7 +94,7 @@ class FilterSlice:
     def prefixes(self) -> tuple[FilterIndices, Words]:
         """Return all prefixes as two arrays: the index of the filter of each prefix, ascending, and the prefix.
 
-        A prefix is in the upper bits of a 64-bit hash whose other bits are 0.
+        A prefix is returned as a 64-bit word: the prefix in the upper bits, and zeros below.
         """
         data, starts = _data(self.upper)
         ones = np.flatnonzero(np.unpackbits(data))

@@ -49,7 +49,7 @@ class Input:
 
 
 class Backend(Protocol):
-    """A root folder of objects.
+    """A place where objects are stored: a root folder on disk, or a prefix of a bucket.
 
     Callers validate paths, which are relative to the root. Failures are StoreErrors with the URI.
     """
@@ -92,7 +92,8 @@ class Backend(Protocol):
             path: Path of the object.
             use_cached_tail: Whether the object was opened before and is immutable, so that its last bytes may come from
                 a cache.
-            tail_bytes: Number of last bytes that are read first, if it is known; a backend may read more.
+            tail_bytes: Number of bytes at the end of the object that the caller reads first; None if unknown. A backend
+                may read more.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

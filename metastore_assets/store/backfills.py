@@ -55,7 +55,7 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def still_done(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of finished partitions that the newest version has in the same or a newer state."""
+        """Return the keys of the finished partitions that the newest version still has in that or a newer state."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )
@@ -64,7 +64,7 @@ class BackfillRecord:
         )
 
     def add(self, keys: Iterable[str], version: int) -> None:
-        """Record that partitions are finished as of a version."""
+        """Record that partitions are finished, and that the version numbered `version` contains them."""
         self.done.update(dict.fromkeys(keys, version))
         self.save()
 

@@ -3,9 +3,10 @@
     <folder>/<n>.json    n = 1, 2, 3, …, without a gap above the oldest retained document
     <folder>/newest      hint: the number of a recent document, as text
 
-The newest document is found in a few requests, however many there are. The hint is a lower bound: the search verifies
-it, doubles its steps upwards, then bisects. The hint is written after its document, so it may be outdated. If it is
-missing or invalid, or if its document does not exist, all documents are listed.
+The newest document is found in a few requests, however many there are. The hint is a lower bound of its number. The
+search checks that the hint's document exists, looks for a missing number in doubling steps upwards, then bisects. The
+hint is written after its document, so it may be outdated. If the hint is missing or invalid, or if its document does
+not exist, all documents are listed.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Documents:
 
     @property
     def oldest_path(self) -> str:
-        """Path of the file that names the oldest document, which `store.garbage` deletes next."""
+        """Path of the file with the number of the oldest document, which `store.garbage` deletes next."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:

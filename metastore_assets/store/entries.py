@@ -63,7 +63,10 @@ _FILE_FIELDS = [
 
 @dataclass(frozen=True)
 class EntryKind(Generic[Entry]):
-    """A kind of entry, with its class and columns. The first column is the key, which is unique within a version."""
+    """A kind of entry, such as fragments, with its Python class and its columns in files.
+
+    The first column is the key, which is unique within a version.
+    """
 
     name: str
     """Name of the kind. It is an attribute of `Version`, a key in the version's document, and a part of file names."""
@@ -199,7 +202,7 @@ KINDS: tuple[EntryKind[Any], ...] = (
 def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
     """Return entries as a table with one row per entry, in the given order.
 
-    A field `files` becomes one column per field of `ProfileFiles`.
+    If entries have the field `files`, the table has one column for each field of `ProfileFiles` instead.
     """
     columns = []
     for field in kind.schema:
@@ -279,7 +282,7 @@ class StoredEntries(Entries[Entry]):
         return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
-        """Return all keys whose entries may differ from those of another version; None if all may differ.
+        """Return all keys whose entries may differ between this version and another one; None if all may differ.
 
         Only the files that one of the versions lacks are opened, and only their keys are read.
         """
@@ -401,7 +404,7 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
     """The profile specs of a published version: by spec id, the spec fingerprint of each column by field id.
 
-    They are read on first use. A fingerprint is a digest of the statistics that the spec wants for the column.
+    The specs are read on first use. The fingerprint of a column is a digest of the statistics that the spec wants.
     """
 
     def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:
@@ -472,8 +475,8 @@ def diff_entries(
 ) -> dict[Key, tuple[Entry | None, Entry | None]]:
     """Return the entries that differ between two versions, by ascending key: the earlier and the later entry.
 
-    An entry is None if its version lacks the key. Of two published versions, only the files that they do not share are
-    opened, and the row groups with their keys. Other entries are read completely.
+    An entry is None if its version lacks the key. If both versions are published, little is read: the keys in the files
+    that only one of them has, and the row groups with these keys. Otherwise all entries are read.
 
     Args:
         kind: The kind of the entries.
@@ -492,9 +495,9 @@ def diff_entries(
 
 
 def partition_contents(version: Version) -> dict[str, str]:
-    """Return the content id of each partition of a version, by key and in the order of keys. It reads no other columns.
+    """Return the content id of each partition of a version, by partition key, in the order of keys.
 
-    It creates no entries, so it suits versions with very many partitions.
+    Only these two columns are read, and no entry objects are created. So it suits versions with very many partitions.
     """
     partitions = version.partitions
     if not isinstance(partitions, StoredEntries):
@@ -542,7 +545,7 @@ def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Coll
 
 
 def _is_storable(key: Key) -> bool:
-    """Return False for invalid text, such as an argument of a command, which no key of an entry can be."""
+    """Return whether a key can be stored. Text with invalid Unicode, for example from a command line, cannot."""
     try:
         pa.scalar(key)
     except UnicodeEncodeError:
@@ -551,7 +554,7 @@ def _is_storable(key: Key) -> bool:
 
 
 def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
-    """Return a list array with the items of each value."""
+    """Return a list array with one list per value, which has the items of the value."""
     offsets = [0]
     for value in values:
         offsets.append(offsets[-1] + len(value))

@@ -39,10 +39,9 @@ class DuplicateKeyError(ValueError):
 
 
 class EntryChanges(Entries[Entry]):
-    """The entries of one kind in a new version: those of the version before, without some, and with others.
+    """The entries of one kind in a new version, as changes of the stored entries of the version before.
 
-    Lookups combine those of the stored entries with the changes, and `len` reads nothing. Iteration reads all stored
-    entries.
+    A lookup searches the changes and the stored entries. `len` reads nothing. Iteration reads all stored entries.
     """
 
     def __init__(
@@ -52,14 +51,14 @@ class EntryChanges(Entries[Entry]):
         put: Mapping[Key, Entry],
         dropped: Mapping[Key, Entry],
     ) -> None:
-        """Create the entries of a new version. `changed` and `between` make the mappings.
+        """Create the entries of a new version. Usually `changed` or `between` is called instead.
 
         Args:
             kind: The kind of the entries.
             base: The entries of the version before; None if there is none.
             put: The new and the changed entries, by key.
-            dropped: The entries of `base` that the new version does not have, or has changed, by key. It has all keys
-                that `base` and `put` have in common.
+            dropped: The entries of `base` that the new version removes or replaces, by key. So every key that is in
+                both `base` and `put` is in `dropped`.
         """
         self.kind = kind
         self.base = base
@@ -140,7 +139,7 @@ class EntryChanges(Entries[Entry]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
+        """Whether the new version has the same entries as the version before."""
         return not self.put and not self.dropped
 
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
@@ -220,11 +219,12 @@ def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
 
 
 def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return the removed and the added entries, for updating data that is derived from the entries.
+    """Return the removed and the added entries, to update data that is derived from the entries, such as an index.
 
     Args:
         entries: The entries of a new version.
-        is_rebuilt: Whether the data is derived from all entries: then none are removed, and all are added.
+        is_rebuilt: Whether the derived data is built from scratch. Then no entry is returned as removed, and all
+            entries as added.
     """
     return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 

@@ -57,7 +57,8 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     Args:
         documents: The documents.
         retention: The documents and files that stay.
-        grace: A file younger than this stays. A document stays, with all later ones, while the next one is younger.
+        grace: A file younger than this stays. A document stays, with all later ones, while the document after it is
+            younger than this.
         now: The current time; None for the clock of this machine.
     """
     objects = documents.objects
@@ -105,7 +106,8 @@ def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, 
 def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
     """Return the numbers of the documents to delete.
 
-    They come before the first document to retain, and were replaced before the deadline.
+    A document is deleted if it comes before the first document to retain, and if its successor was written before the
+    deadline.
 
     Args:
         published: The time at which each document was published, by number.

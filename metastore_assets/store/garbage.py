@@ -4,10 +4,11 @@
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
                                          row groups of its garbage that are deleted already
 
-A file of a version is new, or the version before references it. So a file that one version references and the next one
-does not is referenced by no later version. It can be deleted with the last version that has it, without listing or
-comparing files. Deletions can be repeated, so a process may die at any point, or two may work at the same time. If
-`oldest` is missing or wrong, the versions are listed.
+A portion is one row group of a garbage manifest: the paths that one request deletes. A version references new files and
+files of the version before, but no file of an earlier version that the version before lacks. So a file that the next
+version does not reference is referenced by no later version either. It is deleted with the last version that references
+it, without listing or comparing files. Deletions can be repeated, so a process may die at any point, and two may work
+at the same time. If `oldest` is missing or wrong, the versions are listed.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
-    """Delete the oldest version, if it still exists, and one batch of files that only it references.
+    """Delete the oldest version, if it still exists, and one portion of the files that only this version references.
 
     Return the next progress.
     """
@@ -116,7 +117,7 @@ def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str
 
 
 def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[str], bool]:
-    """Return the paths in one row group of a garbage manifest, and whether more row groups follow."""
+    """Return the paths in one portion (row group) of a garbage manifest, and whether more portions follow."""
     try:
         if path is None:
             return [], False
@@ -129,9 +130,9 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Return the next progress, given that the version after the oldest one is missing.
+    """Return the next progress if the version after the oldest one is missing: continue at the next existing version.
 
-    If the next existing version was published before the time `before`, the oldest version is deleted.
+    The oldest version is deleted if that existing version was published before the time `before`.
     """
     numbers = documents.numbers()
     if numbers[0] != state.oldest or len(numbers) == 1:

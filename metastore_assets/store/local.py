@@ -49,9 +49,9 @@ class LocalFiles:
     """A backend for the folder `root`, an absolute path. The first write creates missing folders."""
 
     def __init__(self, root: str, depth: int = 0) -> None:
-        """Create the backend. `depth` is the number of last folders of `root` that the user did not name.
+        """Create the backend for a folder.
 
-        Deletions follow no symbolic link in these folders.
+        The last `depth` folders of `root` were not named by the user. Deletions follow no symbolic link in them.
         """
         self._root = root
         names = root.split(os.sep)
@@ -114,7 +114,7 @@ class LocalFiles:
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files. A missing file is no error.
 
-        Raises StoreError if a folder on a path is a symbolic link, below the folder that the user named.
+        Raises StoreError if a folder on a path, below the folder that the user named, is a symbolic link.
         """
         for path in paths:
             full_path = self._full_path(path)
@@ -173,10 +173,11 @@ class LocalFiles:
 
     @contextmanager
     def _open_folder(self, path: str) -> Iterator[int]:
-        """Open the folder of a file for `dir_fd`. Below the folder that the user named, no symbolic link is followed.
+        """Open the folder of a file, and yield its descriptor, for use as `dir_fd`.
 
-        Otherwise, anyone who can write below the root could have files elsewhere deleted. Each folder is opened
-        relative to the folder above, so that no folder can be replaced by a link meanwhile.
+        Below the folder that the user named, no symbolic link is followed. Otherwise, anyone who can write below the
+        root could have files elsewhere deleted. Each folder is opened relative to the folder above, so that no folder
+        can be replaced by a link in the meantime.
 
         Raises:
             FileNotFoundError: There is no such folder.
@@ -256,7 +257,7 @@ class LocalFiles:
 
 
 class _LocalOutput(io.RawIOBase):
-    """A file that is being written. Its errors are StoreErrors, also if pyarrow writes."""
+    """A file that is being written. Failures are raised as StoreErrors, even when pyarrow calls the methods."""
 
     def __init__(self, temporary: str, full_path: str, mode: int) -> None:
         self._full_path = full_path

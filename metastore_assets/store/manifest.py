@@ -24,8 +24,8 @@ class ProfileFiles:
     """The paths of the files of one profile, relative to the table's folder in the root.
 
     People and lookups read statistics, histograms and frequencies; merges read only the states. A profile that no
-    lookup reads has only states, and its value counts are in the same file. Several profiles may share a file of
-    states, with one section each.
+    lookup reads has only a file of states, which then also contains its value counts. Several profiles may share a file
+    of states, with one section each.
     """
 
     statistics: str
@@ -46,7 +46,7 @@ class ProfileFiles:
 
     @property
     def name(self) -> str:
-        """An identifier of the profile that stays when its states move to another file."""
+        """An identifier of the profile. It stays the same when the profile's states move to another file."""
         return self.statistics or self.section
 
     @property
@@ -91,7 +91,7 @@ class UnindexedPartition:
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The partition index that a version uses, and the partitions whose state in the version differs from it."""
+    """The partition index that a version uses, and the partitions that have changed since the index was written."""
 
     files: SegmentFiles
     """The segments (files) of the index, with the statistics of all partitions by column."""
@@ -151,13 +151,13 @@ class FragmentEntry:
 
     @property
     def group(self) -> str:
-        """Key of the partition whose profile is merged from this one."""
+        """Key of the partition that the fragment belongs to."""
         return self.partition_key
 
 
 @dataclass(frozen=True)
 class RetiredFragment:
-    """A fragment that a commit removed. If a restore brings it back, its profile is used again."""
+    """A fragment that a commit removed. If a restore of the table adds the fragment again, its profile is reused."""
 
     retired: int
     """Number of the version that removed the fragment."""
@@ -165,7 +165,7 @@ class RetiredFragment:
 
     @property
     def key(self) -> str:
-        """The number of the version in ten digits, a null character, and the id of the fragment."""
+        """The number of the version that removed the fragment (ten digits), a null character, and the fragment's id."""
         return f"{retired_prefix(self.retired)}{self.fragment.id}"
 
     @property
@@ -224,9 +224,10 @@ class PartitionEntry:
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One branch of a merge tree: an intermediate profile that the next version can reuse, and what it was merged from.
+    """One branch of a merge tree: an intermediate profile that the next version can reuse, and its inputs.
 
-    Groups of few profiles have no nodes. In other groups, each branch of the tree is a node.
+    The profiles of a group (a partition's fragments, or all partitions) are merged along a tree. Groups of few profiles
+    store no nodes. Other groups store one node for each branch of the tree.
     """
 
     key: str
@@ -256,7 +257,7 @@ class NodeEntry:
 
 
 def node_key(group_key: str, name: str) -> str:
-    """Return the key of a node. The nodes of a group sort by depth, so the upper ones, which are read most, adjoin.
+    """Return the key of a node. Keys of a group sort by depth, so the upper nodes, which are read most, are adjacent.
 
     Args:
         group_key: The key of the partition, or `*` for the tree of the partitions.
@@ -278,8 +279,10 @@ def split_node_key(key: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class SharedFileEntry:
-    """A file with several profiles, or a file that several entries reference. Files without such an entry have one
-    reference."""
+    """The number of references to a file that contains several profiles, or that several entries reference.
+
+    A file without a `SharedFileEntry` is referenced by one entry.
+    """
 
     path: str
     sections: int
@@ -297,7 +300,7 @@ class SharedFileEntry:
 
 @dataclass(frozen=True)
 class Decision:
-    """How the frequencies of a column with the policy `auto` are stored, and why."""
+    """The decision how the frequencies of a column with the policy `auto` or `repeated` are stored, and its reason."""
 
     frequencies: Literal["enumerated", "estimated", "fingerprinted"]
     reason: str
@@ -418,7 +421,7 @@ class Version:
         return len(self.fragments)
 
     def auxiliary_files(self) -> tuple[str, ...]:
-        """Return the paths of all files that belong neither to a profile nor to the entries."""
+        """Return the paths of all files except those of profiles and of entries: value counts and indexes."""
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 

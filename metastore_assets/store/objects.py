@@ -107,7 +107,7 @@ class ObjectStore:
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. A missing object is no error. On disk, a path through a symbolic link is refused."""
+        """Delete objects. A missing object is no error. On disk, a path through a symbolic link raises StoreError."""
         self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:

@@ -76,8 +76,8 @@ def parquet_writer(
 ) -> Iterator[ParquetTableWriter]:
     """Open a Parquet file for writing. The footer is written when the block ends.
 
-    Columns are compressed with zstd. With `encodings`, columns of numbers are compressed with LZ4: they are 4 % larger,
-    but reading takes three quarters of the time.
+    Columns are compressed with zstd. If `encodings` is given, columns of numbers are compressed with LZ4 instead: files
+    are 4 % larger, and reading takes three quarters of the time.
 
     Args:
         sink: The file that is written.
@@ -127,8 +127,9 @@ class ParquetObject:
     """A Parquet object that is open for ranged reads. Damaged row groups raise errors that name the object.
 
     It reads in the calling thread, and threads must not share it. Columns are dotted paths; the path of a struct, list
-    or map selects everything inside. Arrow's `ParquetFile` does the same, but builds a table of all such paths when it
-    opens a file. In a file of 5,000 histograms, that takes a quarter of the time of reading one histogram.
+    or map selects everything inside. Arrow's `ParquetFile` offers the same, except that it builds a table of all paths
+    when it opens a file. For a file of 5,000 histograms, this table takes a quarter of the time of reading one
+    histogram.
     """
 
     def __init__(self, source: Input, uri: str, metadata: pq.FileMetaData | None) -> None:
@@ -197,7 +198,10 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Prefetch columns from a remote object, and return the indices of their leaf columns; None for all columns."""
+        """Return the indices of the leaf columns of `columns`; None for all columns.
+
+        Remote objects prefetch these columns.
+        """
         if self._fetch is not None:
             self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
         if columns is None:

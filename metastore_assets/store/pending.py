@@ -1,8 +1,9 @@
 """Pending profiles: an attempt saved them without publishing a version, and the next attempt reuses them.
 
-An attempt is one run that profiles fragments. When a pending file is no longer needed, it is cleared: an empty marker
-is written beside the file instead of deleting it. During its grace period, `expire` still protects the files that a
-cleared pending file names, because another attempt may have read it just before.
+An attempt is one run that profiles fragments. A pending file lists the profiles that an attempt saved. When a pending
+file is no longer needed, it is cleared: an empty marker file is written beside it, and it is not deleted yet. `expire`
+retains the profiles of a cleared pending file for a grace period, because another attempt may have read the pending
+file just before.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class PendingFiles:
         return cls(tuple(files), markers)
 
     def current(self, attempt: str = "") -> list[str]:
-        """Return the paths of files that are not cleared, oldest first; with an attempt's name, only its files."""
+        """Return the paths of the files that are not cleared, oldest first: of all attempts, or of a named one."""
         return [
             info.path for info in self.files if info.path not in self.markers and _is_of_attempt(info.path, attempt)
         ]
@@ -53,7 +54,7 @@ class PendingFiles:
         return [info.path for info in (*self.files, *self.markers.values())]
 
     def cleared_before(self, time: datetime) -> list[str]:
-        """Return paths of files, perhaps deleted, that were cleared before a time."""
+        """Return paths of files that were cleared before a time. Some of them may have been deleted."""
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
@@ -71,11 +72,11 @@ def _is_of_attempt(path: str, name: str) -> bool:
 
 
 def was_saved_since_purge(path: str, purged: int) -> bool:
-    """Return True if a pending file was written after the purge that published a version, and before the next purge.
+    """Return True if a pending file was saved after the last purge, so that the purge has not deleted its profiles.
 
     Args:
         path: Path of the pending file.
-        purged: Number of that version; 0 before the first purge.
+        purged: Number of the version that the last purge published; 0 before the first purge.
     """
     return (f"{_SINCE}{purged}." in path) if purged else _SINCE not in path
 

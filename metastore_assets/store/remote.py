@@ -41,7 +41,7 @@ class RemoteObjects:
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         """Open the store.
 
-        Raises StoreError if that fails, or in a process that was forked after its parent used an object store.
+        Raises StoreError if it cannot be opened, or if this process was forked from one that had used an object store.
         """
         self._uri = uri
         self._lock = Lock()
@@ -124,7 +124,7 @@ class RemoteObjects:
         return 0
 
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        """Return the size of an object and its last bytes, at least `tail_bytes`. They have a Parquet footer."""
+        """Return the size of an object, and at least its last `tail_bytes` bytes, where Parquet has the footer."""
         length = max(_TAIL, tail_bytes)
         with self._store_errors("read", path):
             try:
@@ -237,7 +237,7 @@ def _open(uri: str, options: Mapping[str, str]) -> Any:
 
 
 def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
-    """Return the StoreError for a failed request; of its subclasses for an object that is missing or exists already.
+    """Return the error for a failed request: ObjectNotFoundError, ObjectExistsError, or another StoreError.
 
     Args:
         verb: What was tried, for the message, such as `read`.

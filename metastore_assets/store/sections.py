@@ -182,7 +182,7 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
-        """Write the collected rows of the current section, or collect them for a shared row group if they are few."""
+        """End the current section: write its collected rows, or move them to the shared row group if they are few."""
         if self._section_begun or self._section_rows >= self._large:
             self._write_large_section(full_groups_only=False)
         else:
@@ -349,7 +349,7 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return the row groups, without large ones that have none of the keys that are looked up."""
+        """Return the row groups without those that are large and contain no key of the selection."""
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)

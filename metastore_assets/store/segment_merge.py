@@ -116,7 +116,7 @@ def _write_file(
     *,
     continues: bool,
 ) -> SegmentFile:
-    """Write ranges to one file, until it has enough keys. Takes at least one range."""
+    """Take ranges from the iterator, at least one, and write them to a file until the file has enough keys."""
     rows, removed = next(ranges)
     group_rows = row_group_rows(kind, rows, min(row_count, _FILE_ROWS))
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
@@ -144,8 +144,8 @@ def _write_file(
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group for which a lookup of one key reads the fewest bytes.
 
-    Few large row groups make a small footer; many small ones have few rows to read. The best size is the geometric mean
-    of both.
+    A lookup reads the footer, which grows with the number of row groups, and one row group. Their sum is smallest if
+    both are about equal.
 
     Args:
         kind: The kind of the segment.
@@ -177,7 +177,7 @@ class _Cursor:
         return self._buffer.column(0)[-1].as_py()
 
     def take(self, upper: Any) -> pa.Table | None:
-        """Return the rows in memory with keys up to `upper`, which is at most `last_key`; None at the end."""
+        """Take the rows in memory with keys up to `upper` (inclusive), which is at most `last_key`; None at the end."""
         table = self._buffer
         if table is None or not len(table):
             return None

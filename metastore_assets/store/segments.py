@@ -1,4 +1,4 @@
-"""Segment sets: rows with unique keys in immutable Parquet files. For each key, the newest file that has it counts.
+"""Segment sets: rows with unique keys in immutable Parquet files. The newest file that contains a key is valid for it.
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
@@ -6,9 +6,9 @@ The oldest file is the base; the others are deltas with tombstones for removed k
 if no newer segment has its key, neither in a row nor as a tombstone. The live rows of all segments are the rows of the
 set.
 
-A version takes over the segments of the version before and adds one, so the cost depends on the changes. If the deltas
-have half as many keys as the base, all segments are rewritten as one base. If there are too many deltas, the newest are
-merged. So each row is written about as often as there are segments.
+A version of a segment set retains the segments of the version before and adds one, so the cost depends on the changes.
+If the deltas have half as many keys as the base, all segments are rewritten as one base. If there are too many deltas,
+the newest ones are merged. So each row is written about as often as there are segments.
 
 The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may write
 more sections, such as one per column of the table.
@@ -214,7 +214,7 @@ class Segment:
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return the tombstones, and some columns of all rows, live or not. One read gets both."""
+        """Return the tombstones, and some columns of all rows, live or not, from one read."""
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
         except KeyError as error:
@@ -258,9 +258,9 @@ class Segment:
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
-        """Return those of the selected keys that the segment removes, and its rows with a selected key.
+        """Return the selected keys that are tombstones of the segment, and the segment's rows with a selected key.
 
-        The rows include those that are not live.
+        The rows include rows that are not live.
         """
         try:
             found = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
@@ -508,7 +508,7 @@ class SegmentUpdate:
 
 
 def _removed_keys(merged: SegmentReader, changes: KeyChanges) -> set[Any]:
-    """Return the tombstones of the new segment: the removed keys that retained segments may still have."""
+    """Return the tombstones of the new segment: the removed keys that a retained segment may still contain."""
     removed, live = set(changes.removed), set(changes.added)
     for segment in merged.segments:
         removed.update(segment.tombstones.to_pylist())

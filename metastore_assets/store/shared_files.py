@@ -1,13 +1,13 @@
-"""Reference counts of files, from which the files are derived that a new version no longer references.
+"""Reference counts of files. They tell which files a new version no longer references.
 
 A file of profiles may be referenced by several entries: it has several profiles, or a partition of one fragment uses
 the files of the fragment. Such files have an entry that counts the references by group. Every other file has one
 reference, and no entry.
 
-A new version counts from the entries that it puts and drops. Only one question remains: a file may appear in a new
-entry, have no count, and be in no dropped entry. Then it is new, or one unchanged entry references it. There are two
-ways to reuse the file of an unchanged entry: a partition takes the files of its only fragment, and the table takes the
-files of its only partition. These entries are looked up.
+The counts of a new version are computed from the entries that it puts and drops. One case needs a lookup: a file in a
+new entry that has no count, and that no dropped entry references. Such a file is new, or exactly one unchanged entry
+references it. An unchanged entry shares its file with a new one in two cases only: a partition uses the files of its
+only fragment, or the table uses the files of its only partition. These entries are looked up.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _count(
     Args:
         references: The changes of the references, by path.
         stored: The stored counts of some of the files.
-        holders: The references of unchanged entries to files without a stored count, by path and group.
+        holders: The number of references of unchanged entries to files without a stored count, by path, then by group.
         table: Name of the table, for messages.
     """
     counts: dict[str, SharedFileEntry] = {}
@@ -128,7 +128,7 @@ def _count(
 def _shared(
     counts: Mapping[str, SharedFileEntry], stored: Mapping[str, SharedFileEntry]
 ) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
-    """Return the counts to store, and the stored counts that they replace."""
+    """Return the counts to store, and the stored counts that are replaced or removed."""
     put = {
         path: entry
         for path, entry in counts.items()
@@ -165,7 +165,7 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Return the references of unchanged entries to files that have no count, by path and group.
+    """Return the number of references of unchanged entries to files that have no stored count, by path, then by group.
 
     Args:
         version: The new version.

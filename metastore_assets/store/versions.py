@@ -107,8 +107,8 @@ class VersionStore:
     def purged(self) -> int:
         """Return the number of the version that the last purge published, or 0 before the first purge.
 
-        The purge deleted profiles that were saved before it. If the document of the newest version is corrupt, return
-        the number of that version, because nobody knows whether a purge published it.
+        The purge deleted profiles that had been saved before. If the document of the newest version is corrupt, return
+        the number of that version, because a purge may have published it.
         """
         try:
             self.latest()
@@ -210,7 +210,7 @@ class VersionStore:
         """Delete a few of the outdated versions, and the files that only they reference.
 
         The work per call is bounded; the next call continues. Files of pending profiles that this object has read stay
-        until `grace` after they were cleared.
+        until `grace` after the profiles were cleared.
 
         Args:
             newest: Number of the newest version.
@@ -228,7 +228,7 @@ class VersionStore:
             self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles that are not cleared; with an attempt's name, only the profiles of that attempt.
+        """Return the saved profiles that are not cleared: of all attempts, or of the attempt with a name.
 
         Of several profiles with the same id and profile spec, the newest is returned. Profiles that were saved before
         the last purge are left out.
@@ -308,8 +308,8 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 def _referenced_paths(documents: Documents, numbers: Sequence[int]) -> Iterator[pa.Array]:
     """Yield the paths that the numbered versions reference. Raises StoreError if a version cannot be read.
 
-    All entries of the newest version are read. A version before another one references the files of that one, and
-    those in its garbage manifest.
+    All entries of the newest version are read. Older versions need only garbage manifests: a version references at most
+    the files of the next version, and the files in the next version's garbage manifest.
     """
     following: Version | None = None
     for number in sorted(numbers, reverse=True):
@@ -326,7 +326,9 @@ def _referenced_paths(documents: Documents, numbers: Sequence[int]) -> Iterator[
 
 
 def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> Iterator[pa.Array]:
-    """Yield the paths of files that a version references and the next one does not, or more files of the version.
+    """Yield the paths of files that a version references and the next one does not.
+
+    If there is no garbage manifest, yield all files in the entries of the version.
 
     Args:
         version: The version.

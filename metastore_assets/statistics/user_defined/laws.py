@@ -1,6 +1,6 @@
 """Laws that user-defined statistics must obey, such as that `merge` is associative, tested on random data.
 
-A statistic that obeys them stays correct after any commit: states of the same rows are equal, however they were
+A statistic that obeys the laws stays correct after any commit: states of the same rows are equal, however they were
 computed. Floats are compared up to rounding.
 """
 
@@ -102,9 +102,9 @@ _Law = tuple[str, Any, Any, Sequence[pa.Array]]
 
 
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Yield each law of the statistic's kind, with what it gives for three sets of rows.
+    """Test each law of the statistic's kind on three sets of rows. Yield the law with its expected and observed result.
 
-    An error of the statistic's code ends the laws, as the violation of one more law.
+    If the statistic's code raises an error, the last law is "no error", which is violated.
     """
     try:
         if isinstance(statistic, MergeableStatistic):
@@ -116,7 +116,7 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
 
 
 def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Yield the laws of `update`, `merge` and `retract`, with what they give for three sets of rows."""
+    """Test the laws of `update`, `merge` and `retract` on three sets of rows. Yield them with their results."""
     rows, others, third = sets
 
     def call_for_state(what: str, call: Callable[[], Any]) -> Any:
@@ -167,7 +167,7 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 
 
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
-    """Yield the laws of `compute`, with what it gives for the frequencies of some rows."""
+    """Test the laws of `compute` on the frequencies of some rows. Yield them with their results."""
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)

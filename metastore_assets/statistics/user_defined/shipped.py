@@ -40,7 +40,7 @@ class _CaseCounts(MergeableStatistic):
 
         Args:
             state: The counts so far.
-            cases: The number of each value's case; null if a value is none of the cases.
+            cases: The number of each value's case; null for a value that belongs to no case.
             counts: How often each value occurs.
         """
         has_case = cases.is_valid()
@@ -135,7 +135,7 @@ class LongestCommonPrefix(MergeableStatistic):
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
         """Return the common prefix of the state and of all values.
 
-        A prefix that the least and the greatest value share is shared by all values.
+        The common prefix of the least and the greatest value is the common prefix of all values.
         """
         ends = pc.min_max(values).as_py()
         prefix = _common(ends["min"], ends["max"])

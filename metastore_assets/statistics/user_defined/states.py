@@ -79,7 +79,7 @@ class UserStateAccumulator:
     """The states of the mergeable user-defined statistics of one column, updated block by block."""
 
     def __init__(self, references: tuple[str, ...], cls: TypeClass) -> None:
-        """Start with the initial states of the mergeable statistics among the referenced ones that apply to a class.
+        """Start with the initial states of those referenced statistics that are mergeable and apply to a class.
 
         Args:
             references: Classes of user-defined statistics, as `module:Class`. Those of other kinds are ignored.
@@ -201,7 +201,7 @@ def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequen
 
 
 def _merge_states(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
-    """Return the merged state of one statistic. If a part has a reason instead of a state, so has the result."""
+    """Return the merged state of one statistic. If a part has a reason instead of a state, return that reason."""
     reasons = [state.reason for state in states if state.reason is not None]
     if reasons:
         return StoredUserState(None, min(reasons))
