@@ -9,7 +9,7 @@ from metastore_assets.messages import clean_message
 
 
 class MetastoreError(Exception):
-    """Base of every error of this package. The CLI prints it as one line and exits with status 1."""
+    """Base of every error of this package. The CLI prints it as one line and exits with status 3."""
 
     without_values: str | None = None
     """The same message without the parts that may contain values of rows, such as quotes of a file's content. None if

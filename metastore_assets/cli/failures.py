@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -19,9 +19,17 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import clean_message, remove_secrets
 from metastore_assets.report.text import to_one_line
 
-FAILED = 1
-USAGE = 2
+SUCCESS = 0
+CHECK_FAILED = 1
+"""The command worked, and what it checked does not hold."""
+BAD_USAGE = 2
+"""The command line is wrong; nothing was done."""
+ERROR = 3
+"""A configuration, table, root or value is wrong, or something failed."""
 INTERRUPTED = 130
+"""Ctrl-C, or a declined confirmation. SIGTERM ends a command with 143 and SIGHUP with 129."""
+BROKEN_PIPE = 141
+"""The reader of stdout ended, as `head` does."""
 COMPLETION_VARIABLE = "_METASTORE_COMPLETE"
 """The environment variable that the shell sets to request completions."""
 
@@ -87,35 +95,39 @@ class MetastoreGroup(click.Group):
         sys.exit(run_to_status(partial(run, obj=invocation), invocation))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command of a context. Raises Interrupted for Ctrl-C."""
+        """Run the command of a context.
+
+        Raises Interrupted for Ctrl-C, and ConnectionError in place of BrokenPipeError, which click would not report.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted from None
+        except BrokenPipeError as error:
+            raise ConnectionError(str(error)) from error
 
 
 def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
     """Call `run`, report its error on stderr, and return the exit status.
 
-    The status is the int that `run` returns; 0 if it returns anything else. If the reader of stdout closes the pipe,
-    click ends the command silently with status 1.
+    The status is the int that `run` returns; 0 if it returns anything else.
     """
     try:
         status = run()
-        return status if isinstance(status, int) else 0
+        return status if isinstance(status, int) else SUCCESS
     except (KeyboardInterrupt, Interrupted, click.Abort):
         _write("interrupted")
         return INTERRUPTED
     except NoArgsIsHelpError as error:
         _write(error.ctx.get_help())
-        return USAGE
+        return BAD_USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "metastore"
         print_error(f"{clean_message(error.format_message())} (see `{command} --help`)")
-        return USAGE
+        return BAD_USAGE
     except Exception as error:  # noqa: BLE001 (the user gets one line for every error)
         report_error(error, invocation)
-        return FAILED
+        return ERROR
 
 
 def raise_interrupt(error: Exception) -> None:
@@ -182,14 +194,21 @@ def _main_line(message: str) -> str:
 
 def print_error(message: str) -> None:
     """Write an error to stderr as one line."""
-    _write(click.style("error: ", fg="red") + to_one_line(message))
+    _write("error: ", "red", to_one_line(message))
 
 
 def print_note(message: str) -> None:
     """Print a notice that is not an error to stderr, as one line."""
-    _write(click.style("note: ", fg="yellow") + to_one_line(clean_message(message)))
+    _write("note: ", "yellow", to_one_line(clean_message(message)))
 
 
-def _write(line: str) -> None:
+def _write(text: str, color: str | None = None, rest: str = "") -> None:
+    """Write a line to stderr: a text in a colour, if the terminal shows colours, and the rest without."""
+    styled = click.style(text, fg=color) if color and uses_colors(sys.stderr) else text
     with contextlib.suppress(BrokenPipeError):
-        click.echo(line, err=True)
+        click.echo(styled + rest, err=True)
+
+
+def uses_colors(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that shows colours, and the user does not object by `NO_COLOR`."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
     from metastore_assets.config import MetastoreConfig, TableConfig
     from metastore_assets.lookup import FilteredView, Table
+    from metastore_assets.lookup.versions import VersionSelector
     from metastore_assets.metastore import Metastore
 
 
@@ -77,28 +78,13 @@ def resolve_table_name(config: MetastoreConfig, name: str) -> str:
     return find_table_config(config, name).name
 
 
-def open_newest(invocation: Invocation, name: str) -> Table:
-    """Load the configuration and open the newest version of one of its tables.
-
-    Raises VersionNotFoundError, ConfigError.
-    """
-    return open_version(load_config(invocation), name)
-
-
-def parse_version(text: str | None) -> int | str | None:
-    """Parse the VERSION of an option: return a number as int, other text without a leading `snapshot:`."""
-    if text is None:
-        return None
-    return int(text) if text.isascii() and text.isdigit() else text.removeprefix("snapshot:")
-
-
-def open_version(config: MetastoreConfig, name: str, version: int | str | None = None) -> Table:
+def open_version(config: MetastoreConfig, name: str, version: VersionSelector | None = None) -> Table:
     """Open a version of a configured table.
 
     Args:
         config: The configuration.
         name: The name of a table of the configuration or of one of its databases.
-        version: A number, a snapshot id or a time, as `open_table` takes it; None for the newest version.
+        version: A number, a snapshot id or a time; None for the newest version.
 
     Raises:
         VersionNotFoundError: The table has no such version.
@@ -129,7 +115,7 @@ def resolve_partition_key(table: Table, text: str | None) -> str | None:
 
 @contextmanager
 def open_relation(
-    config: MetastoreConfig, name: str, where: str | None, partition: str | None = None, version: int | None = None
+    config: MetastoreConfig, name: str, where: str | None, partition: str | None, version: VersionSelector | None
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
     """Open a version of a table, or a filtered view of it with the rows that match a predicate.
 
@@ -140,7 +126,7 @@ def open_relation(
         name: The table's name.
         where: A predicate in SQL; None for all rows.
         partition: A partition's key or pattern; None for the whole table.
-        version: A version number; None for the newest version.
+        version: A number, a snapshot id or a time; None for the newest version.
 
     Yields:
         The table or its filtered view, and the key of the partition.

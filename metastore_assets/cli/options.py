@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from metastore_assets.cli.completion import complete_column, complete_columns, complete_partition, complete_tables
+from metastore_assets.cli.completion import (
+    complete_column,
+    complete_columns,
+    complete_file,
+    complete_partition,
+    complete_tables,
+)
 from metastore_assets.cli.failures import Invocation
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
+    from metastore_assets.lookup.versions import VersionSelector
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,18 +68,18 @@ partition_option = click.option(
     "--partition",
     metavar="KEY",
     shell_complete=complete_partition,
-    help="Use one partition instead of the whole table, such as day=2024-01-01.",
+    help="Use one partition instead of the whole table, such as day=2024-01-01, or the one that a pattern matches.",
 )
 filter_option = click.option(
     "--where",
-    metavar="E",
+    metavar="PREDICATE",
     help="Use only the rows that match this predicate, such as \"day >= '2024-01-01' and country = 'FR'\". Reads the "
     "files that match only partly.",
 )
 predicate_option = click.option(
     "--where",
     required=True,
-    metavar="E",
+    metavar="PREDICATE",
     help="A predicate in SQL, such as \"price > 100 and country in ('FR', 'DE')\".",
 )
 columns_option = click.option(
@@ -79,9 +88,42 @@ columns_option = click.option(
     shell_complete=complete_columns,
     help="Show only these columns. Put a name that contains a comma in double quotes.",
 )
+
+
+class VersionType(click.ParamType[Any]):
+    """A version: a number, the id of a snapshot, or a time in ISO 8601."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VersionSelector | None:
+        """Return a number as int and any other text without a leading `snapshot:`."""
+        if not isinstance(value, str):
+            return value
+        if not value.strip():
+            self.fail("a version is a number, a snapshot id or a time, and must not be empty", param, ctx)
+        return int(value) if value.isascii() and value.isdigit() else value.removeprefix("snapshot:")
+
+
+VERSION_FORMS = "a number, a snapshot id (`snapshot:ID` if it consists of digits), or a time in ISO 8601"
 version_option = click.option(
-    "--version", type=click.IntRange(min=1), metavar="N", help="Use an older version.  [default: the newest]"
+    "--version",
+    type=VersionType(),
+    metavar="VERSION",
+    help=f"Use an older version: {VERSION_FORMS}.  [default: the newest]",
 )
+
+
+def since_option(action: str, *, required: bool = False) -> Callable[[Command], Command]:
+    """Return the option `--since`, which names an earlier version. Its help text starts with `action`."""
+    return click.option(
+        "--since",
+        type=VersionType(),
+        required=required,
+        metavar="VERSION",
+        help=f"{action}: {VERSION_FORMS}.{'' if required else '  [default: the previous]'}",
+    )
+
+
 engine_option = click.option(
     "--engine",
     type=click.Choice(["spark", "auto"]),
@@ -122,3 +164,56 @@ def parse_column_names(text: str | None) -> list[str] | None:
     if not names:
         raise click.UsageError("--columns names no column")
     return names
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    """Parse an option such as `header=false` into key and value. A value that is not JSON is a text."""
+    key, value = parse_pair(text)
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Split a text such as `key=value` at the first `=`. Raises click.BadParameter."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{text!r} has no `=` after a name")
+    return key, value
+
+
+def absolute_location(uri: str) -> str:
+    """Return a local path as an absolute one, and a URI unchanged."""
+    return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
+
+
+def _check_uri(uri: str) -> str:
+    if not uri.strip():
+        raise click.BadParameter("a URI is empty; use `.` for the working folder")
+    return uri
+
+
+uris_argument = click.argument(
+    "uris",
+    metavar="URI...",
+    nargs=-1,
+    required=True,
+    callback=lambda context, option, uris: tuple(map(_check_uri, uris)),
+    shell_complete=complete_file,
+)
+reader_option = click.option(
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=lambda context, option, texts: dict(map(_parse_option, texts)),
+    help="A reader option of the format, such as header=false or delimiter=';' for CSV. May be repeated.",
+)
+schema_option = click.option(
+    "--schema",
+    metavar="COLUMN=TYPE",
+    multiple=True,
+    callback=lambda context, option, texts: dict(map(parse_pair, texts)),
+    help="The type of a column of plain files, such as zip=string or 'price=decimal(10,2)'. May be repeated.",
+)

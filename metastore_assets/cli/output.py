@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from metastore_assets.cli.failures import BROKEN_PIPE, uses_colors
 from metastore_assets.report.text import count_cells, truncate_middle
 
 Answer = Mapping[str, Any]
@@ -58,7 +59,7 @@ class Page:
         terminal = (sys.stderr if err else sys.stdout).isatty()
         self.width = shutil.get_terminal_size().columns if terminal else None
         """Width of a line in cells; None for no limit."""
-        self._coloured = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        self._coloured = uses_colors(sys.stderr if err else sys.stdout)
 
     def line(self, *parts: Part) -> None:
         """Print the parts as one line."""
@@ -139,7 +140,7 @@ class Page:
 
     def _print(self, text: str) -> None:
         # A character that the terminal cannot encode is replaced.
-        click.echo(text.encode(self._encoding, "replace").decode(self._encoding), err=self._err, color=self._coloured)
+        write_text(text.encode(self._encoding, "replace").decode(self._encoding) + "\n", self._err, self._coloured)
 
 
 def _text(part: Part) -> str:
@@ -164,5 +165,22 @@ def write_json(document: object) -> None:
     """Write a document to stdout as one line of JSON."""
     # Outside UTF-8, every character beyond ASCII is escaped: JSON allows that and every terminal can print it.
     is_utf8 = (sys.stdout.encoding or "ascii").lower().replace("-", "") == "utf8"
-    click.echo(json.dumps(document, ensure_ascii=not is_utf8, allow_nan=False))
-    sys.stdout.flush()
+    write_text(json.dumps(document, ensure_ascii=not is_utf8, allow_nan=False) + "\n")
+
+
+def write_text(text: str, err: bool = False, color: bool | None = None) -> None:
+    """Write a text to stdout or stderr and flush it.
+
+    If the reader of the pipe ended, as `head` does, end the command silently with the status `BROKEN_PIPE`.
+
+    Args:
+        text: The text; no line break is added.
+        err: Whether to write to stderr.
+        color: Whether to write codes of colours; None to write them only to a terminal.
+    """
+    try:
+        click.echo(text, nl=False, err=err, color=color)
+    except BrokenPipeError:
+        # Python flushes at its end, and would report that this fails.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+        sys.exit(BROKEN_PIPE)

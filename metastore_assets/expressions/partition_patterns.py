@@ -19,6 +19,8 @@ from metastore_assets.messages import close_names, nearest_names
 
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
+_ANY_COLUMN = re.compile(r"(?:^|/)([^/=]+)=")
+
 Items = tuple[tuple[str, str | None], ...]
 
 
@@ -130,6 +132,36 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
     if not alternatives or parts[0]:
         return []
     return [(names[form], value) for form, value in zip(parts[1::2], parts[2::2], strict=True)]
+
+
+def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Return patterns by column, of which one of each column must match, for texts of which at least one must match.
+
+    Unlike `match_partitions`, this needs no list of the table's partitions.
+
+    Args:
+        texts: Keys or patterns such as `day=2024-*/country=F?`, as `match_partitions` takes them.
+
+    Raises:
+        ValueError: A text is no pattern, or the texts differ in more than one column.
+    """
+    alternatives: list[dict[str, str]] = []
+    for text in texts:
+        parts = _ANY_COLUMN.split(text)
+        if parts[0] or len(parts) < 3:
+            raise ValueError(f"{text!r} is no partition: write column=value, such as day=2024-01-01 or 'day=2024-*'")
+        alternatives.append(
+            {unquote(name): _unescape(value) for name, value in zip(parts[1::2], parts[2::2], strict=True)}
+        )
+    if not alternatives:
+        return {}
+    first = alternatives[0]
+    if any(other.keys() != first.keys() for other in alternatives):
+        raise ValueError("several partitions must name the same columns: profile them one after the other")
+    combined = {name: list(dict.fromkeys(other[name] for other in alternatives)) for name in first}
+    if sum(len(patterns) > 1 for patterns in combined.values()) > 1:
+        raise ValueError("several partitions may differ in one column only: profile them one after the other")
+    return combined
 
 
 def _unescape(pattern: str) -> str:

@@ -132,7 +132,7 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
     assert "3 rows" in done[-1].stdout
     file.write_text(text.format(lake=lake, endpoint=f"http://127.0.0.1:{closed_port()}"), encoding="utf-8")
     failed = run("--debug", "refresh", "sales", config=file)
-    assert failed.exit_code == 1
+    assert failed.exit_code == 3
     assert "Traceback" in failed.stderr
     assert_nothing_told(*(text for one in (*done, failed) for text in (one.stdout, one.stderr)))
 

@@ -33,7 +33,7 @@ def answer(*arguments: str, config: Path | None = None) -> Any:
     return json.loads(result.stdout)
 
 
-def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 1) -> str:
+def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3) -> str:
     """The one line of a failure that printed nothing else."""
     ended = result.exit_code if isinstance(result, Result) else result.returncode
     assert ended == status, (ended, result.stdout, result.stderr)

@@ -78,7 +78,7 @@ def test_from_nothing_to_all_again(config: Path) -> None:
     assert first["bytes"] == planned["bytes"] == sum(path.stat().st_size for path in config.parent.rglob("lake/*/*"))
     idle = answer("backfill", "t", "--yes", config=config)
     assert (idle["chunks"], idle["versions"], idle["done"]) == (0, [], True)
-    again = answer("backfill", "t", "--yes", "--all", "--from", "2", "--chunk", "2", config=config)
+    again = answer("backfill", "t", "--yes", "--full", "--from", "2", "--chunk", "2", config=config)
     assert (again["partitions"], again["versions"], again["fragments"]) == (3, [2, 3], 3)
     rows = answer("show", "t", "--partitions", config=config)
     assert {row["partition"]: row["version"] for row in rows} == {"part=1": 1, "part=2": 2, "part=9": 2, "part=10": 3}
@@ -101,7 +101,7 @@ def test_what_people_read(config: Path) -> None:
     write(config.parent, 2, "2")
     write(config.parent, 30)
     plan_output = run(
-        "backfill", "t", "--all", "--partition", "part=2*", "--chunk", "6", "--dry-run", "-v", config=config
+        "backfill", "t", "--full", "--partition", "part=2*", "--chunk", "6", "--dry-run", "-v", config=config
     )
     assert plan_output.stderr == ""
     plan = plan_output.stdout.splitlines()
@@ -117,7 +117,7 @@ def test_what_people_read(config: Path) -> None:
     assert plan[3:] == ["  * part=2", *(f"  * part={number}" for number in range(20, 30))]
     both = run("backfill", "t", "--missing", "--stale", "--chunk", "1", "--dry-run", config=config)
     assert both.stdout.splitlines()[0].endswith(": 2 of 15 partitions to do (1 missing, 1 out of date)")
-    assert both.stderr.startswith("note: --chunk has no effect without --all")
+    assert both.stderr.startswith("note: --chunk has no effect without --full")
     nothing = run("backfill", "t", "--missing", "--partition", "part=1", "--yes", config=config)
     assert nothing.stdout.endswith(": nothing to do: none of 1 selected partition is missing\n")
 
@@ -136,9 +136,9 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
     folder = config.parent
     answer("backfill", "t", "--yes", config=config)
     (folder / "keys").write_bytes("\ufeffpart=9\r\n\r\n  part=1 \n".encode())
-    listed = answer("backfill", "t", "--all", "--keys-from", str(folder / "keys"), "--dry-run", config=config)
+    listed = answer("backfill", "t", "--full", "--keys-from", str(folder / "keys"), "--dry-run", config=config)
     assert listed["keys"] == ["part=1", "part=9"]
-    arguments = ["--config", str(config), "backfill", "t", "--all", "--json", "--keys-from", "-"]
+    arguments = ["--config", str(config), "backfill", "t", "--full", "--json", "--keys-from", "-"]
     piped = CliRunner().invoke(cli, [*arguments, "--yes"], input="part=10\n")
     assert (json.loads(piped.stdout)["partitions"], piped.stderr) == (1, "")
     nothing = json.loads(CliRunner().invoke(cli, [*arguments, "--yes"], input="").stdout)
@@ -150,20 +150,20 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ("t --partition part=11", 1, "has no partition 'part=11'; of 4 the nearest are"),
-        ("t --partition prat=1", 1, "it is partitioned by 'part', not by 'prat'"),
-        ("t --from 9 --to 2", 1, "--from '9' is after --to '2'"),
-        ("t --from 3 --to 8", 1, "no partition from '3' to '8': its 4 partitions go from 'part=1' to 'part=10'"),
-        ("t --from monday", 1, "--from 'monday' is not a value of the partition column 'part': give a whole number"),
-        ("t --from part=x", 1, "--from 'x' is not a value of the partition column 'part'"),
-        ("t --keys-from keys", 1, "has no partition 'part=7'; of 4 the nearest are"),
+        ("t --partition part=11", 3, "has no partition 'part=11'; of 4 the nearest are"),
+        ("t --partition prat=1", 3, "it is partitioned by 'part', not by 'prat'"),
+        ("t --from 9 --to 2", 3, "--from '9' is after --to '2'"),
+        ("t --from 3 --to 8", 3, "no partition from '3' to '8': its 4 partitions go from 'part=1' to 'part=10'"),
+        ("t --from monday", 3, "--from 'monday' is not a value of the partition column 'part': give a whole number"),
+        ("t --from part=x", 3, "--from 'x' is not a value of the partition column 'part'"),
+        ("t --keys-from keys", 3, "has no partition 'part=7'; of 4 the nearest are"),
         ("t --keys-from nowhere", 2, "--keys-from: nowhere cannot be read: No such file or directory"),
-        ("flat --partition day=1", 1, "it is not partitioned, and its one partition is 'all'"),
-        ("flat --from 1", 1, "'flat' is not partitioned: leave out --from '1'"),
-        ("other", 1, "'other'"),
-        ("t --all --no-publish", 2, "--all does not go with --no-publish"),
-        ("t --missing --all", 2, "--all does not go with --missing"),
-        ("t --restart", 2, "--restart needs --all"),
+        ("flat --partition day=1", 3, "it is not partitioned, and its one partition is 'all'"),
+        ("flat --from 1", 3, "'flat' is not partitioned: leave out --from '1'"),
+        ("other", 3, "'other'"),
+        ("t --full --no-publish", 2, "--full does not go with --no-publish"),
+        ("t --missing --full", 2, "--full does not go with --missing"),
+        ("t --restart", 2, "--restart needs --full"),
         ("t --no-publish --via dagster", 2, "--no-publish does not go with --via dagster"),
         ("t --to 2 --via dagster", 2, "the first version needs all partitions"),
         ("t --chunk 0", 2, "0 is not in the range"),
@@ -185,8 +185,8 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     good, times = broken.read_bytes(), broken.stat()
     broken.write_bytes(good[:-8] + b"junk" + good[-4:])
     os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))  # As if the disk were at fault: nothing tells.
-    failed = run("backfill", "t", "--all", "--yes", "--chunk", "2", "--json", config=config)
-    assert failed.exit_code == 1
+    failed = run("backfill", "t", "--full", "--yes", "--chunk", "2", "--json", config=config)
+    assert failed.exit_code == 3
     plan_output = json.loads(failed.stdout)
     assert set(plan_output) == {*RESULT, "error"}
     assert (plan_output["chunks"], plan_output["partitions"], plan_output["versions"], plan_output["done"]) == (
@@ -199,14 +199,14 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     assert failed.stderr == f"error: {plan_output['error']}\n"
     broken.write_bytes(good)
     os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))
-    plan = answer("backfill", "t", "--all", "--chunk", "2", "--dry-run", config=config)
+    plan = answer("backfill", "t", "--full", "--chunk", "2", "--dry-run", config=config)
     assert (plan["continues"], plan["keys"]) == (2, ["part=9", "part=10"])
-    rest = answer("backfill", "t", "--all", "--yes", "--chunk", "2", config=config)
+    rest = answer("backfill", "t", "--full", "--yes", "--chunk", "2", config=config)
     assert (rest["partitions"], rest["versions"], rest["done"]) == (2, [3], True)
 
 
 @pytest.mark.parametrize(
-    ("typed", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 1, 0)]
+    ("typed", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 130, 0)]
 )
 def test_confirmation(config: Path, typed: str, status: int, versions: int) -> None:
     """At a terminal; who says no has nothing done."""
@@ -235,7 +235,7 @@ def test_killed_again_and_again(config: Path) -> None:
     for partition in range(20, 40):
         write(config.parent, partition)
     answer("backfill", "t", "--yes", config=config)
-    arguments = [*PROGRAM, "backfill", "t", "--all", "--yes", "--chunk", "4", "--json"]
+    arguments = [*PROGRAM, "backfill", "t", "--full", "--yes", "--chunk", "4", "--json"]
     draw, kills = random.Random(4), 0
     while True:
         process = subprocess.Popen(arguments, cwd=config.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

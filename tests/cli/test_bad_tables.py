@@ -134,7 +134,7 @@ def test_one_table_of_several_fails(lake: Path) -> None:
     )
     done = run("refresh", "--all", "--json", config=config)
     first, second = documents(done)
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert first.keys() == {"table", "error"}
     assert done.stderr == f"error: {first['error']}\n"
     assert (second["table"], second["version"]) == ("second", 1)
@@ -158,7 +158,7 @@ def test_profile_options(tmp_path: Path) -> None:
 
 def test_profile_for_people(lake: Path) -> None:
     done = run("profile", str(lake / "t"), str(lake / "nowhere"))
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert done.stdout.splitlines()[0].startswith(f"{lake / 't'}  200 rows, snapshot ")
     assert done.stderr.startswith(f"error: {lake / 'nowhere'}: ")
     assert len(done.stderr.splitlines()) == 1

@@ -61,7 +61,7 @@ def folder(published: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["top", "orders", ""], COLUMNS),
         (["histogram", "orders", "ta"], ["tags", "tags.element"]),
         (["quantile", "orders", "ta"], ["tags", "tags.element"]),
-        (["where", "orders", "st"], ["state"]),
+        (["locate", "orders", "st"], ["state"]),
         (["comp"], ["compact"]),
         (["show", "orders", "--columns", "id,pr"], ["id,price"]),
         (["show", "orders", "--columns", "tags,ta"], ["tags,tags.element"]),

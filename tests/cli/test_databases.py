@@ -49,10 +49,10 @@ def test_all_of_a_database(lake: Lake) -> None:
     assert (shown.exit_code, json.loads(shown.stdout)["row_count"]) == (0, 1)
     assert "the table no longer exists" in shown.stderr
     failed = run("refresh", "sales_people", config=config)
-    assert failed.exit_code == 1
+    assert failed.exit_code == 3
     assert "version 1 of table 'sales_people'" in failed.stderr
     near = run("show", "sales_order", config=config)
-    assert near.exit_code == 1
+    assert near.exit_code == 3
     assert "did you mean 'sales_orders'" in near.stderr
 
 
@@ -70,4 +70,4 @@ def test_while_a_catalog_does_not_answer(lake: Lake) -> None:
     assert tables.stderr.startswith("note: lake.sales ")
     shown = run("show", "sales_orders", "--json", config=config)
     assert (shown.exit_code, json.loads(shown.stdout)["current"]) == (0, None)
-    assert run("refresh", "--all", config=config).exit_code == 1
+    assert run("refresh", "--all", config=config).exit_code == 3

@@ -218,7 +218,7 @@ def test_profile(lakehouse: Lakehouse, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     done = execute("profile", *uris, "empty", "--json", folder=tmp_path, environment={"TMPDIR": str(scratch)})
-    assert done.returncode == 1
+    assert done.returncode == 3
     *profiles, failed = documents(done)
     assert failed.keys() == {"uri", "error"}
     assert failed["uri"] == "empty"
@@ -303,7 +303,7 @@ def test_output_is_closed_early(lakehouse: Lakehouse) -> None:
         [*PROGRAM, "show", "events"], cwd=lakehouse.folder, stdout=writer, stderr=subprocess.PIPE, check=False
     )
     os.close(writer)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def _wait(condition: Callable[[], bool], seconds: float = 120) -> None:

@@ -69,7 +69,7 @@ def test_what_is_not_there(published: Path, arguments: list[str], said: list[str
 )
 def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
     """Status 2, and the line says where help is."""
-    message = error_of(run(*arguments, config=published), failures.USAGE)
+    message = error_of(run(*arguments, config=published), failures.BAD_USAGE)
     assert said in message
     assert "--help`)" in message
 
@@ -78,7 +78,7 @@ def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
 def test_help_is_printed_as_it_is(arguments: list[str]) -> None:
     """Asked for, on stdout with status 0; without any argument, as click has it: on stderr with status 2."""
     result = run(*arguments)
-    assert result.exit_code == (0 if arguments else failures.USAGE)
+    assert result.exit_code == (0 if arguments else failures.BAD_USAGE)
     help_text = result.stdout if arguments else result.stderr
     assert help_text == result.output
     assert "error:" not in help_text
@@ -187,7 +187,7 @@ def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -
     assert message == "unexpected ZeroDivisionError: one. This is a bug: --debug shows where"
     for arguments in (["--debug", "show", "orders"], ["show", "orders", "--debug"]):
         debugged = run(*arguments, config=published)
-        assert debugged.exit_code == failures.FAILED
+        assert debugged.exit_code == failures.ERROR
         assert "Traceback" in debugged.stderr
         assert debugged.stderr.splitlines()[-1] == f"error: {message}"
 

@@ -42,14 +42,14 @@ def test_history_outlives_expiry(published: Path) -> None:
 
 
 def test_diff(published: Path) -> None:
-    result = answer("diff", "orders", "--from", "1", "--to", "2", config=published)
+    result = answer("diff", "orders", "--since", "1", "--version", "2", config=published)
     assert (result["from"]["version"], result["to"]["version"], result["row_count"]) == (1, 2, [100, 400])
     columns = {row["column"]: row for row in result["columns"]}
     assert columns["state"]["jensen_shannon"] == 0
     assert columns["id"]["stability_index"] > 1
     assert columns["id"]["before"]["distinct_count"] == 100
     assert answer("diff", "orders", config=published) == result
-    assert answer("diff", "orders", "--from", "snapshot:snapshot 1", config=published) == result
+    assert answer("diff", "orders", "--since", "snapshot:snapshot 1", config=published) == result
     other = answer("diff", "orders", "--baseline", "gone", config=published)
     assert (other["from"]["table"], other["row_count"], other["partitions"]) == ("gone", [400, 400], None)
     assert {row["change"] for row in other["columns"]} == {"same"}
@@ -71,7 +71,7 @@ def test_report(published: Path, tmp_path: Path) -> None:
     assert page.startswith("<!doctype html>")
     assert "Changes since version 1" in page
     assert "\x1b" not in page
-    assert run("report", "orders", "-o", "-", "--against", "2", config=published).stdout.startswith("<!doctype html>")
+    assert run("report", "orders", "-o", "-", "--since", "2", config=published).stdout.startswith("<!doctype html>")
     assert "Changes" not in run("report", "gone", "-o", "-", config=published).stdout
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["page.html"]
 
@@ -82,9 +82,9 @@ def test_report(published: Path, tmp_path: Path) -> None:
         (["history", "orders", "nix"], "has no column 'nix'"),
         (["history", "fresh"], "no published version"),
         (["diff", "gone"], "no version before 1 to compare with: give another table with --baseline"),
-        (["diff", "orders", "--from", "9"], "no version 9; its versions: 1-2"),
-        (["diff", "orders", "--to", "2031-13-01"], "no published version of snapshot '2031-13-01'"),
-        (["diff", "orders", "--from", "1999-01-01"], "no published version of 1999-01-01T00:00:00+00:00 or before"),
+        (["diff", "orders", "--since", "9"], "no version 9; its versions: 1-2"),
+        (["diff", "orders", "--version", "2031-13-01"], "no published version of snapshot '2031-13-01'"),
+        (["diff", "orders", "--since", "1999-01-01"], "no published version of 1999-01-01T00:00:00+00:00 or before"),
         (
             ["report", "orders", "-o", "/nowhere/page.html"],
             "cannot write /nowhere/page.html: No such file",

@@ -58,7 +58,7 @@ READING = [
     ["histogram", "orders", "id"],
     ["quantile", "orders", "day", "0.5"],
     ["rank", "orders", "state", "new"],
-    ["where", "orders", "state", "new"],
+    ["locate", "orders", "state", "new"],
     ["prune", "orders", "--where", "id < 5"],
     ["estimate", "orders", "--where", "id < 5"],
     ["compact", "orders"],

@@ -58,14 +58,14 @@ def test_rank(published: Path) -> None:
 
 
 def test_where(published: Path) -> None:
-    assert answer("where", "orders", "state", "new", config=published) == [
+    assert answer("locate", "orders", "state", "new", config=published) == [
         {"partition": "half=1", "frequency": 120},
         {"partition": "half=2", "frequency": 120},
     ]
-    assert answer("where", "orders", "big", str(2**62), config=published) == [{"partition": "half=1", "frequency": 1}]
-    assert answer("where", "orders", "state", "old", config=published) == []
-    assert "no partition holds it" in run("where", "orders", "state", "old", config=published).stdout
-    assert "half=2" in run("where", "orders", "state", "new", config=published).stdout
+    assert answer("locate", "orders", "big", str(2**62), config=published) == [{"partition": "half=1", "frequency": 1}]
+    assert answer("locate", "orders", "state", "old", config=published) == []
+    assert "no partition holds it" in run("locate", "orders", "state", "old", config=published).stdout
+    assert "half=2" in run("locate", "orders", "state", "new", config=published).stdout
 
 
 def test_show_prints_singletons_and_entropy(published: Path) -> None:
@@ -109,8 +109,8 @@ def test_compact(published: Path) -> None:
         (["quantile", "orders", "day", "0.5", "--partition", "x"], ["'x'", "half=1"]),
         (["rank", "orders", "day", "yesterday"], ["'yesterday' is no value of column 'day'", "2024-01-31"]),
         (["rank", "fresh", "day", "x"], ["'fresh'", "no published version"]),
-        (["where", "orders", "id", "5"], ["'id'", "frequencies: off"]),
-        (["where", "orders", "big", "x"], ["'x' is no value of column 'big'", "an integer"]),
+        (["locate", "orders", "id", "5"], ["'id'", "frequencies: off"]),
+        (["locate", "orders", "big", "x"], ["'x' is no value of column 'big'", "an integer"]),
         (["compact", "fresh"], ["'fresh'", "no published version"]),
         (["compact", "nope"], ["'nope'"]),
     ],
@@ -142,11 +142,11 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_errors_name_the_policy_that_keeps_it(small: Path) -> None:
-    for command in (["quantile", "t", "hidden", "0.5"], ["rank", "t", "hidden", "2"], ["where", "t", "hidden", "2"]):
+    for command in (["quantile", "t", "hidden", "0.5"], ["rank", "t", "hidden", "2"], ["locate", "t", "hidden", "2"]):
         message = error_of(run(*command, config=small))
         assert "column 'hidden' of table 't'" in message
         assert "`values: hidden`; with `shown` a refresh reads them" in message
-    message = error_of(run("where", "t", "dropped", "2", config=small))
+    message = error_of(run("locate", "t", "dropped", "2", config=small))
     assert "column 'dropped' of table 't'" in message
     assert "`frequencies: off`; with `frequencies: all`" in message
     assert answer("rank", "t", "cut", "3", config=small) == answer("rank", "t", "kept", "3", config=small)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import glob
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.expressions.partition_patterns import match_partitions, resolve_partition
+from metastore_assets.expressions.partition_patterns import (
+    combine_partition_patterns,
+    match_partitions,
+    resolve_partition,
+)
 from metastore_assets.formats import encode_partition_key
 
 Items = list[tuple[str, str | None]]
@@ -132,3 +137,30 @@ def test_tables_without_partition_columns_or_rows() -> None:
         match_partitions("t", ["day=1"], ["all"])
     with pytest.raises(PartitionNotFoundError, match=r"'t'.*'day=1'"):
         match_partitions("t", ["day=1"], [])
+
+
+@given(_TABLES, st.lists(st.tuples(_VALUES, _VALUES), min_size=1, max_size=3), st.booleans())
+def test_combined_patterns_select_the_same_partitions(
+    rows: list[tuple[str | None, str | None]], chosen: list[tuple[str | None, str | None]], only_x: bool
+) -> None:
+    """Wherever several keys can be one filter of the configuration. Here the keys are the oracle, without patterns."""
+    table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
+    texts = [encode_partition_key([("x", x)] if only_x else [("x", x), ("y", y)]) for x, y in chosen]
+    try:
+        patterns = combine_partition_patterns(texts)
+    except ValueError:
+        assert not only_x
+        assert len({x for x, _ in chosen}) > 1
+        assert len({y for _, y in chosen}) > 1
+        return
+    bound = PartitionFilter.of({column: tuple(items) for column, items in patterns.items()}).bind(
+        "t", {"x": pa.string(), "y": pa.string()}
+    )
+    wanted = {x for x, _ in chosen} if only_x else set(chosen)
+    assert [bound.may_match(items) for items in table] == [(x if only_x else (x, y)) in wanted for x, y in rows]
+
+
+@pytest.mark.parametrize("texts", [["2024"], ["=x"], [""], ["day=1", "country=FR"]])
+def test_what_is_no_filter(texts: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"write column=value|name the same columns"):
+        combine_partition_patterns(texts)

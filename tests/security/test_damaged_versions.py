@@ -128,7 +128,7 @@ def test_error_names_document(folder: Path, field: tuple[Any, ...], value: Any) 
     with pytest.raises(CorruptionError, match=r"root/t/versions/1\.json.*--full"):
         open_table(str(folder / "root"), "t")
     done = run("show", "t", config=folder / "metastore.yaml")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert "versions/1.json is damaged" in done.stderr
     assert "bug" not in done.stderr
 

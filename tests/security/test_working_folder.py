@@ -170,7 +170,7 @@ def test_settings_of_catalogs_in_the_working_folder_are_refused(tmp_path: Path) 
     home.mkdir()
     command = [*METASTORE, "--config", str(config), "refresh", "--all"]
     refused = folder.run(command, HOME=str(home))
-    assert refused.returncode == 1
+    assert refused.returncode == 3
     assert "catalog 'lake'" in refused.stderr
     assert str(folder.path / ".pyiceberg.yaml") in refused.stderr
     (home / ".pyiceberg.yaml").write_text("catalog:\n  other:\n    uri: sqlite:///other.db\n")

@@ -16,6 +16,8 @@ from metastore_assets.cli.commands.estimate import estimate
 from metastore_assets.cli.commands.expire import expire
 from metastore_assets.cli.commands.histogram import histogram
 from metastore_assets.cli.commands.history import history
+from metastore_assets.cli.commands.init import init
+from metastore_assets.cli.commands.locate import locate
 from metastore_assets.cli.commands.profile import profile
 from metastore_assets.cli.commands.prune import prune
 from metastore_assets.cli.commands.purge import purge
@@ -30,7 +32,6 @@ from metastore_assets.cli.commands.tables import tables
 from metastore_assets.cli.commands.top import top
 from metastore_assets.cli.commands.verify import verify
 from metastore_assets.cli.commands.versions import versions
-from metastore_assets.cli.commands.where import where
 from metastore_assets.cli.failures import MetastoreGroup
 from metastore_assets.cli.options import global_options
 
@@ -54,8 +55,8 @@ def cli() -> None:
 
 _SECTIONS = {
     "Common commands": (profile, refresh, show, top, check),
-    "Set up and refresh": (tables, backfill, spark_server),
-    "Look at a table": (histogram, quantile, rank, where, history, report, sql),
+    "Set up and refresh": (init, tables, backfill, spark_server),
+    "Look at a table": (histogram, quantile, rank, locate, history, report, sql),
     "Plan a query": (prune, estimate, count, clustering),
     "Compare versions": (versions, changes, diff),
     "Check the statistics": (verify, check_statistic),

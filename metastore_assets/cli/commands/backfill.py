@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.drawing import draw_keys
-from metastore_assets.cli.failures import FAILED, Invocation, print_note, raise_interrupt, report_error
+from metastore_assets.cli.failures import ERROR, INTERRUPTED, Invocation, print_note, raise_interrupt, report_error
 from metastore_assets.cli.opening import find_table_config, load_config
 from metastore_assets.cli.options import engine_option, name_argument, output_options, partitions_option, with_engine
 from metastore_assets.cli.output import Answer, Page, Styled, answer, write_json
@@ -33,15 +33,14 @@ _STDIN = "-"
 @partitions_option("Select this partition")
 @click.option("--from", "first", metavar="A", help="Select partitions from this value on, inclusive.")
 @click.option("--to", "last", metavar="B", help="Select partitions up to this value, inclusive.")
-@click.option("--where", metavar="E", help='Select partitions that match, such as "day >= current_date - 7".')
+@click.option("--where", metavar="PREDICATE", help='Select partitions that match, such as "day >= current_date - 7".')
 @click.option("--keys-from", metavar="FILE", help="Select the partition keys in a file, one per line; - is stdin.")
 @click.option("--missing", is_flag=True, help="Do only partitions that the newest version does not have.")
 @click.option("--stale", is_flag=True, help="Do only partitions that the newest version has and that are out of date.")
 @click.option(
-    "--all",
-    "every",
+    "--full",
     is_flag=True,
-    help="Read all selected partitions again.  [default: missing and stale]",
+    help="Read all selected partitions again.  [default: only missing and stale ones]",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what a backfill would do.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -49,10 +48,10 @@ _STDIN = "-"
     "--via", type=click.Choice(["local", "dagster"]), default="local", show_default=True, help="Where to run."
 )
 @click.option(
-    "--chunk", type=click.IntRange(min=1), metavar="N", help="With --all, publish a version after every N partitions."
+    "--chunk", type=click.IntRange(min=1), metavar="N", help="With --full, publish a version after full N partitions."
 )
 @click.option("--no-publish", is_flag=True, help="Only read the partitions; a later refresh publishes them.")
-@click.option("--restart", is_flag=True, help="Start an interrupted --all again instead of continuing it.")
+@click.option("--restart", is_flag=True, help="Start an interrupted --full again instead of continuing it.")
 @click.option("-v", "--verbose", is_flag=True, help="Name all partitions of the plan.")
 @engine_option
 @output_options
@@ -67,7 +66,7 @@ def backfill(
     keys_from: str | None,
     missing: bool,
     stale: bool,
-    every: bool,
+    full: bool,
     dry_run: bool,
     yes: bool,
     via: str,
@@ -84,14 +83,14 @@ def backfill(
     narrow the selection. The command compares the newest version with the table to see what to do. Run an
     interrupted backfill again to continue it.
     """
-    if every and (missing or stale or no_publish):
+    if full and (missing or stale or no_publish):
         raise click.UsageError(
-            f"--all does not go with {'--missing' if missing else '--stale' if stale else '--no-publish'}"
+            f"--full does not go with {'--missing' if missing else '--stale' if stale else '--no-publish'}"
         )
     if no_publish and via == "dagster":
         raise click.UsageError("--no-publish does not go with --via dagster")
-    if restart and not every:
-        raise click.UsageError("--restart needs --all")
+    if restart and not full:
+        raise click.UsageError("--restart needs --full")
     needs_confirmation = not yes and not dry_run
     if needs_confirmation and (keys_from == _STDIN or not sys.stdin.isatty()):
         raise click.UsageError("cannot ask for confirmation without a terminal: give --yes or --dry-run")
@@ -106,13 +105,13 @@ def backfill(
     config = with_engine(load_config(invocation), engine)
     table = find_table_config(config, name)
     keys = None if keys_from is None else _read_keys(keys_from)
-    mode: Mode = "all" if every else "outdated" if missing == stale else "missing" if missing else "stale"
+    mode: Mode = "all" if full else "outdated" if missing == stale else "missing" if missing else "stale"
     selection = BackfillSelection(mode, partitions, keys, first, last, where)
     with show_progress() as watcher:
         watcher(Progress(table.name, "plan"))
         plan = plan_backfill(config, table, selection, BackfillOptions(not no_publish, chunk, restart))
-    if chunk is not None and not every:
-        print_note("--chunk has no effect without --all: missing and stale partitions make one version")
+    if chunk is not None and not full:
+        print_note("--chunk has no effect without --full: missing and stale partitions make one version")
     if via == "dagster" and not plan.publishes:
         raise click.UsageError(
             "--via dagster publishes a version, and the first version needs all partitions: select all of them, or "
@@ -130,7 +129,7 @@ def backfill(
     if needs_confirmation or not as_json:
         _draw_plan(Page(err=True), _plan_to_json(plan), verbose=verbose)
     if needs_confirmation and not click.confirm("Continue?", err=True):
-        return FAILED
+        return INTERRUPTED
     return _Backfill(config, table, plan, via).run(invocation, as_json=as_json)
 
 
@@ -166,7 +165,7 @@ class _Backfill:
                 subject = "" if repr(self.table.name) in str(error) else f"table {self.table.name!r}"
                 failure = {**result.to_json(), "error": report_error(error, invocation, subject)}
                 answer(failure, lambda page: _draw_result(page, failure), as_json=as_json)
-                return FAILED
+                return ERROR
             watcher.hide()
         if result.failed_checks:
             print_note(f"the versions are published, but checks failed in Dagster: {', '.join(result.failed_checks)}")

@@ -5,15 +5,25 @@ The value counts of a column are its distinct values with their frequencies.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import open_newest, parse_version
-from metastore_assets.cli.options import columns_option, name_argument, output_options, parse_column_names
+from metastore_assets.cli.opening import load_config, open_version
+from metastore_assets.cli.options import (
+    columns_option,
+    name_argument,
+    output_options,
+    parse_column_names,
+    since_option,
+    version_option,
+)
 from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 _SIGNS = {"add": ("+", "green"), "delete": ("-", "red"), "update": ("~", "yellow")}
 _WORDS = {"add": "added", "update": "changed", "delete": "deleted"}
@@ -21,12 +31,8 @@ _WORDS = {"add": "added", "update": "changed", "delete": "deleted"}
 
 @click.command(short_help="Show which values were added or deleted, or changed in frequency.")
 @name_argument
-@click.option(
-    "--since",
-    required=True,
-    metavar="VERSION",
-    help="The earlier version: a number, `snapshot:ID`, or a time in ISO 8601.",
-)
+@since_option("The earlier version", required=True)
+@version_option
 @columns_option
 @click.option(
     "-n",
@@ -39,7 +45,15 @@ _WORDS = {"add": "added", "update": "changed", "delete": "deleted"}
 )
 @output_options
 @click.pass_context
-def changes(context: click.Context, name: str, since: str, columns: str | None, limit: int, as_json: bool) -> None:
+def changes(
+    context: click.Context,
+    name: str,
+    since: VersionSelector,
+    version: VersionSelector | None,
+    columns: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
     """Show which values were added or deleted since an earlier version, or changed in frequency.
 
     Works for columns with value counts. If the versions in between are still stored, the cost depends only on the size
@@ -50,7 +64,7 @@ def changes(context: click.Context, name: str, since: str, columns: str | None, 
     invocation: Invocation = context.ensure_object(Invocation)
     is_limit_explicit = context.get_parameter_source("limit") is not click.core.ParameterSource.DEFAULT
     names = parse_column_names(columns)
-    table_changes = open_newest(invocation, name).changes(parse_version(since) or 0, names)
+    table_changes = open_version(load_config(invocation), name, version).changes(since, names)
     document = changes_json(name, table_changes, limit if is_limit_explicit else None)
     answer(document, lambda page: _draw(page, document, limit, selected=names is not None), as_json=as_json)
 

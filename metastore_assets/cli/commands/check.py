@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from metastore_assets.cli.failures import Invocation, print_note
+from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation, print_note
 from metastore_assets.cli.opening import find_table_config, load_config, open_metastore, open_version
 from metastore_assets.cli.options import name_argument, output_options, version_option
 from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 _STYLES = {"passed": "green", "failed": "red", "unknown": "yellow"}
 
@@ -27,7 +31,7 @@ def check(
     invocation: Invocation,
     name: str,
     names: tuple[str, ...],
-    version: int | None,
+    version: VersionSelector | None,
     strict: bool,
     suggest: bool,
     as_json: bool,
@@ -51,15 +55,15 @@ def check(
     if suggest:
         suggestions = suggestions_json(lookup, context)
         answer(suggestions, lambda page: _draw_suggestions(page, suggestions), as_json=as_json)
-        return 0
+        return SUCCESS
     checks = select_checks(table, names)
     results = evaluate_checks(checks, lookup, context)
     if warning := table.dropped_columns_warning(lookup.version.dropped_columns):
         print_note(warning)
     document = results_json(lookup.version, results)
     answer(document, lambda page: _draw(page, document), as_json=as_json)
-    is_violated = any(result.is_violated for result in results)
-    return 1 if is_violated or (strict and any(result.status == "unknown" for result in results)) else 0
+    has_failed = any(result.is_violated or (strict and result.status == "unknown") for result in results)
+    return CHECK_FAILED if has_failed else SUCCESS
 
 
 def _draw(page: Page, document: Answer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation
 from metastore_assets.cli.options import output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.report import text
@@ -40,7 +40,7 @@ def check_statistic(invocation: Invocation, reference: str, tries: int | None, s
         "counterexample": None if counterexample is None else counterexample.to_json(),
     }
     answer(result, lambda page: _draw(page, result), as_json=as_json)
-    return 0 if counterexample is None else 1
+    return SUCCESS if counterexample is None else CHECK_FAILED
 
 
 def _draw(page: Page, result: Answer) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from metastore_assets.cli.drawing import bar
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import open_newest
-from metastore_assets.cli.options import columns_option, name_argument, output_options, parse_column_names
+from metastore_assets.cli.opening import load_config, open_version
+from metastore_assets.cli.options import (
+    columns_option,
+    name_argument,
+    output_options,
+    parse_column_names,
+    version_option,
+)
 from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 _BAR_WIDTH = 20
 _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}
@@ -20,22 +30,25 @@ _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}
 @click.command(short_help="Show how well columns skip files.")
 @name_argument
 @columns_option
+@version_option
 @output_options
 @click.pass_obj
-def clustering(invocation: Invocation, name: str, columns: str | None, as_json: bool) -> None:
+def clustering(
+    invocation: Invocation, name: str, columns: str | None, version: VersionSelector | None, as_json: bool
+) -> None:
     """Show how many files may hold a value of a column, and how many files a query for it skips.
 
     Uses the minima and maxima of the files. If queries filter by a scattered column, order, cluster or partition the
     table by it.
     """
     names = parse_column_names(columns)
-    table = open_newest(invocation, name)
-    version = table.version
+    table = open_version(load_config(invocation), name, version)
+    described = table.version
     result = {
         "table": name,
-        "version": version.number,
-        "snapshot": version.snapshot,
-        "fragments": version.fragment_count,
+        "version": described.number,
+        "snapshot": described.snapshot,
+        "fragments": described.fragment_count,
         "columns": [asdict(column) for column in table.clustering(names)],
     }
     answer(result, lambda page: _draw(page, result), as_json=as_json)

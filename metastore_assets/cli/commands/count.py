@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import find_table_config, load_config, open_version
-from metastore_assets.cli.options import name_argument, output_options, predicate_option
+from metastore_assets.cli.options import name_argument, output_options, predicate_option, version_option
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.table import SnapshotChoice
+    from metastore_assets.lookup.versions import VersionSelector
 
 
 @click.command(short_help="Count the rows that match a predicate.")
@@ -19,25 +25,29 @@ from metastore_assets.report import text
 @click.option(
     "--snapshot",
     type=click.Choice(["now", "version"]),
-    default="now",
-    show_default=True,
-    help="Count the rows of the table's current snapshot, or of the snapshot that the newest version describes.",
+    help="Count the rows of the table's current snapshot, or of the snapshot that a version describes.  [default: now; "
+    "version if you give --version]",
 )
+@version_option
 @output_options
 @click.pass_obj
-def count(invocation: Invocation, name: str, where: str, snapshot: str, as_json: bool) -> None:
+def count(
+    invocation: Invocation, name: str, where: str, snapshot: str | None, version: VersionSelector | None, as_json: bool
+) -> None:
     """Count the rows that match a predicate, exactly.
 
-    Reads only the files that match partly. The rows of all other files are counted from the newest version.
+    Reads only the files that match partly. The rows of all other files are counted from the version.
     """
     config = load_config(invocation)
     table = find_table_config(config, name)
-    lookup = open_version(config, name)
+    lookup = open_version(config, name, version)
 
     from metastore_assets.scan import count as count_rows
 
+    default = "now" if version is None else "version"
+    choice: SnapshotChoice = "version" if (snapshot or default) == "version" else "now"
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
-        counted = count_rows(lookup, table, where, spark, snapshot="version" if snapshot == "version" else "now")
+        counted = count_rows(lookup, table, where, spark, snapshot=choice)
         watcher.hide()
     result = counted.to_json()
     answer(result, lambda page: _draw(page, result), as_json=as_json)

@@ -10,17 +10,17 @@ import click
 from metastore_assets.cli.completion import complete_tables
 from metastore_assets.cli.drawing import draw_hidden_columns
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import load_config, open_version, parse_version
-from metastore_assets.cli.options import name_argument, output_options
+from metastore_assets.cli.opening import load_config, open_version
+from metastore_assets.cli.options import name_argument, output_options, since_option, version_option
 from metastore_assets.cli.output import GridColumn, Page, Part, Styled, answer
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.diff import ColumnDiff, TableDiff
+    from metastore_assets.lookup.versions import VersionSelector
     from metastore_assets.statistics.column import ColumnStatistics
 
-_VERSION = "a number, `snapshot:ID`, or a time in ISO 8601"
 _STABLE, _SHIFTED = 0.1, 0.25
 """The population stability index up to which a distribution is stable, and the one above which it has shifted."""
 _STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
@@ -28,13 +28,13 @@ _STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
 
 @click.command(short_help="Compare two versions of a table.")
 @name_argument
-@click.option("--from", "before", metavar="VERSION", help=f"The earlier version: {_VERSION}.  [default: the previous]")
-@click.option("--to", "after", metavar="VERSION", help="The later version.  [default: the newest]")
+@since_option("The earlier version")
+@version_option
 @click.option(
     "--baseline",
     metavar="TABLE",
     shell_complete=complete_tables,
-    help="Compare with this table instead, at --from or at its newest version. Columns are paired by name.",
+    help="Compare with this table instead, at --since or at its newest version. Columns are paired by name.",
 )
 @click.option("--all", "everything", is_flag=True, help="Also list the columns that are the same.")
 @output_options
@@ -42,8 +42,8 @@ _STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
 def diff(
     invocation: Invocation,
     name: str,
-    before: str | None,
-    after: str | None,
+    since: VersionSelector | None,
+    version: VersionSelector | None,
     baseline: str | None,
     everything: bool,
     as_json: bool,
@@ -56,11 +56,11 @@ def diff(
     from metastore_assets.lookup.diff import diff_json
 
     config = load_config(invocation)
-    table = open_version(config, name, parse_version(after))
+    table = open_version(config, name, version)
     if baseline is not None:
-        other = open_version(config, baseline, parse_version(before))
-    elif before is not None:
-        other = table.at(parse_version(before) or table)
+        other = open_version(config, baseline, since)
+    elif since is not None:
+        other = table.at(since)
     else:
         numbers = [number for number in table.versions.numbers() if number < table.version.number]
         if not numbers:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import open_newest
-from metastore_assets.cli.options import name_argument, output_options, predicate_option
+from metastore_assets.cli.opening import load_config, open_version
+from metastore_assets.cli.options import name_argument, output_options, predicate_option, version_option
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 
 @click.command(short_help="Estimate the number of rows that match a predicate.")
 @name_argument
 @predicate_option
+@version_option
 @output_options
 @click.pass_obj
-def estimate(invocation: Invocation, name: str, where: str, as_json: bool) -> None:
-    """Estimate how many rows of the newest version match a predicate.
+def estimate(invocation: Invocation, name: str, where: str, version: VersionSelector | None, as_json: bool) -> None:
+    """Estimate how many rows of a version match a predicate.
 
     The true number lies between `lower` and `upper`, inclusive. The command reads no file of the table.
     """
-    result = asdict(open_newest(invocation, name).estimate(where))
+    result = asdict(open_version(load_config(invocation), name, version).estimate(where))
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +16,13 @@ from metastore_assets.cli.options import (
     name_argument,
     output_options,
     partition_option,
+    version_option,
 )
 from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 _PLAIN_BINS = 20
 """The default number of bins if stdout is not a terminal."""
@@ -34,6 +39,7 @@ _BAR_WIDTH = 30
 )
 @partition_option
 @filter_option
+@version_option
 @output_options
 @click.pass_obj
 def histogram(
@@ -43,13 +49,14 @@ def histogram(
     bins: int | None,
     partition: str | None,
     where: str | None,
+    version: VersionSelector | None,
     as_json: bool,
 ) -> None:
     """Show the distribution of a numeric or temporal column."""
     from metastore_assets.lookup.json import histogram_json
 
     count = bins or (None if as_json else _fitting_bins(Page().width))
-    with open_relation(load_config(invocation), name, where, partition) as (table, key):
+    with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
         rows = histogram_json(table.histogram(column, count, key))
         statistics = column_to_answer(table, column, key)
     answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)

@@ -12,7 +12,7 @@ import click
 from metastore_assets.cli.completion import complete_column
 from metastore_assets.cli.drawing import CHART_HEIGHT, bar, chart, sparkline
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import open_newest
+from metastore_assets.cli.opening import load_config, open_version
 from metastore_assets.cli.options import name_argument, output_options
 from metastore_assets.cli.output import GridColumn, Page, Styled, answer
 from metastore_assets.report import text
@@ -51,7 +51,7 @@ def history(
     from metastore_assets.history import append_versions, distinct_versions
     from metastore_assets.lookup import Table
 
-    table: Table = open_newest(invocation, name)
+    table: Table = open_version(load_config(invocation), name)
     if append:
         append_versions(table.versions)
     if statistic is not None:

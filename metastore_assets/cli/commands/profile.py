@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.completion import complete_file
 from metastore_assets.cli.drawing import draw_table_heading
-from metastore_assets.cli.failures import Invocation, explain_error, raise_interrupt, report_error
-from metastore_assets.cli.options import output_options
+from metastore_assets.cli.failures import ERROR, SUCCESS, Invocation, explain_error, raise_interrupt, report_error
+from metastore_assets.cli.options import (
+    absolute_location,
+    output_options,
+    parse_pair,
+    reader_option,
+    schema_option,
+    uris_argument,
+)
 from metastore_assets.cli.output import Answer, Page, answer, write_json
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
@@ -23,29 +27,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Compute and show the statistics of any tables.")
-@click.argument(
-    "uris",
-    metavar="URI...",
-    nargs=-1,
-    required=True,
-    callback=lambda context, option, uris: tuple(map(_check_uri, uris)),
-    shell_complete=complete_file,
-)
-@click.option(
-    "--option",
-    "options",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=lambda context, option, texts: dict(map(_parse_option, texts)),
-    help="A reader option of the format, such as header=false or delimiter=';' for CSV. May be repeated.",
-)
-@click.option(
-    "--schema",
-    metavar="COLUMN=TYPE",
-    multiple=True,
-    callback=lambda context, option, texts: dict(map(_parse_pair, texts)),
-    help="The type of a column of plain files, such as zip=string or 'price=decimal(10,2)'. May be repeated.",
-)
+@uris_argument
+@reader_option
+@schema_option
 @click.option(
     "--at",
     metavar="STATE",
@@ -54,24 +38,23 @@ if TYPE_CHECKING:
 @click.option(
     "--partition",
     "partitions",
-    metavar="COLUMN=PATTERN",
+    metavar="KEY",
     multiple=True,
-    callback=lambda context, option, texts: _group_values(map(_parse_pair, texts)),
-    help="Profile only partitions whose value matches, such as day=2024-*. May be repeated: one pattern of each column "
-    "must match.",
+    callback=lambda context, option, texts: _parse_partitions(texts),
+    help="Profile only this partition, or those that match a pattern such as 'day=2024-*'. May be repeated.",
 )
 @click.option(
     "--path-mapping",
     metavar="FROM=TO",
     multiple=True,
-    callback=lambda context, option, texts: {old: _absolute(new) for old, new in map(_parse_pair, texts)},
+    callback=lambda context, option, texts: {old: absolute_location(new) for old, new in map(parse_pair, texts)},
     help="Read files from below TO that the table's metadata places below FROM. May be repeated.",
 )
 @click.option(
     "--allow",
     metavar="PREFIX",
     multiple=True,
-    callback=lambda context, option, prefixes: tuple(map(_absolute, prefixes)),
+    callback=lambda context, option, prefixes: tuple(map(absolute_location, prefixes)),
     help="Allow reading files below PREFIX that the table's metadata names, even in a store other than the table's. "
     "May be repeated.",
 )
@@ -87,7 +70,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     from metastore_assets.profiling import profile_table
     from metastore_assets.storage.temporary_folders import TemporaryFolder
 
-    status = 0
+    status = SUCCESS
     with (
         TemporaryFolder("profile") as folder,
         show_progress() as watcher,
@@ -105,7 +88,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
                 report_error(error, invocation, uri)
                 if as_json:
                     write_json({"uri": redact(uri), "error": explain_error(error)})
-                status = 1
+                status = ERROR
             else:
                 watcher.hide()
                 statistics = show_answer(table, rows, current=True)
@@ -128,37 +111,14 @@ def _table_config(uri: str, settings: dict[str, Any]) -> TableConfig:
     from metastore_assets.config import TableConfig
     from metastore_assets.profiling import table_name
 
-    return TableConfig(name=table_name(uri), uri=_absolute(uri), **settings)
+    return TableConfig(name=table_name(uri), uri=absolute_location(uri), **settings)
 
 
-def _absolute(uri: str) -> str:
-    return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
+def _parse_partitions(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Return the patterns of each column that select the same partitions as the texts together."""
+    from metastore_assets.expressions.partition_patterns import combine_partition_patterns
 
-
-def _check_uri(uri: str) -> str:
-    if not uri.strip():
-        raise click.BadParameter("a URI is empty; use `.` for the working folder")
-    return uri
-
-
-def _parse_option(text: str) -> tuple[str, Any]:
-    """Parse an option such as `header=false` into key and value. A value that is not JSON is a text."""
-    key, value = _parse_pair(text)
     try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
-
-
-def _parse_pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise click.BadParameter(f"{text!r} has no `=` after a name")
-    return key, value
-
-
-def _group_values(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for key, value in pairs:
-        groups.setdefault(key, []).append(value)
-    return groups
+        return combine_partition_patterns(texts)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

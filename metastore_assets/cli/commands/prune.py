@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import open_newest
-from metastore_assets.cli.options import name_argument, output_options, predicate_option
+from metastore_assets.cli.opening import load_config, open_version
+from metastore_assets.cli.options import name_argument, output_options, predicate_option, version_option
 from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 
 @click.command(short_help="List the files that a query has to read.")
 @name_argument
 @predicate_option
+@version_option
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="List only as many files as N rows need.")
 @click.option("--explain", is_flag=True, help="Show what rules out each of the other files.")
 @output_options
 @click.pass_obj
-def prune(invocation: Invocation, name: str, where: str, limit: int | None, explain: bool, as_json: bool) -> None:
-    """List the files of the newest version that may have rows that match a predicate.
+def prune(
+    invocation: Invocation,
+    name: str,
+    where: str,
+    version: VersionSelector | None,
+    limit: int | None,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """List the files of a version that may have rows that match a predicate.
 
     Without --limit, a file is left out only if its statistics rule out every row. The command reads no file of the
     table.
     """
-    pruned = open_newest(invocation, name).prune(where, limit)
+    pruned = open_version(load_config(invocation), name, version).prune(where, limit)
     result = {"table": name, **pruned.to_json()}
     if explain:
         result["eliminated"] = [asdict(fragment) for fragment in pruned.eliminated_fragments()]

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, resolve_table_name
-from metastore_assets.cli.options import name_argument, output_options
+from metastore_assets.cli.options import VERSION_FORMS, VersionType, name_argument, output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
 
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
+
 
 @click.command(short_help="Remove older versions and the statistics of removed rows.")
 @name_argument
 @click.option(
-    "--before", type=click.IntRange(min=1), metavar="VERSION", required=True, help="The oldest version to keep."
+    "--before",
+    type=VersionType(),
+    metavar="VERSION",
+    required=True,
+    help=f"The oldest version to keep: {VERSION_FORMS}.",
 )
 @output_options
 @click.pass_obj
-def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None:
+def purge(invocation: Invocation, name: str, before: VersionSelector, as_json: bool) -> None:
     """Remove older versions and the statistics of removed rows at once.
 
     Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest
@@ -30,14 +38,16 @@ def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None
     refresh starts again. Files that no version references are removed whatever their age, and so are the profiles of
     removed files. If such files return to the table, a refresh reads them again.
     """
+    from metastore_assets.lookup.versions import resolve_version
     from metastore_assets.pipeline.engine import Engine
     from metastore_assets.pipeline.purge import purge as purge_table
     from metastore_assets.store.versions import versions_of
 
     config = load_config(invocation)
     versions = versions_of(config, resolve_table_name(config, name))
+    oldest = before if isinstance(before, int) else resolve_version(versions, before).number
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
-        purged = purge_table(Engine.of(config, spark), versions, before)
+        purged = purge_table(Engine.of(config, spark), versions, oldest)
         watcher.hide()
     result = {"table": name, **asdict(purged)}
     answer(result, lambda page: _draw(page, result), as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +16,13 @@ from metastore_assets.cli.options import (
     name_argument,
     output_options,
     partition_option,
+    version_option,
 )
 from metastore_assets.cli.output import Answer, GridColumn, Page, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 
 @click.command()
@@ -31,6 +36,7 @@ from metastore_assets.report import text
 )
 @partition_option
 @filter_option
+@version_option
 @output_options
 @click.pass_obj
 def quantile(
@@ -41,6 +47,7 @@ def quantile(
     continuous: bool,
     partition: str | None,
     where: str | None,
+    version: VersionSelector | None,
     as_json: bool,
 ) -> None:
     """Show quantiles of a column, such as 0.5 for the median.
@@ -52,7 +59,7 @@ def quantile(
     from metastore_assets.lookup.json import quantiles_json
 
     requested = [parse_fraction(fraction) for fraction in fractions]
-    with open_relation(load_config(invocation), name, where, partition) as (table, key):
+    with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
         rows = quantiles_json(table.quantile(column, requested, key, "continuous" if continuous else "discrete"))
         statistics = column_to_answer(table, column, key)
     answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)

@@ -17,6 +17,7 @@ from metastore_assets.cli.options import (
     output_options,
     partition_option,
     value_argument,
+    version_option,
 )
 from metastore_assets.cli.output import Answer, Page, answer
 from metastore_assets.errors import NotStoredError
@@ -24,6 +25,7 @@ from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from metastore_assets.lookup import FilteredView, Table
+    from metastore_assets.lookup.versions import VersionSelector
 
 
 @click.command(context_settings=NEGATIVE_VALUES)
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 @value_argument
 @partition_option
 @filter_option
+@version_option
 @output_options
 @click.pass_obj
 def rank(
@@ -41,6 +44,7 @@ def rank(
     value: str,
     partition: str | None,
     where: str | None,
+    version: VersionSelector | None,
     as_json: bool,
 ) -> None:
     """Show the rank of a value and its frequency.
@@ -48,7 +52,7 @@ def rank(
     The rank is the number of values in the column that are less. Write VALUE as `top --json` prints values. The rank is
     exact for columns with value counts.
     """
-    with open_relation(load_config(invocation), name, where, partition) as (table, key):
+    with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
         result = _read_rank(table, column, value, key)
         statistics = column_to_answer(table, column, key)
     answer(result, lambda page: _draw(page, statistics, result), as_json=as_json)

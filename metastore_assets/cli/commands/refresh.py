@@ -8,7 +8,7 @@ import click
 
 from metastore_assets.cli.completion import complete_tables
 from metastore_assets.cli.drawing import draw_keys, short_snapshot
-from metastore_assets.cli.failures import Invocation, print_note, raise_interrupt, report_error
+from metastore_assets.cli.failures import ERROR, SUCCESS, Invocation, print_note, raise_interrupt, report_error
 from metastore_assets.cli.opening import add_database_tables, load_config
 from metastore_assets.cli.options import engine_option, output_options, partitions_option, with_engine
 from metastore_assets.cli.output import Answer, Page, Styled, answer, write_json
@@ -66,7 +66,7 @@ def refresh(
     from metastore_assets.pipeline.refresh import refresh as refresh_table
 
     request = RefreshRequest(full, tuple(partitions))
-    status = 0 if is_complete or not every else 1
+    status = SUCCESS if is_complete or not every else ERROR
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
 
         def refresh_or_plan(table: TableConfig) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def refresh(
                 message = report_error(error, invocation, subject)
                 if as_json:
                     write_json({"table": table.name, "error": message})
-                status = 1
+                status = ERROR
             else:
                 watcher.hide()
                 _answer(result, verbose, as_json)

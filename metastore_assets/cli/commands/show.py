@@ -25,6 +25,7 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     from metastore_assets.cli.answers import Detail
     from metastore_assets.lookup import FilteredView, Table
+    from metastore_assets.lookup.versions import VersionSelector
 
 
 @click.command()
@@ -48,7 +49,7 @@ def show(
     where: str | None,
     columns: str | None,
     partitions: bool,
-    version: int | None,
+    version: VersionSelector | None,
     as_json: bool,
 ) -> None:
     """Show the statistics of a table's columns."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.failures import Invocation, MetastoreGroup
+from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation, MetastoreGroup
 from metastore_assets.cli.opening import load_config
 from metastore_assets.cli.options import output_options
 from metastore_assets.cli.output import Page, answer
@@ -76,7 +76,7 @@ def status(as_json: bool) -> int:
         page.line(f"runs: {_format_server(server)}" if server else "no server runs")
 
     answer({"running": server is not None, **(_server_to_json(server) if server else {})}, draw, as_json=as_json)
-    return 0 if server else 1
+    return SUCCESS if server else CHECK_FAILED
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +16,13 @@ from metastore_assets.cli.options import (
     name_argument,
     output_options,
     partition_option,
+    version_option,
 )
 from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 _BAR_WIDTH = 30
 
@@ -30,6 +35,7 @@ _BAR_WIDTH = 30
 )
 @partition_option
 @filter_option
+@version_option
 @output_options
 @click.pass_obj
 def top(
@@ -39,12 +45,13 @@ def top(
     count: int,
     partition: str | None,
     where: str | None,
+    version: VersionSelector | None,
     as_json: bool,
 ) -> None:
     """Show the most frequent values of a column."""
     from metastore_assets.lookup.json import top_json
 
-    with open_relation(load_config(invocation), name, where, partition) as (table, key):
+    with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
         values = top_json(table.top(column, count, key))
         statistics = column_to_answer(table, column, key)
     answer(values, lambda page: _draw(page, statistics, values), as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation
 from metastore_assets.cli.opening import find_table_config, load_config
 from metastore_assets.cli.options import name_argument, output_options, partitions_option
 from metastore_assets.cli.output import Answer, Page, Styled, answer
@@ -35,7 +35,7 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
         watcher.hide()
     result = verification.to_json()
     answer(result, lambda page: _draw(page, result), as_json=as_json)
-    return 0 if verification.is_right else 1
+    return SUCCESS if verification.is_right else CHECK_FAILED
 
 
 def _draw(page: Page, result: Answer) -> None:

@@ -1,23 +1,28 @@
-"""`metastore where`: show the partitions that hold a value."""
+"""`metastore locate`: show the partitions that hold a value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from metastore_assets.cli.drawing import bar, draw_column_heading
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import column_to_answer, open_newest
+from metastore_assets.cli.opening import column_to_answer, load_config, open_version
 from metastore_assets.cli.options import (
     NEGATIVE_VALUES,
     column_argument,
     name_argument,
     output_options,
     value_argument,
+    version_option,
 )
 from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.versions import VersionSelector
 
 _BAR_WIDTH = 30
 
@@ -26,9 +31,12 @@ _BAR_WIDTH = 30
 @name_argument
 @column_argument
 @value_argument
+@version_option
 @output_options
 @click.pass_obj
-def where(invocation: Invocation, name: str, column: str, value: str, as_json: bool) -> None:
+def locate(
+    invocation: Invocation, name: str, column: str, value: str, version: VersionSelector | None, as_json: bool
+) -> None:
     """Show the partitions that hold a value and its frequency in each.
 
     Write VALUE as `top --json` prints values. Works for columns with value counts.
@@ -36,7 +44,7 @@ def where(invocation: Invocation, name: str, column: str, value: str, as_json: b
     from metastore_assets.lookup import TextValue
     from metastore_assets.values.json import integer_json
 
-    table = open_newest(invocation, name)
+    table = open_version(load_config(invocation), name, version)
     rows = [
         {"partition": key, "frequency": integer_json(frequency)}
         for key, frequency in table.where_is(column, TextValue(value))

@@ -1,0 +1,45 @@
+"""Writing of files that users name: completely or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from metastore_assets.errors import MetastoreError
+
+
+def write_atomically(path: Path, content: str, *, replace: bool = True, advice: str) -> None:
+    """Write a text to a temporary file and rename that to `path`.
+
+    Args:
+        path: The file.
+        content: The text.
+        replace: Whether to replace a file that exists.
+        advice: What to do if the file cannot be written, for the message.
+
+    Raises:
+        MetastoreError: The file cannot be written, or exists and must not be replaced.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(content)
+            Path(temporary).chmod(0o666 & ~_umask())
+            if replace:
+                os.replace(temporary, path)
+            else:
+                os.link(temporary, path)  # Unlike a rename, a link never replaces a file.
+                os.unlink(temporary)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise MetastoreError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

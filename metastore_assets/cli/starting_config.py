@@ -1,0 +1,287 @@
+"""The text of a new `metastore.yaml`: the tables, suggested policies, and comments that explain both."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
+    from metastore_assets.statistics.column import ColumnStatistics
+
+_NEAR_UNIQUE = 0.95
+"""The share of distinct values from which a column looks like an identifier."""
+_MIN_VALUES = 20
+"""The number of values below which nothing is concluded from their distinct count."""
+_LONG_TEXT = 200
+"""The mean number of characters from which a column looks like free text."""
+_IDENTIFIER_CLASSES = ("int64", "uint64", "string", "binary", "uuid")
+_ALL_COLUMNS = "default"
+"""The key under `columns` for all other columns. A column of this name has no entry."""
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_PERSONAL = frozenset(
+    (
+        "email",
+        "mail",
+        "phone",
+        "mobile",
+        "surname",
+        "lastname",
+        "firstname",
+        "birthday",
+        "birthdate",
+        "ssn",
+        "passport",
+        "iban",
+        "address",
+        "salary",
+    )
+)
+_IDENTIFIERS = frozenset({"id", "uuid", "guid", "key"})
+_TEXTS = frozenset(
+    ["comment", "comments", "description", "note", "notes", "body", "message", "text", "content", "remark", "remarks"]
+)
+_PLAIN_SCALAR = re.compile(r"[A-Za-z./~][\w./~-]*(://[\w./~-]*)?")
+_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A suggested policy of one column."""
+
+    column: str
+    policy: str
+    """The policy as YAML: `{value_filter: on}`."""
+    reason: str
+    active: bool
+    """Whether the policy takes effect. If not, it is written as a comment, because only the user can decide."""
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table at a location: its configuration, its format, and what is suggested for its columns."""
+
+    config: TableConfig
+    format: str
+    columns: int
+    fragments: int
+    bytes: int
+    partition_columns: tuple[str, ...]
+    profiled: bool
+    """Whether the suggestions follow from the data, and not only from the schema."""
+    suggestions: tuple[Suggestion, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as a JSON object of `init --json`."""
+        return {
+            "table": self.config.name,
+            "uri": self.config.uri,
+            "format": self.format,
+            "columns": self.columns,
+            "fragments": self.fragments,
+            "bytes": self.bytes,
+            "partition_columns": list(self.partition_columns),
+            "profiled": self.profiled,
+            "suggestions": [
+                {"column": item.column, "policy": item.policy, "reason": item.reason, "active": item.active}
+                for item in self.suggestions
+            ],
+        }
+
+
+def find_table(config: TableConfig, folder: str) -> FoundTable:
+    """Return the table at the location of a configuration, with suggestions for its columns.
+
+    A small table is profiled in a child process. Of a large table only the schema is read. Spark is never started.
+
+    Args:
+        config: The configuration of the table, which names at least its location.
+        folder: An empty folder for temporary files.
+
+    Raises:
+        MetastoreError: There is no table, or it cannot be read.
+    """
+    from metastore_assets.formats import open_table_format
+    from metastore_assets.pipeline.engine import Engine
+    from metastore_assets.values.leaf_columns import schema_leaves
+
+    snapshot = open_table_format(config).snapshot()
+    leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
+    is_small = Engine(None, "auto").reads_here(snapshot.fragments)
+    if is_small:
+        suggestions = _suggest_by_values(_profile(config, folder), snapshot.partition_columns)
+    else:
+        suggestions = _suggest_by_names((leaf.path, leaf.type) for leaf in leaves)
+    return FoundTable(
+        config,
+        snapshot.format,
+        len(snapshot.schema),
+        len(snapshot.fragments),
+        sum(fragment.bytes for fragment in snapshot.fragments),
+        snapshot.partition_columns,
+        is_small,
+        tuple(suggestions),
+    )
+
+
+def _profile(config: TableConfig, folder: str) -> Sequence[ColumnStatistics]:
+    from metastore_assets.profiling import profile_table
+
+    def start_spark() -> Any:
+        raise AssertionError("a small table is profiled without Spark")
+
+    return profile_table(config, folder, start_spark).statistics()
+
+
+def _suggest_by_values(rows: Iterable[ColumnStatistics], partition_columns: Sequence[str]) -> Iterable[Suggestion]:
+    """Yield suggestions for the columns of a profiled table."""
+    for row in rows:
+        if row.type_class is None or row.column in (*partition_columns, _ALL_COLUMNS):
+            continue
+        distinct = row.distinct_count or 0
+        if _names(row.column, _PERSONAL):
+            yield _hide(row.column)
+        elif (
+            row.type_class in _IDENTIFIER_CLASSES
+            and row.value_count >= _MIN_VALUES
+            and distinct >= _NEAR_UNIQUE * row.value_count
+            and not _is_long(row)
+        ):
+            share = "all values are distinct" if distinct == row.value_count else "almost all values are distinct"
+            yield Suggestion(row.column, "{value_filter: on}", f"{share}: `=` and `in` skip files", active=True)
+        elif _is_long(row):
+            reason = f"long texts, {row.mean_length:,.0f} characters on average: store no value counts"
+            yield Suggestion(row.column, "{frequencies: off, histogram: off}", reason, active=True)
+
+
+def _suggest_by_names(columns: Iterable[tuple[str, Any]]) -> Iterable[Suggestion]:
+    """Yield suggestions for columns by name and Arrow type. All of them are inactive."""
+    import pyarrow.types as t
+
+    for path, type_ in columns:
+        if path == _ALL_COLUMNS:
+            continue
+        is_text = t.is_string(type_) or t.is_large_string(type_) or t.is_string_view(type_)
+        if _names(path, _PERSONAL):
+            yield _hide(path)
+        elif (is_text or t.is_integer(type_)) and _names(path, _IDENTIFIERS):
+            reason = "if almost all values are distinct: `=` and `in` skip files"
+            yield Suggestion(path, "{value_filter: on}", reason, active=False)
+        elif is_text and _names(path, _TEXTS):
+            yield Suggestion(path, "{frequencies: off, histogram: off}", "if it is free text", active=False)
+
+
+def _is_long(row: ColumnStatistics) -> bool:
+    return row.type_class == "string" and (row.mean_length or 0) >= _LONG_TEXT
+
+
+def _hide(column: str) -> Suggestion:
+    return Suggestion(column, "{values: hidden}", "if it identifies persons: store no values", active=False)
+
+
+def _names(column: str, words: frozenset[str]) -> bool:
+    """Return whether the last part of a column's path has one of some words: `customerId` has `id`."""
+    last = column.rpartition(".")[2]
+    return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
+
+
+def format_config(root: str, tables: Sequence[FoundTable], file: Path) -> str:
+    """Return the text of a configuration with some tables.
+
+    Args:
+        root: The folder or URI of the stored state, as the user wrote it.
+        tables: The tables.
+        file: The path of the configuration. Tables below its folder get relative paths.
+    """
+    first = tables[0].config.name
+    steps = {
+        "metastore doctor": "check Java, Spark, the root and the tables",
+        "metastore refresh --all": "compute the statistics; repeat it after commits",
+        f"metastore show {first}": "look at them",
+        f"metastore check {first} --suggest": "print checks to copy into this file",
+    }
+    lines = [
+        "# The tables that the Metastore describes, and where it stores their statistics.",
+        "# All keys: docs/reference/configuration.md. Next steps:",
+        "#",
+        *(f"#   {command:<{max(map(len, steps))}}  {purpose}" for command, purpose in steps.items()),
+        "",
+        "# The folder of the stored statistics: a path relative to this file, or a URI such as s3://bucket/metastore.",
+        f"root: {_scalar(root)}",
+        "",
+        "# auto: few small files are read without Spark, all others with Spark. spark: always with Spark.",
+        "engine: auto",
+        "",
+        "# The number of versions of each table that stay readable when `metastore expire` runs.",
+        "keep_versions: 100",
+        "",
+        "tables:",
+    ]
+    for table in tables:
+        lines += [*_table_lines(table, file.parent), ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _table_lines(table: FoundTable, folder: Path) -> list[str]:
+    facts = [
+        text.format_count(table.columns, "column"),
+        f"{text.format_count(table.fragments, 'file')} ({text.format_size(table.bytes)})",
+    ]
+    if table.partition_columns:
+        facts.append(f"partitioned by {', '.join(map(text.make_printable, table.partition_columns))}")
+    lines = [
+        f"  # {', '.join(facts)}.",
+        f"  - name: {_scalar(table.config.name)}",
+        f"    uri: {_scalar(_relative(table.config.uri, folder))}",
+        f"    format: {_scalar(table.format)}",
+    ]
+    lines += [
+        f"    {key}: {_flow(value)}"
+        for key, value in (("options", table.config.options), ("schema", table.config.declared))
+        if value
+    ]
+    if not table.suggestions:
+        return lines
+    basis = "the values" if table.profiled else "the names; the table is too large to look at its values here"
+    lines += [f"    # What to store of a column. Suggested by {basis}.", "    columns:"]
+    entries = [f"{'' if item.active else '# '}{_scalar(item.column)}: {item.policy}" for item in table.suggestions]
+    width = max(map(len, entries))
+    lines += [
+        f"      {entry:<{width}}  # {item.reason}" for entry, item in zip(entries, table.suggestions, strict=True)
+    ]
+    return lines
+
+
+def _relative(uri: str, folder: Path) -> str:
+    """Return a local path below a folder as `./path`, and any other location unchanged."""
+    if "://" in uri:
+        return uri
+    try:
+        return f"./{Path(uri).relative_to(folder).as_posix()}"
+    except ValueError:
+        return uri
+
+
+def _flow(mapping: Mapping[str, Any]) -> str:
+    """Return a mapping as YAML in one line. Values that are no texts keep their types."""
+    return json.dumps(mapping, ensure_ascii=False).replace("${", "$${")
+
+
+def _scalar(value: str) -> str:
+    """Return a text as YAML, in quotes if YAML could read it as anything else. A `${` is escaped."""
+    is_plain = _PLAIN_SCALAR.fullmatch(value) and value.lower() not in _YAML_WORDS
+    return value if is_plain else _quoted(value.replace("${", "$${"))
+
+
+def _quoted(value: object) -> str:
+    """Return a value as one line of YAML with all texts in double quotes."""
+    import yaml
+
+    dumped = yaml.safe_dump(value, default_style='"', default_flow_style=True, width=1 << 31, allow_unicode=True)
+    return dumped.rstrip("\n")

@@ -1,0 +1,107 @@
+"""The exit statuses of docs/reference/output.md, for every command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.cli import failures
+from metastore_assets.cli.commands import cli
+from tests.cli.run_command import PROGRAM, run
+
+_ARGUMENTS = {
+    "backfill": "orders --dry-run",
+    "changes": "orders --since 1",
+    "check": "orders",
+    "check-statistic": "tests.statistics.user_defined:Nothing",
+    "clustering": "orders",
+    "compact": "orders",
+    "count": "orders --where id=1",
+    "diff": "orders",
+    "estimate": "orders --where id=1",
+    "expire": "orders",
+    "histogram": "orders price",
+    "history": "orders",
+    "init": "nowhere --force",
+    "locate": "orders state new",
+    "profile": "nowhere",
+    "prune": "orders --where id=1",
+    "purge": "orders --before 1",
+    "quantile": "orders price 0.5",
+    "rank": "orders price 1",
+    "refresh": "gone",
+    "report": "orders -o -",
+    "show": "orders",
+    "sql": "select",
+    "tables": "",
+    "top": "orders state",
+    "verify": "orders",
+    "versions": "orders",
+}
+_NO_CONFIGURATION = {"check-statistic", "init", "profile"}
+_OWN_TESTS = {"spark-server", "doctor", "schema"}
+
+
+def test_every_command_is_tested() -> None:
+    assert set(_ARGUMENTS) == cli.commands.keys() - _OWN_TESTS
+
+
+@pytest.mark.parametrize("command", sorted(_ARGUMENTS))
+def test_a_wrong_option_is_bad_usage(published: Path, command: str) -> None:
+    done = run(command, *_ARGUMENTS[command].split(), "--bogus", config=published)
+    assert (done.exit_code, done.stdout) == (failures.BAD_USAGE, "")
+
+
+@pytest.mark.parametrize("command", sorted(_ARGUMENTS))
+def test_an_error_is_no_failed_check(published: Path, command: str) -> None:
+    """A configuration that cannot be read, or a table that is not there, for commands that need no configuration."""
+    if command not in _NO_CONFIGURATION:
+        published.write_text("root: [")
+    done = run(command, *_ARGUMENTS[command].split(), config=published)
+    assert (done.exit_code, done.stdout) == (failures.ERROR, "")
+    assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("command", ["show orders", "show orders --json", "report orders -o -"])
+def test_a_closed_pipe_is_silent(published: Path, command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [*PROGRAM, "--config", str(published), *command.split()]
+    done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (failures.BROKEN_PIPE, b"")
+
+
+def test_a_failed_check(published: Path) -> None:
+    text = published.read_text().replace("uri: ./orders}", "uri: ./orders, checks: [{row_count: 1000}]}", 1)
+    published.write_text(text)
+    done = run("check", "orders", "--json", config=published)
+    assert (done.exit_code, json.loads(done.stdout)["failed"]) == (failures.CHECK_FAILED, 1)
+    assert run("check", "orders", "--only", "nothing", config=published).exit_code == failures.ERROR
+
+
+@pytest.mark.parametrize(
+    ("version", "row_count"),
+    [("1", 100), ("2", 400), ("snapshot 1", 100), ("snapshot:snapshot 2", 400), ("2099-01-01", 400)],
+)
+@pytest.mark.parametrize("command", ["show orders", "top orders state", "rank orders id 0", "locate orders state new"])
+def test_a_version_has_one_grammar(published: Path, command: str, version: str, row_count: int) -> None:
+    done = run(*command.split(), "--version", version, "--json", config=published)
+    if command == "show orders":
+        assert json.loads(done.stdout)["row_count"] == row_count
+    number = {100: "1", 400: "2"}[row_count]
+    same = run(*command.split(), "--version", number, "--json", config=published)
+    assert done.output == same.output
+    assert done.exit_code == same.exit_code == 0 or "frequencies: off" in done.output
+
+
+@pytest.mark.parametrize(
+    "command", ["show orders", "diff orders", "prune orders --where id=1", "count orders --where id=1"]
+)
+def test_a_version_that_is_not_there(published: Path, command: str) -> None:
+    assert run(*command.split(), "--version", "9", config=published).exit_code == failures.ERROR
+    assert run(*command.split(), "--version", " ", config=published).exit_code == failures.BAD_USAGE

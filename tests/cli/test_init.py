@@ -1,0 +1,135 @@
+"""`metastore init` writes a configuration that loads, and with which `metastore refresh` works."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.cli import starting_config
+from metastore_assets.config import TableConfig, load_config
+from metastore_assets.config.file import CONFIG_VARIABLE
+from metastore_assets.pipeline import engine
+from tests.cli.run_command import answer, error_of, run
+from tests.formats.hudi.tables import HUDI_TABLES
+from tests.formats.iceberg.tables import ICEBERG_TABLES
+from tests.formats.table_writers import TABLES, Table
+
+_ROWS = [(number, f"text {number % 3}", f"2024-01-0{1 + number % 2}") for number in range(40)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _rows(count: int = 100) -> pa.Table:
+    numbers = range(count)
+    return pa.table(
+        {
+            "order_id": pa.array(numbers),
+            "email": [f"{number}@example.org" for number in numbers],
+            "note": [f"{number} " * 100 for number in numbers],
+            "country": [("FR", "DE")[number % 2] for number in numbers],
+            "default": pa.array(numbers),
+            "null": pa.array(numbers),
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", [*TABLES, *ICEBERG_TABLES, *HUDI_TABLES], ids=lambda kind: kind.__name__)
+def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
+    (folder / "lake").mkdir()
+    table = kind(folder / "lake" / "t")
+    table.append(_ROWS)
+    (described,) = answer("init", "lake/t")["tables"]
+    assert described["format"] == kind.kind
+    assert f"format: {kind.kind}\n" in (folder / "metastore.yaml").read_text()
+    assert "uri: ./lake/t\n" in (folder / "metastore.yaml").read_text()
+    refreshed = answer("refresh", "--all")
+    assert (refreshed["table"], refreshed["version"]) == ("t", 1)
+    assert answer("show", "t")["row_count"] == len(_ROWS)
+
+
+def test_several_tables_and_what_is_suggested(folder: Path) -> None:
+    for name in ("a/orders", "b/orders", "c ${HOME}"):
+        (folder / name).mkdir(parents=True)
+        pq.write_table(_rows(), folder / name / "1.parquet")
+    done = run("init", "a/orders", "b/orders", "c ${HOME}", "--root", "./statistics")
+    assert done.exit_code == 0, done.output
+    config = load_config()
+    assert [table.name for table in config.tables] == ["orders", "orders_2", "c_HOME_"]
+    assert config.tables[2].uri == str(folder / "c ${HOME}")
+    assert (config.root, config.engine) == (str(folder / "statistics"), "auto")
+    policies = config.tables[0].columns
+    assert set(policies) == {"order_id", "note", "null"}, "a column named `default` would change all others"
+    assert (policies["order_id"].value_filter, policies["note"].frequencies) == ("on", "off")
+    text = (folder / "metastore.yaml").read_text()
+    (folder / "metastore.yaml").write_text(re.sub(r"^      # (\w+: \{)", r"      \1", text, flags=re.MULTILINE))
+    assert load_config().tables[0].columns["email"].values == "hidden", "what is in comments can be used too"
+
+
+def test_a_large_table_is_judged_by_its_schema(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_SMALL_BYTES", 1)
+    pq.write_table(_rows(), folder / "orders.parquet")
+    (table,) = answer("init", "orders.parquet")["tables"]
+    assert (table["table"], table["profiled"]) == ("orders", False)
+    assert {item["column"]: item["active"] for item in table["suggestions"]} == dict.fromkeys(
+        ("order_id", "email", "note"), False
+    )
+    assert load_config().tables[0].columns == {}
+
+
+def test_an_existing_file_stays(folder: Path) -> None:
+    pq.write_table(_rows(), folder / "t.parquet")
+    (folder / "metastore.yaml").write_text("mine")
+    assert "metastore.yaml exists: add --force" in error_of(run("init", "t.parquet"))
+    assert (folder / "metastore.yaml").read_text() == "mine"
+    (folder / "link.yaml").symlink_to("nowhere")
+    assert "link.yaml exists" in error_of(run("init", "t.parquet", "--config", "link.yaml"))
+    assert run("init", "t.parquet", "--force").exit_code == 0
+    assert load_config().tables[0].name == "t"
+
+
+def test_nothing_is_written_if_a_table_cannot_be_read(folder: Path) -> None:
+    pq.write_table(_rows(), folder / "t.parquet")
+    done = run("init", "nowhere", "t.parquet", "elsewhere")
+    assert done.exit_code == 3
+    assert [re.findall("nowhere|elsewhere", line) for line in done.stderr.splitlines()] == [["nowhere"], ["elsewhere"]]
+    assert [path.name for path in folder.iterdir()] == ["t.parquet"]
+
+
+def test_options_of_readers_are_written(folder: Path) -> None:
+    (folder / "t.csv").write_text("1;x\n2;y\n")
+    arguments = ["--option", "header=false", "--option", "delimiter=;", "--schema", "f0=string"]
+    assert answer("init", "t.csv", *arguments)["tables"][0]["columns"] == 2
+    assert answer("refresh", "t")["version"] == 1
+    assert [column["type"] for column in answer("show", "t")["columns"]] == ["string", "string"]
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+)
+def test_any_location_and_column_can_be_read_again(name: str, column: str) -> None:
+    """YAML gives back the text that was written, whatever characters it has."""
+    uri = f"s3://bucket/{name}"
+    item = starting_config.Suggestion(column, "{value_filter: on}", "reason", active=True)
+    found = starting_config.FoundTable(TableConfig(name="t", uri="s3://b/t"), "delta", 1, 1, 1, (name,), True, (item,))
+    object.__setattr__(found, "config", found.config.model_copy(update={"uri": uri}))
+    text = starting_config.format_config(name, [found], Path("/lake/metastore.yaml"))
+    raw = yaml.safe_load(text)
+    assert raw["root"].replace("$${", "${") == name
+    (table,) = raw["tables"]
+    assert table["uri"].replace("$${", "${") == uri
+    assert [key.replace("$${", "${") for key in table["columns"]] == [column]
+    assert json.dumps(raw)
