@@ -51,8 +51,8 @@ class FragmentReader(Protocol):
 
         Args:
             field: a field of the table's schema. If the fragment lacks it, all values are the field's default, or null.
-            encoded: whether chunks of text or bytes may be dictionary arrays. A chunk is one only if the file stores a
-                dictionary with less than half as many entries as the chunk has rows. Entries of the dictionary may be
+            encoded: whether chunks of text or bytes may be dictionary arrays. A chunk is a dictionary array only if the
+                file stores a dictionary, and its entries are less than half as many as the chunk's rows. Entries may be
                 repeated or unused.
 
         Returns:
@@ -77,7 +77,7 @@ class FragmentSource(Protocol):
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """The source of a fragment whose size comes from the table's metadata, and therefore may be wrong."""
+    """A source that can check a fragment's size: the size in the table's metadata may be wrong."""
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
@@ -273,9 +273,9 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return how the table got from one snapshot to another.
+        """Return whether the table was rolled back or recreated between two snapshots.
 
-        None means by ordinary commits, or that it is unknown.
+        None means that there were only ordinary commits, or that it is unknown.
 
         Args:
             previous: a snapshot that was current before.
@@ -297,8 +297,8 @@ class TableFormat(Protocol):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return what changed from an earlier snapshot to the one that `snapshot()` would return now.
 
-        A format returns a difference only if the metadata of the commits in between show it completely. Its cost
-        follows these commits, not the table. By default the result is a `NoDiff`.
+        A format returns a difference only if the metadata of the commits in between show it completely. The work
+        depends on the size of these commits, not of the table. By default the result is a `NoDiff`.
 
         Args:
             since: a snapshot that was current before.
@@ -336,9 +336,9 @@ class TableFormat(Protocol):
 
 
 def parse_state_time(at: str) -> datetime | None:
-    """Parse an `at` of the configuration as a time.
+    """Parse the option `at` of a table's configuration as a time.
 
-    Return None if it names a version, snapshot or branch instead. A time is an ISO 8601 date or time with dashes, in
+    Return None if `at` names a version, snapshot or branch instead. A time is an ISO 8601 date or time with dashes, in
     UTC unless it has an offset. Digits alone are never a time.
     """
     if "-" not in at[1:]:
@@ -351,7 +351,7 @@ def parse_state_time(at: str) -> datetime | None:
 
 
 def state_not_found(table: str, at: str, choices: str, examples: Iterable[object]) -> SnapshotNotFoundError:
-    """Return the error for an `at` of the configuration that names no state of the table.
+    """Return the error for an option `at` that names no state of the table.
 
     Args:
         table: URI of the table.

@@ -1,8 +1,8 @@
-"""A cache of what planning read from immutable files of a table.
+"""A cache of what plans have read from immutable files of a table, so that later plans do not read these files again.
 
-Later plans then do not read these files again. A key is a digest of everything that the cached value depends on: where
-the file is, its size and version (ETag, or modification time in nanoseconds), and how it is read. A value is bytes. If
-a value cannot be decoded, the file is read again. A plan that uses the cache therefore equals one that does not.
+A key is a digest of everything that the cached value depends on: where the file is, its size and version (ETag, or
+modification time in nanoseconds), and how it is read. A value is bytes. If a value cannot be decoded, the file is read
+again. So a plan is the same with and without the cache.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class MetadataCache:
         Args:
             load: returns the values that the table's last version stores. It is called at most once, for the first key
                 that is not cached in this process.
-            ignore_process: whether the values that the tables of this process share are neither used nor added to.
+            ignore_process: whether to use only values of the table's last version, and not to share values with the
+                tables of this process.
         """
         self._load = load
         self._loaded: Mapping[bytes, bytes] | None = None
@@ -61,7 +62,7 @@ class MetadataCache:
     def get(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
         """Return the decoded value of a key; None if no value is cached, or the value cannot be decoded.
 
-        A returned value is one of `entries` from then on.
+        A returned value is added to `entries`.
         """
         value, is_stored = self._entries.get(key), key in self._stored_keys
         if value is None:

@@ -1,9 +1,9 @@
 """Ranges of partitions, such as `--from 9 --to 10`.
 
 Partitions are ordered by their values, not by their texts. `hour=10` is later than `hour=9`, although its text sorts
-before. The values of a column have the type that the table's schema gives it. Columns without a type (folders of plain
-files, some transforms of Iceberg) are compared as integers if all values are integers, else as texts. The order of
-texts is also right for dates and periods.
+before. The values of a column have the type that the table's schema gives it. Values of columns without a type (folders
+of plain files, some transforms of Iceberg) are compared as integers if all are integers, else as texts. For dates and
+periods, the order of texts is that of the values.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ class PartitionRanges:
 
 
 def value_order(type_: pa.DataType) -> _Order:
-    """Return the parser of partition values of a type. Parsed values compare like the values.
+    """Return how partition values of a type are parsed, from the texts of `values.value_text`, and ordered.
 
-    It parses the texts of `values.value_text`.
+    Parsed values have the same order as the values.
     """
     if t.is_integer(type_):
         return _Order("a whole number", _integer)

@@ -144,8 +144,8 @@ def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
 def redacted_error(error: MetastoreError) -> MetastoreError:
     """Return an error whose message quotes no values of rows, and which has no cause.
 
-    An error whose message quotes none is returned itself, without its cause and traceback. Otherwise the result is a
-    new error of the same class.
+    If the message of `error` quotes no values, `error` is returned without its cause and traceback. Otherwise the
+    result is a new error of the same class.
     """
     if error.without_values is None:
         error.__cause__ = error.__context__ = None

@@ -30,7 +30,7 @@ _DAY = 24 * 60 * 60 * 1_000_000
 def identity(field: pa.Field) -> str:
     """Return the identity of a field of the table's schema: its FIELD_ID, else its name.
 
-    It survives renames. For fields of data files see `FieldMatcher.identity`.
+    A FIELD_ID does not change when the field is renamed. For fields of data files see `FieldMatcher.identity`.
     """
     value = (field.metadata or {}).get(FIELD_ID)
     return field.name if value is None else value.decode()
@@ -67,10 +67,10 @@ def withhold_default_values(field: pa.Field) -> pa.Field:
 
 
 def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Return a field with its defaults again in place of the markers that `withhold_default_values` set.
+    """Replace the markers that `withhold_default_values` set by the defaults of the field and its nested fields.
 
-    The defaults come from the table's schema. A field that this schema lacks, or has with another type, is returned
-    unchanged.
+    The defaults come from the table's schema. A field is returned unchanged if this schema does not have it with the
+    same type.
     """
     for candidate in schema:
         if identity(candidate) == identity(field) and candidate.type == field.type:

@@ -45,7 +45,7 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def unscaled_decimal(unscaled: int, type_: pa.DataType) -> Constant:
-    """Return the constant `unscaled * 10**-scale` of a decimal type, which has the scale.
+    """Return the constant `unscaled * 10**-scale` of a decimal type, where `scale` is that of the type.
 
     Raises ArrowInvalid if the number has too many digits.
     """

@@ -194,8 +194,7 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the exponent of the merged histogram: the least one with which at most `capacity` bins span all
-    histograms.
+    """Return the least exponent with which at most `capacity` bins span all histograms.
 
     It is not less than the exponent of any of the histograms.
     """

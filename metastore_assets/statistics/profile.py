@@ -234,8 +234,7 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values and return True, unless values are to be counted: return
-        False.
+        """Pass values to the profiler of unsorted values and return True, or return False if they are to be counted.
 
         If the policy allows both, values are counted first. The first batch after `NEAR_UNIQUE_FROM` values decides for
         itself and all later batches: by the distinct values in a sample, then by an estimate of all its distinct

@@ -102,9 +102,9 @@ class Catalog(Protocol):
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the storage options of tables that a catalog's properties imply.
+    """Return the options to open the storage of tables, from the properties of their catalog.
 
-    Properties for files take precedence over properties that also apply to the catalog.
+    A property that applies only to files takes precedence over one that also applies to the catalog.
     """
     options = {
         option: str(properties[name])

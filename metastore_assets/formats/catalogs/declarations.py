@@ -50,7 +50,7 @@ class DeclaredTable:
     def is_true(self, key: str) -> bool:
         """Return True if a parameter of the table has the value `true`.
 
-        If the table does not have the parameter, it is looked up among those of the serde.
+        If the table does not have the parameter, the parameters of its serde are searched.
         """
         return (self.parameters.get(key) or self.serde_parameters.get(key) or "").lower() == "true"
 
@@ -70,9 +70,9 @@ LoadPartitions = Callable[[], Iterable[DeclaredPartition]]
 
 
 def resolve_listed_table(table: DeclaredTable) -> ListedTable:
-    """Return the listing's item for a declared table: its format, or the reason why it cannot be read.
+    """Return how a database listing shows a declared table: its format, or the reason why it cannot be read.
 
-    Its partitions are not requested, so they are not checked.
+    The partitions of the table are not requested, so they are not checked.
     """
     try:
         entry = resolve_entry(table, lambda: ())
@@ -202,9 +202,9 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if a Spark table consists of its registered partitions, or is not partitioned.
+    """Return True if a Spark table consists only of its registered partitions, or is not partitioned.
 
-    Otherwise it consists of all partition folders at its location.
+    Return False if it consists of all partition folders at its location, registered or not.
     """
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"

@@ -89,7 +89,7 @@ class GlueCatalogClient:
 
 
 def _link_reason(table: Mapping[str, Any]) -> str:
-    """Return why a resource link cannot be read as a table; empty for a table."""
+    """Return why a resource link (a link to a table elsewhere) cannot be read; empty if the item is a table."""
     target = table.get("TargetTable")
     if not target:
         return ""
@@ -99,7 +99,7 @@ def _link_reason(table: Mapping[str, Any]) -> str:
 
 
 def _declared_table(table: Mapping[str, Any]) -> DeclaredTable:
-    """Convert a table in a response of Glue. What it lacks is empty."""
+    """Convert a table in a response of Glue. Missing fields become empty."""
     descriptor = table.get("StorageDescriptor") or {}
     serde = descriptor.get("SerdeInfo") or {}
     return DeclaredTable(

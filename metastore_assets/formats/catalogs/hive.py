@@ -101,7 +101,7 @@ def _batches(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _declared_table(table: Any) -> DeclaredTable:
-    """Convert a table of the Thrift client. What it lacks is empty."""
+    """Convert a table of the Thrift client. Missing fields become empty."""
     descriptor = table.sd
     serde = descriptor.serdeInfo if descriptor else None
     return DeclaredTable(

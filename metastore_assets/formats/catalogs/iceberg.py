@@ -27,9 +27,9 @@ class _Located(Exception):
 
 
 class LocatingFileIO(FileIO):
-    """A FileIO that opens no file: it stops pyiceberg when it wants to open a table's metadata file.
+    """A FileIO that raises `_Located` when pyiceberg opens a table's metadata file.
 
-    Only the location of that file is needed. The format `iceberg` reads the file itself, so that path mappings and
+    Only the location of that file is needed. The format `iceberg` reads the file later, so that path mappings and
     access rules apply.
     """
 
@@ -103,8 +103,8 @@ class IcebergCatalogClient:
 def _check_working_folder(catalog: str) -> None:
     """Raise ConfigError if pyiceberg would apply a configuration file in the working folder.
 
-    The working folder may contain files of others, and such a file decides where pyiceberg sends the catalog's
-    credentials.
+    Other people may have written files to the working folder, and such a file decides where pyiceberg sends the
+    catalog's credentials.
     """
     folders = [os.environ.get(PYICEBERG_HOME) or None, os.path.expanduser("~")]
     if any(folder and os.path.isfile(os.path.join(folder, PYICEBERG_YML)) for folder in folders):

@@ -67,7 +67,7 @@ class CatalogTable(TableFormat):
     def _located(self) -> Iterator[TableFormat]:
         """Yield the table, opened at the location in its current catalog entry.
 
-        The table's URI in the configuration is put in front of the errors that the context raises.
+        Errors that are raised in the context get the table's URI from the configuration as a prefix.
         """
         entry = load_catalog_entry(self._table)
         uri = self._table.uri

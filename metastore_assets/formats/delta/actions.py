@@ -1,7 +1,6 @@
-"""Replay of a Delta log.
+"""Replay of a Delta log: from its actions to the protocol, the metadata and the live files of a version.
 
-The log's actions give the protocol, the metadata and the live files of a version. A file is live if it was added and
-not removed since.
+A file is live if it was added and not removed since. A logical file is a data file together with its deletion vector.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class Replay:
     def files(self, checkpoint: Sequence[str]) -> Iterator[AddedFile]:
         """Yield the live files, in no order: those of the commits that were read, and those of an older checkpoint.
 
-        The files of the checkpoint are not kept. A checkpoint that has a file twice yields it twice.
+        The files of the checkpoint are not held in memory. A file that the checkpoint contains twice is yielded twice.
 
         Raises TableFormatError if the checkpoint cannot be read.
         """
@@ -167,7 +166,7 @@ class Replay:
 def replay(location: Location, log: Log, version: int, with_statistics: bool = False) -> TableState:
     """Return the protocol, metadata and live files of a version.
 
-    The files can be iterated once. Those of a checkpoint are read meanwhile.
+    The files can be iterated once. Files in a checkpoint are read during the iteration.
 
     Args:
         location: the table's folder.
@@ -188,7 +187,7 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
 def _read_ahead(location: Location, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield each name with a function that returns the content of this file of the log, or raises OSError.
 
-    From an object store, the next files are read meanwhile.
+    The next files are read in the background if the log is in an object store.
     """
     if location.is_local or len(names) < 2:
         yield from ((name, partial(location.read, f"{LOG}/{name}")) for name in names)
@@ -288,9 +287,9 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
 
 
 def _without_texts(rows: pa.StructArray) -> pa.StructArray:
-    """Replace statistics that begin with the row count by this number, so that their text need not be sent.
+    """Replace statistics texts that begin with the row count by this row count, so that less data is sent.
 
-    The number becomes that of the parsed statistics, which count only where there is no text.
+    The row count is stored in the parsed statistics, which are used only where the text is null.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):

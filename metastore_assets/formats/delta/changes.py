@@ -1,4 +1,4 @@
-"""The net effect of some commits of a Delta log, read from these commits alone."""
+"""The net effect of some commits of a Delta log, read from these commits alone, without older ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _FileHistory:
 
 
 class _ChangesReplay(Replay):
-    """A replay of some commits, without the older ones. It also records which files the commits remove."""
+    """A replay of some commits without older ones. It also records which files these commits remove."""
 
     def __init__(self, location: Location) -> None:
         super().__init__(location)

@@ -67,8 +67,8 @@ class CommitTimes:
     def log(self) -> Log | None:
         """List the log from the cached newest version on.
 
-        Return None if none is cached, or if the log no longer has the commit file of this version. The table may then
-        have been recreated.
+        Return None if no version is cached, or if the log no longer has the commit file of the cached version, for
+        example because the table was recreated.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:
@@ -101,7 +101,8 @@ class CommitTimes:
     def _read(self, versions: list[int]) -> None:
         """Read the commit times of the versions that are not cached.
 
-        The cached times are used only if the newest commit file among them is unchanged, so that they are of this log.
+        Cached times are used only if the commit file of the newest cached version is unchanged. Otherwise they may be
+        those of another log, of a table that was dropped.
         """
         cached = self._cache.get(self._key, _decode)
         times: dict[int, CommitTime] = {}

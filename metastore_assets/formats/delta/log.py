@@ -111,9 +111,10 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the names of the JSON files with the commits up to a version, newest first, and where they end.
+        """Return the JSON files with the commits up to a version, newest first, and the version before them.
 
-        The end is the first version, going back, that is `since`, is one of `checkpoints`, or has no commit.
+        Going back from `version`, the files end before the first version that is `since`, is one of `checkpoints`, or
+        has no commit file.
         """
         names = []
         number = version
@@ -148,9 +149,9 @@ def commit_path(version: int) -> str:
 
 
 def read_log(location: Location, complete: bool = False) -> Log:
-    """List the log from the checkpoint on that `_last_checkpoint` names.
+    """List the log, beginning at the checkpoint that the file `_last_checkpoint` names.
 
-    The whole log is listed with `complete`, or if this checkpoint is not in the log.
+    The whole log is listed if `complete` is true, or if this checkpoint is not in the log.
     """
     first, end = NUMBERED
     hint = "" if complete else _checkpoint_hint(location)

@@ -110,9 +110,9 @@ def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, A
 
 
 def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
-    """Raise ValueError if fields are invalid, or two have the same name or column mapping.
+    """Raise ValueError if fields are invalid, or if two fields have the same name or column mapping.
 
-    Each type counts in `field_count`, which is a list of one number.
+    `field_count` is a list of one number, the number of types so far. It is increased, to enforce a limit.
     """
     named_fields = as_objects(fields, "the fields of the schema")
     # Delta requires names that are unique without regard to case.
@@ -127,7 +127,7 @@ def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
 
 
 def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
-    """Raise ValueError if a type, or a type in it, is invalid. Each type counts in `field_count`."""
+    """Raise ValueError if a type, or a type in it, is invalid. `field_count` is increased as by `_check_fields`."""
     field_count[0] += 1
     check_limit(FIELDS, field_count[0], "fields in a schema")
     check_limit(NESTING, depth, "types inside of each other in a schema")
@@ -195,7 +195,7 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 def _parse_text(text: str, type_: pa.DataType) -> Any:
     """Return a text as a Python value for `constant`; a timestamp as an integer in the type's unit.
 
-    An invalid text raises ValueError or ArithmeticError, or is returned as it is, which `constant` refuses.
+    An invalid text raises ValueError or ArithmeticError, or is returned unchanged. Then `constant` raises an error.
     """
     if pa.types.is_string(type_):
         return text

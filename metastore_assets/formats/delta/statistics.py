@@ -134,8 +134,8 @@ def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: boo
 def _decode_bound(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
     """Return a recorded minimum or maximum as a Python value, and whether a row has exactly this value.
 
-    The value is None if it is unusable: of a wrong or unsupported type, or where writers are known to record wrong
-    bounds.
+    The value is None if it cannot be used, because its type is wrong or not supported, or because writers are known to
+    record wrong bounds for it.
     """
     type_ = column.type
     if pa.types.is_boolean(type_):
@@ -168,7 +168,7 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
     """Return a recorded bound of a decimal column, and whether it is exact.
 
-    Where writers round, the bound is widened. It is None if it is no number, or one of `_ENDS_OF_INT64`.
+    If the writer may have rounded the bound, it is widened. It is None if it is no number, or one of `_ENDS_OF_INT64`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False

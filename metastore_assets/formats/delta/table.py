@@ -232,7 +232,7 @@ class DeltaFormat(TableFormat):
     def _version(self) -> tuple[Log, int]:
         """Return a listing of the log, and the version that the configuration selects.
 
-        The listing suffices to replay the version.
+        The listing contains all files that a replay of the version needs.
         """
         log = read_log(self._location, complete=self._at is not None)
         uri = self._location.uri
@@ -273,7 +273,7 @@ class DeltaFormat(TableFormat):
 
 
 class _Partition(NamedTuple):
-    """A partition, as the files in it need it."""
+    """A partition, with what its files share: the key, and the partition values in several forms."""
 
     key: str | None
     """The partition key; None if the configuration does not select the partition."""
@@ -286,7 +286,7 @@ class _Partition(NamedTuple):
 
 
 class _Table:
-    """The protocol and the metadata of one version, by which files become fragments."""
+    """The protocol and the metadata of one version. They determine how a file becomes a fragment."""
 
     def __init__(
         self,
@@ -335,9 +335,9 @@ class _Table:
         return tuple(result)
 
     def changed_layout(self, before: _Table) -> str | None:
-        """Return what changed since an older version so that its fragments may have to be read again, for messages.
+        """Return which change since an older version requires that fragments are read again, as text for messages.
 
-        None means that only properties changed.
+        None means that only properties changed, which do not affect fragments.
         """
         if self.partition_columns != before.partition_columns:
             return "the partition columns"

@@ -1,4 +1,4 @@
-"""The cached head of a version: what a difference from this version needs, whatever the number of its files."""
+"""The cached head of a version: everything except its files. A difference from the version needs nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ need them."""
 
 @dataclass(frozen=True)
 class VersionHead:
-    """What a version of a Delta table is, without its files."""
+    """A version of a Delta table without its files: protocol, metadata, commit time and commit file."""
 
     version: int
     identity: Sequence[str]

@@ -245,8 +245,8 @@ def _merge_bounds(
 ) -> _FileBounds:
     """Return the least minimum and the greatest maximum, cast to the table's type.
 
-    They are unknown if any pair is unknown, if only one of the two types is text, or if they do not fit the table's
-    type.
+    The bounds are unknown if any pair is unknown, if only one of `stored` and `table_type` is text, or if the bounds do
+    not fit the table's type.
 
     Args:
         nulls: The null count of the file with its guarantee, which is returned unchanged.
@@ -291,14 +291,14 @@ def _leaf_position(
     *,
     below: int = 0,
 ) -> tuple[int, pa.DataType] | None:
-    """Return the number and the type of a leaf, a column without children, in a file.
+    """Return the column number and the type that a leaf (a column without children) has in a file.
 
     Args:
         fields: The fields of the file, or of a struct in it.
         path: The fields of the table, from a field of that level down to the leaf. All except the last are structs.
         count: Returns how many column numbers a type takes.
         first: The number of the first field.
-        below: How many numbers a struct takes itself, before those of its children.
+        below: How many column numbers a struct has for itself, before those of its children: 0 in Parquet, 1 in ORC.
 
     Returns:
         None if the file has no leaf at this path.

@@ -88,8 +88,8 @@ def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes)
 def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast the values of a column without children to another type, if no value changes by it.
 
-    A value has not changed if a cast back gives the same value. Texts are parsed instead. A timestamp without a zone is
-    taken as UTC.
+    A value has not changed if a cast back gives the same value. Texts are parsed, not cast. A timestamp without a zone
+    is taken as UTC.
 
     Raises:
         ArrowInvalid: A value would change, or the types have no values in common. The message has the first such value.

@@ -91,7 +91,7 @@ class TableFolder:
         In a folder that Spark's structured streaming wrote, only the files that its log has committed are returned.
 
         Args:
-            location_policy: Resolves the paths in that log.
+            location_policy: Resolves the paths in the log of Spark's structured streaming.
             filter_: The selected partitions; None for all.
             formats: Detectors of tables of other formats.
 
@@ -217,7 +217,8 @@ class TableFolder:
     def _partition(self, path: str, folders: Sequence[str], *, is_file: bool = False) -> Items:
         """Return the partition values of the folders of a path.
 
-        Raises TableFormatError if they do not fit the partitioning or, with `is_file`, if files may not lie there.
+        Raises TableFormatError if the folders do not fit the partitioning, or if the path is that of a file (`is_file`)
+        and no file may be in the last folder.
         """
         try:
             items = self.partitioning.items(folders)
@@ -263,7 +264,7 @@ def _check_name(location: Location, path: str) -> None:
 
 
 def _check_suffix(location: Location, path: str, stem: str) -> None:
-    """Raise TableFormatError for a name such as `x.csv.1`, because the file may be a copy, or no data."""
+    """Raise TableFormatError for a name such as `x.csv.1`, because the file may be a copy, or contain no data."""
     inner = [f".{part}" for part in stem.split(".")[1:-1]]
     inner_suffix = next((suffix for suffix in inner if suffix in _KINDS), None)
     if inner_suffix is not None and not stem.endswith(_CODECS):

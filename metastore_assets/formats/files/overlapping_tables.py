@@ -1,7 +1,7 @@
 """Detection of tables of other formats at a folder of plain files, above it, or below it.
 
-The metadata of such a table says which of its files are live. If they are read as plain files, rows of removed files
-count too.
+The metadata of such a table say which of its files are live. If all files were read as plain files, rows of removed
+files would be counted, too.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class OverlappingTables:
         """Raise TableFormatError if the location overlaps a table of another format.
 
         Args:
-            refresh_cache: Whether to search the folders above the location again. Otherwise a process searches them
-                once. Local folders are always searched again.
+            refresh_cache: Whether to search the folders above a remote location again, even if this process has
+                searched them before. Local folders are always searched.
 
         Raises:
             TableFormatError: There is an overlapping table. The message names it.

@@ -54,7 +54,8 @@ class Partitioning(Protocol):
     def items(self, folders: Sequence[str]) -> Items:
         """Return the partition values of a path.
 
-        A path that ends above the files has only some of them, or none. Raises ValueError if a folder does not fit.
+        A path that ends above the files has only some of the values, or none. Raises ValueError if a folder does not
+        fit.
         """
 
     def check(self, folders: Sequence[str]) -> None:
@@ -76,7 +77,7 @@ class HivePartitioning:
         return {}
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the values of the folders `column=value`; other folders have none.
+        """Return the values of the folders `column=value`. Other folders have no value.
 
         Raises ValueError if a column occurs twice, or if a folder is not percent-encoded UTF-8.
         """

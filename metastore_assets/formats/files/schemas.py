@@ -231,7 +231,7 @@ class SchemaReader:
     def _cached(self, key: bytes, reader: TextReader | None) -> FileContent | None:
         """Return the cached content of a file without hidden values; None if it is not cached.
 
-        Values of columns that were hidden later are also removed from the cache.
+        Values of columns that were hidden after the file was cached are also removed from the cache.
         """
         if reader is None:
             return self.cache.get(key, partial(_decode_description, self.cache))
@@ -277,8 +277,9 @@ def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: 
     """Parse a cached summary.
 
     Returns:
-        The summary without values of hidden columns; and whether the cached bytes have such values. They may, if the
-            column was hidden later, or if another table of this process caches the same file.
+        The summary without values of hidden columns; and whether the cached bytes contain such values. They do if the
+        column was hidden after the file was cached, or if another table of this process, which does not hide the
+        column, caches the same file.
     """
     summary = reader.decode(data)
     redacted = reader.without_values(summary, is_hidden)

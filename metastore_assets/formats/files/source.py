@@ -22,7 +22,7 @@ from metastore_assets.storage.location import Location, StoredFile
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """How data files are read. The files of a partition mostly share one."""
+    """How data files are read. Most files of a partition share one such object."""
 
     location: Location
     """The folder of the table, or its only file."""

@@ -19,7 +19,7 @@ _VERSION = "v1"
 
 
 def holds_sink(location: Location) -> bool:
-    """Return whether Spark's streaming wrote a folder, whose log then has at least one batch. Raises OSError."""
+    """Return whether Spark's streaming wrote a folder: whether the folder has a log with a batch. Raises OSError."""
     return any(_BATCH.fullmatch(name) for name in location.names(LOG, "0", ":"))
 
 

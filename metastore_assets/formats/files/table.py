@@ -105,8 +105,9 @@ class FilesFormat(TableFormat):
         return None
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the files in the last listing by `snapshot_id()`, which is used once, or in a new
-        listing.
+        """Return the snapshot of the files in a listing.
+
+        The listing of the last `snapshot_id()` or `current()` is used once; after that, files are listed again.
 
         It reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read becomes a
         fragment too. If no file can be read, TableFormatError is raised.
@@ -309,8 +310,8 @@ class FilesFormat(TableFormat):
             names: The fragment's id and its partition key.
             file: The data file.
             description: What planning knows about the file.
-            readings: How files are read. Files that are read alike share one, because it takes more memory than what
-                differs.
+            readings: The objects that say how files are read, by their content; new ones are added. Files that are read
+                in the same way share one object, to save memory.
         """
         from metastore_assets.formats.files.source import FileReading, FilesFragmentSource
 

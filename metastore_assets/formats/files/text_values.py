@@ -25,8 +25,8 @@ def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
     """Parse texts as values of a type. Nulls stay null. Blanks around values are ignored, except in texts and bytes.
 
     Raises:
-        ArrowInvalid: A text is no value of the type. These are errors too: an integer that a float does not hold
-            exactly, more digits than a decimal has, and a number out of range.
+        ArrowInvalid: A text is no value of the type. This includes an integer that a float cannot represent exactly,
+            more digits than a decimal has, and a number out of range.
     """
     if pa.types.is_string(type_):
         return texts
@@ -47,7 +47,7 @@ def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def first_mismatch(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]) -> int:
-    """Return the index of the first text that does not fit.
+    """Return the index of the first text that does not fit, by binary search.
 
     Args:
         texts: The texts, of which at least one does not fit.

@@ -66,8 +66,9 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
 def _wider_column(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type of a top-level column with values of two types; None if no type holds both.
 
-    Unlike `wider_type`, it returns a float for integers of any size and floats, because pandas writes integers as
-    floats if there are nulls. `bounds.check_integers` refuses integers beyond 2^53.
+    Unlike `wider_type`, this function returns a float for integers of any size combined with floats, because pandas
+    writes integers as floats if there are nulls. `bounds.check_integers` raises an error for integers beyond 2^53,
+    which floats would round.
     """
     if {pa.types.is_integer(first), pa.types.is_integer(second)} == {True, False}:
         other = second if pa.types.is_integer(first) else first

@@ -92,8 +92,8 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
     """Return three flags for the folders of a path.
 
-    The flags say that a folder is a Paimon bucket, that one certainly belongs to a transactional Hive table, and that
-    one may belong to such a table.
+    They are true if one of the folders is a Paimon bucket, if one certainly belongs to a transactional Hive table, and
+    if one may belong to such a table.
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)

@@ -1,6 +1,7 @@
-"""The file groups that writes between two states of a Hudi table touched, and their file slices in both states.
+"""What changed between two states of a Hudi table: the file groups that writes touched, with their file slices.
 
-Only these groups are listed. Reasons why the timeline does not show all changes are raised as UncertainChangesError.
+A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files of
+touched groups are listed. If the timeline does not show all changes, UncertainChangesError is raised with the reason.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: State) -> Wri
 
 
 def further_instants(timeline: Timeline, state: State, writes: WritesBetween) -> Sequence[Instant]:
-    """Return the writes whose metadata are needed besides those of `writes`, whatever file groups these touched.
+    """Return the writes whose metadata are needed in any case, besides those of `writes`.
 
     Args:
         timeline: the timeline of the table.
@@ -147,7 +148,7 @@ class TouchedGroups:
             self._confirmed.update((write.group, write.previous) for write in writes if write.previous is not None)
 
     def slices(self, state: State) -> dict[Group, FileSlice]:
-        """Return the file slices that a state of the timeline has of the groups.
+        """Return the file slice of each touched group in a state of the timeline.
 
         Raises the errors of `plan_file_slices`.
         """
@@ -156,7 +157,7 @@ class TouchedGroups:
         return plan_group_slices(self._timeline, state, commits, self._listed)
 
     def former_slices(self, state: State, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
-        """Return the file slices that an earlier state had of the groups. Some of their files may be removed since.
+        """Return the file slice of each touched group in an earlier state. Some of the files may have been removed.
 
         Args:
             state: the earlier state.
@@ -196,7 +197,7 @@ class TouchedGroups:
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
         """Return the instant of a commit that must be read, because it may have written a group's newest base file.
 
-        The result is None if it is certain which file that is. Failed attempts leave base files, too.
+        The result is None if it is certain which file is the newest. Base files of failed attempts make it uncertain.
 
         Args:
             group: the file group.
@@ -222,7 +223,9 @@ def types_since(
     slices: Collection[Group],
     former_slices: Collection[Group],
 ) -> dict[str, pa.DataType]:
-    """Return the types of the partition columns, from those of the older state and the touched partitions.
+    """Return the types of the partition columns in the newer state.
+
+    They are derived from the types in the older state and the paths of touched partitions.
 
     Args:
         record: what is recorded of the older state.

@@ -20,9 +20,9 @@ from metastore_assets.storage.location import Location
 
 
 class HudiColumns:
-    """The columns of a file. The columns that Hudi adds are left out unless they are requested.
+    """The columns of a file. Columns that Hudi adds are left out unless they are requested.
 
-    `numbers` has the types of columns that some files store as texts. These texts are parsed to that type.
+    `numbers` maps columns that some files store as texts to their types. The texts are parsed as values of that type.
     """
 
     def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
@@ -61,7 +61,7 @@ class PartitionConstants:
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
         """Create the values.
 
-        Raises TableFormatError if files lack partition columns and one of several partition columns is formatted as a
+        Raises TableFormatError if data files lack partition columns, the table has several, and one is formatted as a
         date.
 
         Args:

@@ -1,6 +1,6 @@
-"""A cache of what a Hudi table's immutable files contain, and of what plans found out about its states.
+"""A cache of the content of a Hudi table's commit metadata and log files, which are immutable.
 
-The files are commit metadata and log files.
+It also caches what plans recorded about the states of the table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HudiFileCache:
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
-        """Return the cached blocks of a log file; None if they are not cached. Their headers lack the schema."""
+        """Return the cached blocks of a log file, with headers without the schema; None if they are not cached."""
         return self._cache.get(self._key("log", stored), _decode_blocks)
 
     def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
@@ -67,7 +67,7 @@ class HudiFileCache:
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
         """Return what a plan recorded about the state of a snapshot; None if that is not cached.
 
-        The record is not stored again, because the next version describes another state.
+        The next version does not store the record again, because it describes another state.
         """
         key = self._state_key(reference)
         record = self._cache.get(key, self._decode_state)
@@ -75,7 +75,7 @@ class HudiFileCache:
         return record
 
     def put_state(self, reference: SnapshotReference, record: StateRecord) -> None:
-        """Record what a plan found out about the state of a snapshot."""
+        """Cache the record of a plan about the state of a snapshot."""
         fields = record.to_json() | {"schema": self._put_schema(record.schema)}
         self._cache.put(self._state_key(reference), zlib.compress(json.dumps(fields).encode()))
 

@@ -114,9 +114,9 @@ def _check_content_version(block: LogBlock) -> None:
 
 
 def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the instants in a state that have blocks, in the order of these blocks.
+    """Return the instants that belong to a state and have blocks, in the order of these blocks.
 
-    An instant whose blocks are rolled back by a later block is left out.
+    An instant is left out if a later block rolls it back.
 
     Args:
         blocks: the blocks of all log files of a slice, in order.
@@ -132,9 +132,9 @@ def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]
 
 
 def applied_blocks(blocks: Iterable[LogBlock], instants: Collection[str]) -> list[LogBlock]:
-    """Return the blocks that matter for the rows of the given instants.
+    """Return the blocks that determine the rows of the given instants.
 
-    These are the blocks of the instants, and the commands that roll back an earlier attempt of one of them.
+    These are the blocks of the instants, and the commands that roll back an earlier attempt of one of the instants.
 
     Args:
         blocks: the blocks of a log file.

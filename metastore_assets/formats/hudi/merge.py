@@ -1,7 +1,8 @@
 """Merging of file slices by hudi-rs: slices with log files, and base files in Lance.
 
-hudi-rs reads a temporary table: the files of the slice, the properties that define how records merge, and a timeline of
-exactly the writes that apply. It therefore cannot read another state than the planned one.
+A file slice has the rows of one file group in a state: a base file, and log files with later changes. hudi-rs reads a
+temporary table: the files of the slice, the properties that define how records merge, and a timeline of exactly the
+writes that apply. So hudi-rs cannot read another state than the planned one.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ def _read_batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.Record
 
 @contextmanager
 def _hudi_rs_errors() -> Iterator[None]:
-    """Turn errors and panics of hudi-rs into ArrowInvalid, or UnsupportedError for what it does not support."""
+    """Turn errors and panics of hudi-rs into UnsupportedError for unsupported features, else into ArrowInvalid."""
     try:
         yield
     except (OSError, pa.ArrowException):

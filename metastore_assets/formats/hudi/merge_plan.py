@@ -1,4 +1,7 @@
-"""Decides which file slices of a Hudi table hudi-rs must merge, and by which rules."""
+"""Decides which file slices of a Hudi table hudi-rs must merge, and by which rules.
+
+A file slice has the rows of one file group in a state: a base file, and log files with later changes.
+"""
 
 from __future__ import annotations
 

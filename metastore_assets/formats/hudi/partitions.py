@@ -59,9 +59,9 @@ class PartitionPaths:
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
         """Return the layout with the columns that the partition folders name, if the table records no columns.
 
-        `year=2020/month=01` names two columns, `ts=2020/01/31` one: a folder without a column name belongs to the
-        column before it. Values are then percent-encoded unless the table records otherwise. The layout stays as it is
-        if the folders do not all name the same columns, or if the table records that they name none.
+        `year=2020/month=01` names two columns. `ts=2020/01/31` names one: a folder without a column name belongs to the
+        column before it. Values are then percent-encoded unless the table records otherwise. The layout is returned
+        unchanged if partitions name different columns, or if the table records that folders name no columns.
         """
         if self.columns or self.hive_style is False:
             return self
@@ -74,7 +74,8 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        If the table records none, the only one is `PATH_COLUMN`. A table without partition folders then has none.
+        If the table records no columns, the only one is `PATH_COLUMN`, or there are none if it has no partition
+        folders.
         """
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
@@ -165,7 +166,7 @@ def partition_types(
 
 
 def unparsed_columns(paths: PartitionPaths, types: Mapping[str, pa.DataType], schema: pa.Schema) -> tuple[str, ...]:
-    """Return the partition columns that are text only because some value cannot be parsed as the column's type.
+    """Return the partition columns that have the type text, because some value cannot be parsed as the schema's type.
 
     Args:
         paths: the layout of partition paths.

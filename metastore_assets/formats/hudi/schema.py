@@ -35,7 +35,7 @@ _CREATED = "hoodie.table.create.schema"
 def is_added(name: str) -> bool:
     """Return True for the name of a column that Hudi adds.
 
-    `_hoodie_is_deleted` is not one: it is a column of the table.
+    The result is False for `_hoodie_is_deleted`, which is a column of the table.
     """
     return name in _ADDED
 
@@ -55,7 +55,7 @@ class HudiSchema:
     def missing_names(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names that no column has, without regard to case.
 
-        A dotted name counts as a field of the column before its first dot, and is missing only if this column is.
+        A dotted name is a field of the column before its first dot. It is missing only if this column is missing.
         """
         column_names = {field.name.lower() for field in self.columns}
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
@@ -74,7 +74,7 @@ def table_schema(
 ) -> HudiSchema | None:
     """Return the schema that the commits or the table's properties record; None if neither records one.
 
-    The properties count only if no commit records a schema (see `schema_commit`).
+    The properties are used only if no commit records a schema (see `schema_commit`).
 
     Args:
         location: the table's folder.
@@ -100,7 +100,7 @@ def table_schema(
 def schema_commit(commits: Iterable[Commit]) -> Commit | None:
     """Return the commit that defines the schema of a state; None if no commit records a schema.
 
-    It is the newest one that added or changed rows, else the newest one that only rewrote rows.
+    It is the newest commit with a schema that added or changed rows, else the newest one that only rewrote rows.
     """
     with_schema = [commit for commit in commits if commit.schema]
     return max(with_schema, key=lambda commit: (not commit.is_rewrite, commit.instant.requested), default=None)
@@ -109,8 +109,8 @@ def schema_commit(commits: Iterable[Commit]) -> Commit | None:
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
     """Return the schema with integer types for the columns that were created as integers, but are text now.
 
-    These are partition columns in `dated`: if folder names show such a column as dates, Spark reads it as text, and
-    updates by Spark store it as text. They become the `numbers` of the result.
+    This happens to partition columns in `dated`, whose folder names are dates: Spark reads such a column as text, and
+    stores it as text when it updates rows. These columns become the `numbers` of the result.
     """
     numbers = tuple(
         (field.name, created.field(field.name).type)

@@ -94,7 +94,7 @@ class FileSlice:
 
     @property
     def is_stored(self) -> bool:
-        """Whether all files exist, as far as is known."""
+        """Whether all files exist, according to the listing and the commits."""
         return all(stored.size >= 0 for stored in self.files)
 
 
@@ -138,7 +138,7 @@ def plan_group_slices(
     Args:
         timeline: the timeline of the table.
         state: the state to read.
-        commits: the metadata of instants on the timeline in order, without what concerns other file groups.
+        commits: the metadata of instants on the timeline in order, without the writes to other file groups.
         files: all files of these file groups.
 
     Raises the errors of `plan_file_slices`.
@@ -314,8 +314,8 @@ class _SlicePlanner:
     def _check_complete(self, later_commits: Sequence[Commit], slices: Mapping[Group, FileSlice | None]) -> None:
         """Raise an error if the cleaner may have removed files of the state.
 
-        The commits that wrote these files may be archived. But if a later commit continues or replaces a file group,
-        the state has the group, and must have its files.
+        The commits that wrote these files may be archived. However, if a later commit continues or replaces a file
+        group, the state has the group, and the group's files must exist.
         """
         for commit in later_commits:
             needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]

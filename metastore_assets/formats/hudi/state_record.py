@@ -1,4 +1,4 @@
-"""What the plan of a Hudi table's state found out, for a later plan of what changed since."""
+"""A record of the plan of a Hudi table's state, from which a later plan computes what has changed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StateRecord:
 
     @property
     def state(self) -> State:
-        """The planned state, as far as it selects files."""
+        """The planned state, with everything that selects files."""
         return State(
             id="",
             committed_at=None,

@@ -107,10 +107,7 @@ class HudiFormat(TableFormat):
             return self._snapshot()
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return what changed, from the timeline, the metadata of new commits, and listings of the partitions.
-
-        Only partitions are listed whose files changed.
-        """
+        """Return what changed, from the timeline, the metadata of new commits, and listings of changed partitions."""
         with _hudi_errors(self._location):
             try:
                 return self._changes(since)
@@ -215,7 +212,10 @@ class HudiFormat(TableFormat):
         return timeline
 
     def _partition_paths(self, timeline: Timeline) -> PartitionPaths:
-        """Return the recorded layout of partition paths, and check the filter's columns if it records columns."""
+        """Return the recorded layout of partition paths.
+
+        If it has columns, check that the partition filter names only these.
+        """
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:
             self._check_filter(paths.columns)
@@ -285,7 +285,7 @@ class HudiFormat(TableFormat):
         self._cache.put_state(metadata.reference, record)
 
     def _settings(self, timeline: Timeline) -> str:
-        """Return a digest of what selects the files and columns, besides the state."""
+        """Return a digest of the table's properties and options that select files and columns."""
         properties = {
             key: value for key, value in timeline.properties.items() if not key.startswith(_IGNORED_PROPERTIES)
         }
@@ -324,8 +324,8 @@ class HudiFormat(TableFormat):
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
         """Return a function that returns True for the path of a partition that must be listed.
 
-        The types of partition columns are certain only after all partitions are listed. Until then, a condition on a
-        column that may not be text excludes no partition.
+        The types of partition columns are certain only after all partitions are listed. So a condition is applied only
+        to columns that are certainly text, and excludes no partition otherwise.
         """
         if not paths.columns:
             return lambda path: True

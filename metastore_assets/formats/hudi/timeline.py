@@ -211,7 +211,7 @@ def is_hudi_table(location: Location) -> bool:
 
 
 def load_properties(location: Location) -> dict[str, str]:
-    """Return the properties in `hoodie.properties`, or in its backup if a writer is just replacing it.
+    """Return the properties in `hoodie.properties`, or in its backup while a writer replaces the file.
 
     Raises TableNotFoundError if there is neither.
     """
@@ -266,7 +266,7 @@ def _version(location: Location, properties: Mapping[str, str]) -> int:
 def _layout(location: Location, properties: Mapping[str, str]) -> int:
     """Return the layout of the timeline, which follows from the table's version.
 
-    Raises TableFormatError if the properties record another one.
+    Raises TableFormatError if the properties record another layout.
     """
     expected = 2 if _version(location, properties) >= 8 else 1
     # Layout 0 differs only in how pending instants are written.

@@ -33,7 +33,7 @@ def needs_transcoding(avro_schema: str) -> bool:
 def in_utc(avro_schema: str) -> str:
     """Return the Avro schema with UTC timestamps in place of timestamps without zone.
 
-    Stored numbers are the same in both.
+    Both types store the same numbers.
     """
     return avro_schema.replace(f'"{_LOCAL}', '"timestamp-')
 

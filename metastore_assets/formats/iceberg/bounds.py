@@ -21,8 +21,8 @@ _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",)
 def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
     """Return the null count, minimum and maximum of a leaf column in a data file.
 
-    All are absent without statistics, or if writers differ in how they count a nested column. Minimum and maximum have
-    the guarantee `bound`, because writers may truncate them and ignore NaN.
+    All three are absent without statistics, or for nested columns whose values writers count in different ways. Minimum
+    and maximum have the guarantee `bound`, because writers may truncate them and ignore NaN.
 
     Args:
         path: the fields from the top-level column down to the leaf.
@@ -47,7 +47,7 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
 def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
     """Return True if writers differ in how they count the values of a nested column.
 
-    Counts below lists and maps vary. Below structs, only Parquet writers count the rows of null structs.
+    Below lists and maps, counts vary. Below structs, rows whose struct is null are counted only by Parquet writers.
     """
     above = path[:-1]
     return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")
@@ -96,7 +96,7 @@ def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
 
 
 def _number(data: bytes, formats: tuple[str, ...]) -> int | float | None:
-    """Return the number in the bytes, in the first of the formats that has their length; None without one."""
+    """Decode a number by the first of the `struct` formats that has as many bytes; None if no format has."""
     for one in formats:
         if struct.calcsize(one) == len(data):
             number: int | float = struct.unpack(one, data)[0]

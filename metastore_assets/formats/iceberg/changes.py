@@ -1,7 +1,7 @@
 """The difference between two snapshots of an Iceberg table, from the manifests that only one of them lists.
 
-Unchanged manifests are opened only if their files may be touched: data files whose deletes changed, and deletes that
-apply to added or touched data files.
+A manifest is a list of files. Manifests that both snapshots list are opened only if they may contain data files whose
+deletes changed, or deletes that apply to added or changed data files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FragmentChanges:
 
 
 def plan_changes(planner: FragmentPlanner, since: IcebergSnapshot | None) -> FragmentChanges:
-    """Return the difference of the planner's state from an earlier one.
+    """Return the difference between an earlier snapshot and the planner's state.
 
     Args:
         planner: plans the fragments of the current state.
@@ -73,7 +73,10 @@ def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
 
 @contextmanager
 def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
-    """Convert the errors of missing and corrupt files of an earlier snapshot. They do not matter to the current one."""
+    """Turn errors of missing and corrupt files of an earlier snapshot into UncertainDifferenceError.
+
+    Such a snapshot only prevents a difference; the current snapshot may be valid.
+    """
     try:
         yield
     except (FileNotFoundError, TableFormatError) as error:
@@ -84,7 +87,7 @@ def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
 def _without_common(
     old: Sequence[FileEntry], new: Sequence[FileEntry]
 ) -> tuple[list[FileEntry], list[FileEntry], list[FileEntry]]:
-    """Return the entries that only the old list has, those that only the new list has, and those that both have."""
+    """Return three lists of entries: those only in the old list, those only in the new list, and those in both."""
     old_keys, new_keys = ([_identity(entry) for entry in entries] for entries in (old, new))
     old_set, new_set = set(old_keys), set(new_keys)
     for entries, keys in ((old, old_set), (new, new_set)):
@@ -106,7 +109,7 @@ def _identity(entry: FileEntry) -> FileEntry:
 
 
 class _FileChanges:
-    """The files that were added, removed and kept between two snapshots."""
+    """The files that were added or removed between two snapshots, and the files that both snapshots have."""
 
     def __init__(
         self,
@@ -134,8 +137,8 @@ class _FileChanges:
     def fragments(self) -> FragmentChanges:
         """Return the fragments that differ.
 
-        Raises UncertainDifferenceError. A snapshot with several fragments of one path and partition is noticed only if
-        two of them are in opened manifests.
+        Raises UncertainDifferenceError. If a snapshot has several fragments of one path and partition, this is detected
+        only if two of them are in opened manifests.
         """
         touched = self._touched()
         added_paths = set(map(self._planner.fragment_path, self._added))
@@ -178,7 +181,7 @@ class _FileChanges:
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
         """Raise UncertainDifferenceError if a delete file was added for a data file that is not among these.
 
-        The data file may be in a partition where it is not looked for.
+        Then the delete file may apply to a data file in a partition that was not searched.
         """
         naming = [entry for entry in self._added_deletes if target_path(entry) is not None]
         index = self._index(naming)
@@ -187,7 +190,10 @@ class _FileChanges:
             raise UncertainDifferenceError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, touching: Collection[FileEntry]) -> list[FileEntry]:
-        """Return the entries of kept manifests with files that the given files may touch."""
+        """Return the entries of shared manifests with files that the given files may touch.
+
+        Delete files touch the data files that they apply to, and data files touch the delete files that apply to them.
+        """
         manifests = [manifest for manifest in self._kept_manifests if manifest.content == content]
         selected = TouchedManifests(self._planner.partitions, touching).select(manifests)
         return list(self._planner.entries(selected))

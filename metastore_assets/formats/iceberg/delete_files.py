@@ -44,7 +44,8 @@ class PositionDeletes:
         """Return the deleted positions of a data file, in any order and possibly repeated.
 
         Args:
-            data_path: the recorded path of the data file. A deletion vector is of one data file and ignores it.
+            data_path: the recorded path of the data file. A deletion vector belongs to one data file, and ignores this
+                argument.
             row_count: the number of rows of the data file.
 
         Raises:
@@ -111,7 +112,7 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _names_file(paths: pa.Array, data_path: str) -> pa.Array:
-    """Return a mask that is true for the paths that name the data file.
+    """Return a mask that is true where a path names the data file.
 
     Each distinct path is compared once.
     """

@@ -42,8 +42,8 @@ _NO_DELETES = Deletes()
 class DeleteIndex:
     """An index of delete files, by data file and by partition.
 
-    Whether a delete file applies to a data file depends on these two only, not on the other files of the snapshot.
-    Equality deletes of an unpartitioned spec apply to all partitions.
+    Whether a delete file applies to a data file does not depend on other files of the snapshot. Equality deletes of an
+    unpartitioned spec apply to all partitions.
     """
 
     def __init__(self, deletes: Iterable[FileEntry], is_unpartitioned: Callable[[int], bool]) -> None:
@@ -100,9 +100,10 @@ class DeleteIndex:
         return Deletes(files, _digest(files))
 
     def path_deletes(self, data: FileEntry) -> list[FileEntry]:
-        """Return the position delete files that concern one data file, and may concern this one.
+        """Return the position delete files that apply to a single data file, if this may be the given one.
 
-        A path from bounds may be truncated. It then concerns all files of the partition whose paths start with it.
+        The path of their data file comes from bounds, which may be truncated. A truncated path may stand for any file
+        of the partition whose path starts with it.
         """
         path, partition = plain_path(data.path), (data.spec_id, data.partition)
         files: list[FileEntry] = []
@@ -143,9 +144,9 @@ def _order(entry: FileEntry) -> tuple[str, int]:
 
 
 def target_path(entry: FileEntry) -> str | None:
-    """Return the path of the only data file that a position delete file concerns, or the start of that path.
+    """Return the path of the only data file that a position delete file applies to, or the start of that path.
 
-    None if it concerns several, or if the manifest does not show which.
+    None if the delete file applies to several data files, or if the manifest does not record the path.
     """
     if entry.content == EQUALITY_DELETES:
         return None

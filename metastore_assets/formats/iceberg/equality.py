@@ -124,7 +124,7 @@ def deleted_positions(
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
     """Return the key columns of a delete file.
 
-    `size` is the number of bytes that the rows of other delete files take; it counts towards the limit.
+    `size` is the number of bytes of the rows of other delete files. Together they must not exceed the limit.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
@@ -192,9 +192,10 @@ class _Rows:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Number rows column by column, so that equal rows get equal numbers.
+        """Give rows numbers, column by column, so that equal rows get equal numbers.
 
-        Rows that are not in the set become false in `present`. `compress` replaces codes by small numbers.
+        Rows that are not in the set become false in `present`. After each column, `compress` replaces the codes of rows
+        by small numbers, so that they do not overflow.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
@@ -215,7 +216,7 @@ class _Rows:
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
         """Return the number that `_number_codes` gave to each code.
 
-        Codes without one become false in `present`.
+        Rows with an unknown code become false in `present`.
         """
         distinct_codes = self._distinct_codes[index]
         if not len(distinct_codes):

@@ -24,7 +24,7 @@ def plain_path(recorded: str) -> str:
 def is_same_file(recorded: str, other: str) -> bool:
     """Return True if two recorded paths name the same file.
 
-    Schemes are ignored, and so is the authority if only one of the two has one, because some writers record paths in
+    Schemes are ignored. The authority is ignored unless both paths have one, because some writers record paths in
     delete files with another scheme and authority than in manifests.
     """
     if recorded == other:
@@ -53,8 +53,8 @@ class TableFiles:
     def locate(self, recorded: str) -> tuple[Location, str]:
         """Return where the file with a recorded path is now, as a location and a path below it.
 
-        A configured path mapping takes precedence over a detected move. Raises TableFormatError for a file outside the
-        locations that the table may refer to, and for a relative path that cannot be resolved.
+        A path mapping in the configuration takes precedence over a detected move of the table. Raises TableFormatError
+        for a file outside the locations that the table may refer to, and for a relative path that cannot be resolved.
         """
         if self.location_policy.path_mapping.apply(recorded) == recorded:
             for root in (*self.previous_roots, self.folder.uri):
@@ -96,7 +96,7 @@ def table_files(
 def _below(recorded: str, root: str) -> str | None:
     """Return the path of a file below a root folder; None if it is not below the root.
 
-    Schemes are ignored, and so is the authority if only one of the two has one.
+    Schemes are ignored. The authority is ignored unless both have one.
     """
     ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(f"{root}/")
     if ours and theirs and ours[1] != theirs[1]:

@@ -243,8 +243,8 @@ def _entry(
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
     """Return the stored value of each field of a partition spec.
 
-    Raises ValueError if a value is missing, because it must not count as null. Fields with the transform `void` may
-    lack one.
+    Raises ValueError if a value is missing, because a missing value must not be read as null. Values of fields with the
+    transform `void` may be missing.
     """
     values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:

@@ -47,8 +47,8 @@ def is_iceberg_table(location: Location) -> bool:
 def has_iceberg_metadata(location: Location) -> bool:
     """Return True if a folder that was found by listing has Iceberg metadata.
 
-    Unlike `is_iceberg_table`, it reads some of the files, because other JSON files may have such names. It looks at a
-    limited number of names, so that large folders need few requests.
+    Unlike `is_iceberg_table`, this function reads some of the files, because other JSON files may have such names. It
+    tries a limited number of names, so that large folders need few requests.
     """
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:
@@ -60,8 +60,9 @@ def has_iceberg_metadata(location: Location) -> bool:
 def newest_metadata(folder: Location) -> StoredFile:
     """Return the current metadata file in a table's folder, which is the file with the highest version.
 
-    Several files have this version if two writers without a catalog wrote it, and names may lack a version. In these
-    cases the version hint decides, else the latest update time. Raises TableNotFoundError if there is no metadata file.
+    Several files may have this version, if two writers without a catalog wrote it, and names may lack a version. In
+    these cases the file that the version hint names is returned, else the file with the latest update time. Raises
+    TableNotFoundError if there is no metadata file.
     """
     files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
     names = [name for name in files if _NAME.fullmatch(name)]
@@ -123,7 +124,7 @@ def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
 def _is_metadata(location: Location, path: str) -> bool:
     """Return True if the content of a file is that of a metadata file.
 
-    For a corrupt file, return True if its name has a version. A missing file is none.
+    For a corrupt file, return True if its name has a version. For a missing file, return False.
     """
     try:
         raw = _read_json(location, path)

@@ -115,8 +115,8 @@ class _NamedMatcher(FieldMatcher):
     def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
         """Return a function that finds the field of a file for a field of the table.
 
-        It looks for the name that `names` has for the field's id. Fields of the table without an id match by their own
-        name.
+        A field of the table with an id matches the file's field with the name in `names`. A field without an id matches
+        the file's field with the same name.
         """
         find = FieldMatcher().index_finder(stored)
 
@@ -155,8 +155,8 @@ def _mapping_node(entry: Mapping[str, Any]) -> Node:
 def _position_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
     """Return a node for each column position. The node of position n has the field id n.
 
-    Iceberg numbers the columns of a new table so. Positions start at 0 if a field has the id 0, else at 1. Nested
-    fields are in the order of their ids.
+    Iceberg gives the columns of a new table ids in the same way. Positions start at 0 if a field has the id 0, else at
+    1. Nested fields are in the order of their ids.
     """
     by_id = {node.id: node for node in _struct_nodes(fields)}
     first = 0 if 0 in by_id else 1
@@ -179,9 +179,9 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if a schema has a field with the given path of ids, from a name mapping.
+    """Return True if the path of ids that a name mapping gives to a field is a path of ids in a schema.
 
-    Ids of dropped fields always match. None in the mapping matches every id.
+    The paths of dropped fields always match (`field_paths` is None). None in the mapping matches every id.
     """
     return field_paths is None or any(
         len(field_path) == len(mapped)

@@ -148,8 +148,8 @@ class Partitions:
     def normalize(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return stored values in a normal form, so that files of one partition have equal values.
 
-        Stored values may differ: NaN does not equal itself, and the byte length of a decimal depends on the column's
-        precision when it was written.
+        Without it, values of one partition may differ: NaN does not equal itself, and the number of bytes of a decimal
+        depends on the column's precision when the value was written.
         """
         types = self._variable.get(spec_id)
         return raw if types is None else tuple(map(_normalize, raw, types))
@@ -167,9 +167,9 @@ class Partitions:
         return value_text(_typed_constant(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """Return the (field, text) pair of a partition field whose bounds in a manifest both are `bound`.
+        """Return the (field, text) pair of a partition field whose two bounds in a manifest are both `bound`.
 
-        None if the field may still have another value in the manifest.
+        None if the manifest may contain other values of the field nevertheless, because bounds may be truncated.
         """
         type_ = self.stored_type(field)
         if type_ is None or pa.types.is_floating(type_):

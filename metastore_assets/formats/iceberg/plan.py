@@ -1,7 +1,4 @@
-"""Plan of the fragments of an Iceberg snapshot.
-
-Manifests are read, and delete files are matched with data files.
-"""
+"""Plans the fragments of an Iceberg snapshot: reads manifests, and matches delete files with data files."""
 
 from __future__ import annotations
 
@@ -237,7 +234,7 @@ class FragmentPlanner:
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
         """Return a position delete file, or a deletion vector, in the form that fragment sources need.
 
-        Equal ones are one object.
+        Equal results are the same object.
         """
         key = entry.path, entry.content_offset
         if key not in self._position_files:
@@ -250,7 +247,7 @@ class FragmentPlanner:
     def _equality_deletes(self, entry: FileEntry) -> EqualityDeletes:
         """Return an equality delete file in the form that fragment sources need.
 
-        Equal ones are one object.
+        Equal results are the same object.
 
         Raises TableFormatError if its key columns are not recorded.
         """
@@ -278,7 +275,7 @@ class FragmentPlanner:
 
 
 def _repeat(copies: Sequence[PlannedFragment]) -> PlannedFragment:
-    """Return the fragment of a file that a snapshot lists several times. It has the rows of all copies."""
+    """Return one fragment for a file that a snapshot lists several times. It repeats the file's rows."""
     fragments = [copy.fragment for copy in copies]
     row_counts = [fragment.row_count for fragment in fragments]
     fragment = Fragment(

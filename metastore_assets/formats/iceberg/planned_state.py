@@ -1,4 +1,4 @@
-"""A record of the state that was planned last. It shows whether another state differs from it in its files only."""
+"""A record of the state that was planned last, to check that another state differs from it only in its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class PlannedState:
-    """What the fragments of a state depend on besides its files."""
+    """Everything except the files of a state that its fragments depend on."""
 
     reference: SnapshotReference
     uuid: str
@@ -81,7 +81,7 @@ class PlannedState:
         ).encode()
 
     def obstacle(self, current: PlannedState) -> str | None:
-        """Return why this state and the current one do not differ in their files only; None if they do."""
+        """Return what differs between this state and the current one besides their files; None if nothing does."""
         if self.uuid != current.uuid:
             return "the table was recreated"
         if self.crosses_partitions:

@@ -46,8 +46,8 @@ class _Naming:
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return a new name for each field, which is the name that was requested for its id.
 
-        A field without an id keeps its name if that name was requested, and no other field gets it. Fields that were
-        not requested get a name that marks them as unwanted.
+        A field without an id retains its name if that name was requested and no other field gets it. Fields that were
+        not requested get a name that marks them for removal.
         """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []

@@ -57,11 +57,12 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
 
 
 def history_change_since(metadata: TableMetadata, state: State, previous: SnapshotReference) -> HistoryChange:
-    """Return how the table got from an earlier state to the current one, by the recorded snapshots.
+    """Return whether the table was rolled back, or only its metadata changed, between two states.
 
-    The same snapshot gives "metadata changed". A previous snapshot that is no ancestor of the current one gives "rolled
-    back" if it is still recorded, or if the current one is not newer. None means by ordinary commits, or that it is
-    unknown. A snapshot without a parent need not be the first one: some writers remove the parent when they expire it.
+    The result is "metadata changed" if both have the same snapshot. It is "rolled back" if the previous snapshot is no
+    ancestor of the current one, and is still recorded or not older. None means that there were only ordinary commits,
+    or that it is unknown. A snapshot without a parent need not be the first one: some writers remove the reference to a
+    parent that expires.
     """
     if state.id == previous.id:
         return "metadata changed"

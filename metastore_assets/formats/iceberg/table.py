@@ -45,7 +45,7 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 
 @dataclass(frozen=True)
 class _LoadedTable:
-    """What was read from a table's metadata file, with the table's current folder."""
+    """The content of a table's metadata file, the table's current folder, and the requested state."""
 
     location_policy: LocationPolicy
     """Decides which files the table may refer to."""
@@ -87,7 +87,7 @@ class IcebergFormat(TableFormat):
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return how the table got from one state to another, by its UUID and the ancestors of its snapshot."""
+        """Return whether the table was recreated, rolled back, or changed in its metadata only, between two states."""
         with self._iceberg_errors():
             loaded = self._load()
         planned, uuid = self._cache.get(self._planned_key, PlannedState.decode), loaded.metadata.uuid
@@ -157,7 +157,7 @@ class IcebergFormat(TableFormat):
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """Return the table's location, and its current metadata file, which is at or below the location.
+        """Return the table's location, and its current metadata file, which is at the location or below it.
 
         Raises OSError.
         """

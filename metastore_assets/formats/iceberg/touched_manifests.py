@@ -20,9 +20,9 @@ _BEFORE_SURROGATES = "\ud7ff"
 
 
 class TouchedManifests:
-    """Selects the manifests with files that a set of files may touch.
+    """Selects the manifests that may contain files touched by a set of files.
 
-    Delete files touch data files, and data files touch the delete files that may apply to them.
+    Delete files touch the data files that they apply to, and data files touch the delete files that apply to them.
     """
 
     def __init__(self, partitions: Partitions, files: Iterable[FileEntry]) -> None:
@@ -71,7 +71,7 @@ _Range = tuple[float, float]
 
 
 def _widen(range_: _Range | None, file: FileEntry) -> _Range:
-    """Return a range that also has the sequence number of a file. An unknown number may be any."""
+    """Extend a range of sequence numbers by that of a file. A file with an unknown number extends it to all numbers."""
     if file.sequence_number is None:
         return -math.inf, math.inf
     lowest, highest = range_ or (math.inf, -math.inf)
@@ -108,7 +108,7 @@ def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBo
 
 
 def may_contain(bounds: FieldBounds, value: Any) -> bool:
-    """Return False if no file of a manifest has a value of a partition field.
+    """Return False if the bounds of a partition field show that no file of the manifest has a value.
 
     Args:
         bounds: the bounds of the field in the manifest.

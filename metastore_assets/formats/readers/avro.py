@@ -252,7 +252,7 @@ class _Blocks:
         return self._position
 
     def _decompressed_blocks(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        """Yield each block in two or three pieces: counts, data if there is any, and marker.
+        """Yield each block in two or three pieces: its counts, its data if not empty, and the sync marker.
 
         The data is one piece, because the decoder reads it in one call.
         """

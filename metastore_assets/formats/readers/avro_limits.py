@@ -88,7 +88,7 @@ class AvroLimits:
 class _SchemaCompiler:
     """Converts an Avro schema to encoded types.
 
-    The namespace of a type completes the short names in it.
+    Names without a namespace inside of a type are completed by the namespace of that type.
     """
 
     def __init__(self) -> None:
@@ -138,9 +138,9 @@ class _SchemaCompiler:
         return encoded
 
     def _reference(self, name: str, namespace: str) -> _EncodedType:
-        """Return the type of a name: a primitive type, or one that the schema has defined before.
+        """Return the type with a name: a primitive type, or one that the schema has defined before.
 
-        Raises ArrowInvalid for an unknown name, or UnsupportedError inside of the definition of the same type.
+        Raises ArrowInvalid for an unknown name, or UnsupportedError if the type contains itself.
         """
         if name in _FIXED_BYTES:
             return _encoded_type(name, [], _FIXED_BYTES[name], _FIXED_BYTES[name])
@@ -155,9 +155,9 @@ class _SchemaCompiler:
 
 
 def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | None, min_bytes: int) -> _EncodedType:
-    """Return a type with the properties that follow from its children.
+    """Return a type, with its sizes and flags derived from its children.
 
-    Raises LimitError if it has too many types in it, or too many levels.
+    Raises LimitError if the type contains too many types, or has too many levels.
     """
     type_count = 1 + sum(child.type_count for child in children)
     check_limit(FIELDS, type_count, "fields in an Avro schema")

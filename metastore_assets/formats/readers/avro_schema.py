@@ -82,7 +82,10 @@ def resolve_record_type(schema: Any) -> AvroType:
 
 
 class _Resolver:
-    """Converts the parts of one Avro schema. The namespace of a part completes the short names in it."""
+    """Converts the parts of one Avro schema.
+
+    A name without a namespace gets the namespace of the type that contains it.
+    """
 
     def __init__(self) -> None:
         self._definitions: dict[str, tuple[dict[str, Any], str]] = {}
@@ -173,8 +176,8 @@ class _Resolver:
     def _union(self, branches: list[Any], namespace: str) -> AvroType:
         """Return the type of a union.
 
-        Null aside, this is the type of the only branch, the wider type of two number types, or a struct with a field
-        per branch.
+        If there is only one branch besides null, it is the type of this branch. For two number types, it is the wider
+        one. Otherwise, it is a struct with a field per branch.
         """
         types = [self.resolve(branch, namespace) for branch in branches]
         written = [type_.written for type_ in types]

@@ -1,8 +1,8 @@
 """Conversion of days and timestamps from Spark's legacy hybrid calendar to the proleptic Gregorian calendar.
 
-Old Spark versions count days before 15 October 1582 in the Julian calendar, as java.util does, and mark this in the
-metadata of Parquet and Avro files. Such a day becomes the Gregorian day with the same year, month and day. Spark's
-reader does the same.
+Old Spark versions count days before 15 October 1582 in the Julian calendar, as java.util does, and record this in the
+metadata of Parquet and Avro files. Such a day is converted to the Gregorian day with the same year, month and day, as
+Spark's reader does.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class FileCalendar:
         return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the value of a date or timestamp type, as Arrow's integer, from which on both calendars agree."""
+        """Return the value (Arrow's integer) of a date or timestamp type from which on both calendars agree."""
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
         return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)

@@ -87,8 +87,8 @@ class OrcTail:
     def is_proleptic(self) -> bool:
         """Return whether days before 15 October 1582 are certainly Gregorian, as Arrow assumes.
 
-        A file may declare no calendar. Apache's Java reader then assumes the Julian one, but the C++ writer is always
-        Gregorian.
+        A file may declare no calendar. Apache's Java reader assumes that such a file is Julian, although the C++ writer
+        always writes Gregorian days.
         """
         calendar = self.footer.get(_FOOTER_CALENDAR)
         return calendar == [_PROLEPTIC] or (calendar is None and self.footer.get(_FOOTER_WRITER) == [_CPP_WRITER])

@@ -1,7 +1,8 @@
 """Reading of Parquet footers that Arrow refuses because of one harmless error.
 
-Hive marks the group of a map's entries with the logical type UNKNOWN, which only columns of nulls may have. Here this
-mark is removed before Arrow parses the footer. Nothing is lost, because the parent group has the type MAP.
+Hive gives the group of a map's entries the logical type UNKNOWN, which only columns of nulls may have. This module
+removes that logical type before Arrow parses the footer. No information is lost, because the parent group has the type
+MAP.
 """
 
 from __future__ import annotations

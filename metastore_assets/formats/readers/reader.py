@@ -37,7 +37,7 @@ _CONSTANT_ROWS = 16_384
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """Which column or constant of one data file each field of the table has its values from."""
+    """For each field of the table: the column of one data file, or the constant, that provides its values."""
 
     matcher: FieldMatcher
     """Matches a field of the table with a column of the file, by name or by field id."""
@@ -147,7 +147,7 @@ class FileFragmentReader:
 def fragment_errors(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
     """Convert errors in the `with` block, such as corrupt bytes or a missing file, to a FragmentError.
 
-    It also records what is read, so that the parent process can name the file if this process crashes.
+    The context also records what is read, so that the parent process can name the file if this process crashes.
 
     Args:
         path: The data file, which the error names.

@@ -1,4 +1,4 @@
-"""Detection of headers: whether the first row of a CSV file has the names of columns, or values.
+"""Detection of headers: whether the first row of a CSV file contains the names of columns, or values.
 
 Ambiguous files are refused, and the user sets the option `header`.
 """
@@ -47,7 +47,7 @@ UNKNOWN_HEADER = (
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of a file whose options do not say whether it is a header."""
+    """The first row of a file, if the options do not say whether it is a header."""
 
     cells: tuple[str, ...]
     has_types: bool
@@ -100,7 +100,7 @@ class HeaderDetector:
         return False if self._has_frequent_values() else None
 
     def _classify_cell(self, column: int) -> str:
-        """Return what a column's first cell looks like (`_NAME`, `_VALUE`, …), compared with the values below."""
+        """Return what the values below suggest about a column's first cell: `_NAME`, `_VALUE` or another class."""
         cell, types = self._cells[column], self._other_types[column]
         if cell.lower() in _NULLS:
             return _NO_EVIDENCE
@@ -143,7 +143,10 @@ class HeaderDetector:
         return cell != "" and bool(pc.any(pc.equal(self._other_values[column], cell)).as_py())
 
     def _may_be_numbers_as_names(self) -> bool:
-        """Return whether the first row may be numbers as names: years, a sequence after a text, or pandas' 0, 1, 2."""
+        """Return whether the first row may have numbers as names.
+
+        Such names are years, consecutive numbers after a text, or 0, 1, 2 as pandas writes them.
+        """
         cells = self._cells
         if len(cells) < 2:
             return False
@@ -223,9 +226,9 @@ class HeaderDetector:
 
 
 def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
-    """Decide for each file of a table whether it has a header.
+    """Decide for each file of a table whether the file has a header.
 
-    An ambiguous file has a header if the headers of other files have all cells of its first row.
+    An ambiguous file has a header if every cell of its first row is a name in the headers of other files.
 
     Args:
         table: URI of the table, for messages.

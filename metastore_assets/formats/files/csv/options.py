@@ -59,7 +59,7 @@ class CsvOptions:
 
     @property
     def empty_is_null(self) -> bool:
-        """Return whether an empty value is null in columns that are not text."""
+        """Return whether an empty value means null in columns that are not text."""
         return self.null_values is None or self.empty_text
 
     @classmethod

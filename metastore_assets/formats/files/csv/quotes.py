@@ -83,11 +83,14 @@ class Backslashes:
 
     @property
     def are_ambiguous(self) -> bool:
-        """Return whether the backslashes may be escapes. Those in quotes decide; without any, those outside do."""
+        """Return whether the backslashes may be escapes.
+
+        Backslashes in quotes decide. Without any, those outside decide.
+        """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return the evidence of this text and of another one by the same writer. None changes nothing."""
+        """Return the combined evidence of this text and of another text by the same writer; None is no evidence."""
         if other is None:
             return self
         return Backslashes(
@@ -151,7 +154,7 @@ def _is_unambiguous(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool
 
 
 class _QuoteScanner:
-    """Scans quotes and escapes one by one, for texts in which the meaning of each depends on those before it."""
+    """Scans quotes and escapes one by one, for texts where the meaning of a quote depends on the quotes before it."""
 
     def __init__(self, data: bytes, options: CsvOptions, is_last: bool) -> None:
         self._data = data

@@ -88,7 +88,7 @@ class CsvReader:
         The result records whether the row is detected as a header.
 
         Args:
-            summary: The summary without the values of the first row and without blank lines as values.
+            summary: The summary of all rows except the first one. Blank lines are not counted as values.
             block: The first block of the file.
             batch: The rows of this block.
         """
@@ -223,7 +223,9 @@ class CsvReader:
 def _plan_blank_lines(
     file: str, reader: CsvReader, blank_lines: int, columns: Set[str]
 ) -> tuple[CsvReader, CsvSummary]:
-    """Decide whether the lines of a file of blank lines are rows. In a table of one column, each may be a null.
+    """Decide whether the lines of a file that has only blank lines are rows.
+
+    In a table of one column, a blank line may be a null.
 
     Args:
         file: Table and path of the file, for messages.

@@ -72,7 +72,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class CsvSummary:
-    """What planning must know of a CSV file: its rows, its columns, and what is ambiguous."""
+    """What planning needs to know about a CSV file: its row count, its columns, and what is ambiguous."""
 
     row_count: int
     columns: tuple[ColumnSummary, ...]
@@ -112,9 +112,9 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary with the first row as the header, or as values if `has_header` is False or None.
+        """Return the summary after the decision whether the first row is a header (True) or values (False or None).
 
-        A summary without a first row to decide on is returned unchanged.
+        The summary is returned unchanged if `first_row` is None: there was nothing to decide.
         """
         if self.first_row is None or not has_header:
             return self
@@ -170,7 +170,7 @@ def _decode_column(column: list[Any]) -> ColumnSummary:
 
 
 def _encode_types(types: Iterable[pa.DataType]) -> int:
-    """Return a set of candidates as an integer with one bit per type."""
+    """Encode a set of candidate types as an integer with one bit per type."""
     return sum(1 << _TYPE_NUMBERS[type_] for type_ in types)
 
 

@@ -84,7 +84,7 @@ def fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> frozen
 def misfits(
     texts: pa.StringArray, candidates: frozenset[pa.DataType], *, empty_fits: bool = True
 ) -> dict[pa.DataType, int]:
-    """Return each candidate that some text does not fit, with the index of the first such text.
+    """Return the candidate types that some text does not fit, each with the index of the first such text.
 
     Args:
         texts: The values. Nulls fit every type.
@@ -114,9 +114,9 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return the result of `misfits`, faster, if all texts are short integers; else None.
+    """Return the result of `misfits` for texts that are all short integers, in less time; None for other texts.
 
-    Integers with leading zeros, and blanks around integers, count as other texts.
+    Integers with leading zeros or surrounding blanks are other texts.
     """
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):

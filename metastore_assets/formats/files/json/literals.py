@@ -1,6 +1,6 @@
-"""Parsing of JSON with the text of each number, so that columns of declared types lose no digits.
+"""Parsing of JSON that retains the text of each number, so that columns of declared types lose no digits.
 
-As a decimal, `1.50` has two digits after the point.
+For example, `1.50` as a decimal has two digits after the point, which a float would lose.
 """
 
 from __future__ import annotations

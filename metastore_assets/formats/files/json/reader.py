@@ -150,7 +150,7 @@ def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArra
 
 
 def _conversion(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that changes parsed values to fit an Arrow type; None if no value needs a change.
+    """Return a function that converts parsed values so that they fit an Arrow type; None if no value needs it.
 
     An object without keys becomes the text `{}`, because Parquet stores no structs without fields.
     """
@@ -202,8 +202,8 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
 def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of each line that is not blank, without leading blanks.
 
-    It stops after an incomplete line of more than LINE_BYTES, which the caller refuses. Blank lines are skipped
-    together, because a small compressed file may have millions of them.
+    It stops after an incomplete line of more than LINE_BYTES, for which the caller raises an error. Consecutive blank
+    lines are skipped together, because a small compressed file may have millions of them.
     """
     number, incomplete_line, at_end = 1, b"", False
     while not at_end:

@@ -93,7 +93,7 @@ def observe(shape: Shape, value: Any, line: int) -> None:
 
 
 def merge(total: Shape, part: Shape, path: str) -> None:
-    """Add the shape of a file to the shape of a table, in place. `path` is the file, for messages."""
+    """Add the shape `part` of a file to the shape `total` of a table, in place. `path` is the file's, for messages."""
     for kind, location in part.locations.items():
         total.locations.setdefault(kind, f"{path}, {location}")
     if part.first_beyond and not total.first_beyond:
@@ -110,7 +110,7 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 def without_extremes(shape: Shape) -> Shape:
     """Return a copy of a shape from which the same types are inferred, without values of the data.
 
-    The minimum and maximum of integers are replaced by the ends of the range that decides on the type.
+    The minimum and maximum of integers are replaced by the ends of the smallest range that leads to the same type.
     """
     return replace(
         shape,
