@@ -547,7 +547,8 @@ def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Coll
 def _is_storable(key: Key) -> bool:
     """Return whether a key can be stored. Text with invalid Unicode, for example from a command line, cannot."""
     try:
-        pa.scalar(key)
+        if isinstance(key, str):
+            key.encode()
     except UnicodeEncodeError:
         return False
     return True
