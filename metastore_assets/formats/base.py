@@ -253,6 +253,10 @@ class NoDiff:
     because …", and quotes no values of rows."""
 
 
+class NoDiffError(Exception):
+    """Raised where the difference of two snapshots cannot be determined. The message is the reason of a `NoDiff`."""
+
+
 class TableFormat(Protocol):
     """A table of one format.
 

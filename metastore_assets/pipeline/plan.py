@@ -9,9 +9,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from metastore_assets.errors import MetastoreError
 from metastore_assets.expressions.partition_patterns import match_partitions
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotMetadata
+from metastore_assets.formats.base import Fragment, NoDiffError, Snapshot, SnapshotMetadata
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.pipeline.stages import (
@@ -80,10 +79,6 @@ class PlanInputs:
     `base`."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and that only earlier versions of the table had."""
-
-
-class UnknownFragmentError(MetastoreError):
-    """Raised if an unchanged fragment has to be read, but only the difference of the snapshots is known."""
 
 
 @dataclass(frozen=True)
@@ -342,7 +337,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
 
     Raises:
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
-        UnknownFragmentError: A fragment has to be read that the changes do not have. Compare complete snapshots.
+        NoDiffError: A fragment has to be read that the changes do not have. Compare complete snapshots.
     """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
     compatibility = SpecCompatibility(inputs.specs, spec)
@@ -457,14 +452,14 @@ def needs_all_fragments(spec: ProfileSpec) -> bool:
 def _fragments_to_profile(changes: TableChanges, ids: Collection[str]) -> tuple[Fragment, ...]:
     """Return the fragments with some ids, sorted by partition key and id.
 
-    Raises UnknownFragmentError if `changes` does not contain one of them.
+    Raises NoDiffError if `changes` does not contain one of them.
     """
     added = {fragment.id: fragment for fragment in changes.added}
     current = changes.current or {}
     fragments = [added.get(id_) or current.get(id_) for id_ in ids]
     known = [fragment for fragment in fragments if fragment is not None]
     if len(known) < len(fragments):
-        raise UnknownFragmentError("a stored profile of an unchanged fragment cannot be used")
+        raise NoDiffError("a stored profile of an unchanged fragment cannot be used")
     return tuple(sorted(known, key=lambda fragment: (fragment.partition_key, fragment.id)))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, ObjectNotFoundError, StoreError
 from metastore_assets.formats import MetadataCache
-from metastore_assets.formats.base import NoDiff, SnapshotMetadata, SnapshotReference, TableFormat
+from metastore_assets.formats.base import NoDiff, NoDiffError, SnapshotMetadata, SnapshotReference, TableFormat
 from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
 from metastore_assets.pipeline.column_spec import check_sources, digest
@@ -21,7 +21,6 @@ from metastore_assets.pipeline.plan import (
     Plan,
     PlanInputs,
     RefreshRequest,
-    UnknownFragmentError,
     make_plan,
     needs_all_fragments,
 )
@@ -152,10 +151,13 @@ def current_plan(
     try:
         with _explain_missing_entries():
             planner = _Planner(versions, table_format, table, request, attempt)
-            plan_or_reason = "all fragments are needed" if complete else planner.plan_from_difference()
-            if isinstance(plan_or_reason, Plan):
-                return plan_or_reason
-            return planner.plan_from_snapshot(plan_or_reason)
+            reason = "all fragments are needed"
+            if not complete:
+                try:
+                    return planner.plan_from_difference()
+                except NoDiffError as error:
+                    reason = str(error)
+            return planner.plan_from_snapshot(reason)
     except CorruptionError:
         if not request.full or attempt.ignores_newest:
             raise
@@ -195,28 +197,22 @@ class _Planner:
         self._base, self._number = _read_base(versions, attempt)
         self._pending = versions.pending()
 
-    def plan_from_difference(self) -> Plan | str:
-        """Return the plan made from what the commits changed; or why all fragments must be compared."""
+    def plan_from_difference(self) -> Plan:
+        """Return the plan made from what the commits changed. Raises NoDiffError if all fragments must be compared."""
         base = self._base
         if base is None:
-            return "no version is published"
+            raise NoDiffError("no version is published")
         if self._request.forces_reading:
-            return "fragments are read again on request"
+            raise NoDiffError("fragments are read again on request")
         diff = self._format.changes(SnapshotReference(base.snapshot, base.committed_at))
         if isinstance(diff, NoDiff):
-            return diff.reason
+            raise NoDiffError(diff.reason)
         spec, dropped_columns = self._resolve_policies(diff.current)
         if spec.id != base.spec_id:
-            return "columns or policies changed"
+            raise NoDiffError("columns or policies changed")
         if needs_all_fragments(spec):
-            return "columns are stored as fingerprints"
-        changes = changes_from_diff(diff, base)
-        if isinstance(changes, str):
-            return changes
-        try:
-            return self._plan(changes, spec, dropped_columns)
-        except UnknownFragmentError as error:
-            return str(error)
+            raise NoDiffError("columns are stored as fingerprints")
+        return self._plan(changes_from_diff(diff, base), spec, dropped_columns)
 
     def plan_from_snapshot(self, reason: str) -> Plan:
         """Return the plan made by a comparison of all fragments, for a reason."""

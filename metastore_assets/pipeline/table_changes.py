@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotDiff, SnapshotMetadata
+from metastore_assets.formats.base import Fragment, NoDiffError, Snapshot, SnapshotDiff, SnapshotMetadata
 from metastore_assets.store.entries import FRAGMENTS
 from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import FragmentEntry, Version, fragment_key
@@ -63,14 +63,15 @@ def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> T
     return TableChanges(snapshot, tuple(added), removed, reason)
 
 
-def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
+def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges:
     """Return the changes that a format reported, with the published entries of the removed fragments.
-
-    Returns the reason, for people, if the difference does not fit the version.
 
     Args:
         diff: The difference between the version's snapshot and the current one.
         base: The version.
+
+    Raises:
+        NoDiffError: The difference contradicts the entries of the version.
     """
     removed_keys = {fragment_key(*path) for path in diff.removed}
     added_keys = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in diff.added}
@@ -78,10 +79,10 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges | str:
     published = entries_of(base, FRAGMENTS).find_all([*removed_keys, *added_keys, *possibly_removed])
     unknown = removed_keys - published.keys()
     if unknown:
-        return f"the commits remove {len(unknown):,} files that version {base.number} does not have"
+        raise NoDiffError(f"the commits remove {len(unknown):,} files that version {base.number} does not have")
     replaced = None if diff.replaced is None else {fragment_key(*path) for path in diff.replaced}
     if replaced is not None and added_keys.keys() & published.keys() != replaced:
-        return "the table lists a file several times"
+        raise NoDiffError("the table lists a file several times")
     unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
     added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
     removed = {key: entry for key, entry in published.items() if key not in unchanged}

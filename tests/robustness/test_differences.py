@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
 
 import pytest
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.formats.base import NoDiff
+from metastore_assets.formats.base import NoDiff, NoDiffError
 from metastore_assets.pipeline import planning
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.refresh import plan_refresh
@@ -39,8 +39,8 @@ _KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite]
 def without_differences() -> Iterator[None]:
     """Plan as if no format reported what its commits changed."""
 
-    def changes(planner: Any) -> str:
-        return "a test"
+    def changes(planner: Any) -> NoReturn:
+        raise NoDiffError("a test")
 
     with patch.object(planning._Planner, "plan_from_difference", changes):
         yield

@@ -25,6 +25,7 @@ from metastore_assets.formats.base import (
     FragmentPath,
     HistoryChange,
     NoDiff,
+    NoDiffError,
     Snapshot,
     SnapshotDiff,
     SnapshotMetadata,
@@ -117,35 +118,40 @@ class DeltaFormat(TableFormat):
         Only these commits are read. Protocol and metadata of the older version come from the cache.
         """
         with _delta_errors(self._location):
-            if not (since.id.isascii() and since.id.isdecimal()):
-                return NoDiff(f"{since.id!r} is no version of a Delta table")
-            older = int(since.id)
-            log = log_since(self._location, older)
-            version = log.newest if self._at is None else None
-            if version is None:
-                version = self._version()[1]
-            head = self._head(since, log, version)
-            if isinstance(head, NoDiff):
-                return head
-            names = log.commits_between(older, version)
-            if names is None:
-                return NoDiff(f"the log no longer has all commits from version {older} to version {version}")
-            changes = read_changes(self._location, names)
-            protocol, metadata = changes.protocol or head.protocol, changes.metadata or head.metadata
-            table = _Table(self._location_policy, protocol, metadata, self._filter)
-            if changes.protocol or changes.metadata:
-                before = _Table(self._location_policy, head.protocol, head.metadata, self._filter)
-                if (changed := table.changed_layout(before)) is not None:
-                    return NoDiff(f"{changed} changed since version {older}")
-            added = _sorted(fragment for _, fragment, _ in table.files(changes.adds))
-            live = {(fragment.partition_key, fragment.path) for fragment in added}
             try:
-                removed = table.removed_paths(file for file in changes.removed if file.was_live) - live
-                transient = table.removed_paths(file for file in changes.removed if not file.was_live) - live
-            except (MetastoreError, *CORRUPTION_ERRORS):
-                return NoDiff(f"the commits since version {older} remove files without recording their partition")
-            current = self._snapshot_metadata(table, version, log.identity(version))
-            return SnapshotDiff(since, current, added, removed, possibly_removed=transient)
+                return self._changes(since)
+            except NoDiffError as error:
+                return NoDiff(str(error))
+
+    def _changes(self, since: SnapshotReference) -> SnapshotDiff:
+        """Return what changed; see `changes`. Raises NoDiffError."""
+        if not (since.id.isascii() and since.id.isdecimal()):
+            raise NoDiffError(f"{since.id!r} is no version of a Delta table")
+        older = int(since.id)
+        log = log_since(self._location, older)
+        version = log.newest if self._at is None else None
+        if version is None:
+            version = self._version()[1]
+        head = self._head(since, log, version)
+        names = log.commits_between(older, version)
+        if names is None:
+            raise NoDiffError(f"the log no longer has all commits from version {older} to version {version}")
+        changes = read_changes(self._location, names)
+        protocol, metadata = changes.protocol or head.protocol, changes.metadata or head.metadata
+        table = _Table(self._location_policy, protocol, metadata, self._filter)
+        if changes.protocol or changes.metadata:
+            before = _Table(self._location_policy, head.protocol, head.metadata, self._filter)
+            table.check_same_layout(before, older)
+        added = _sorted(fragment for _, fragment, _ in table.files(changes.adds))
+        live = {(fragment.partition_key, fragment.path) for fragment in added}
+        try:
+            removed = table.removed_paths(file for file in changes.removed if file.was_live) - live
+            transient = table.removed_paths(file for file in changes.removed if not file.was_live) - live
+        except (MetastoreError, *CORRUPTION_ERRORS) as error:
+            reason = f"the commits since version {older} remove files without recording their partition"
+            raise NoDiffError(reason) from error
+        current = self._snapshot_metadata(table, version, log.identity(version))
+        return SnapshotDiff(since, current, added, removed, possibly_removed=transient)
 
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns in the table's metadata, without reading the files in a checkpoint."""
@@ -174,26 +180,29 @@ class DeltaFormat(TableFormat):
         unknown = FragmentBounds()
         return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
-    def _head(self, since: SnapshotReference, log: Log, version: int) -> VersionHead | NoDiff:
-        """Return the cached head of an older version, if the log continues that version.
+    def _head(self, since: SnapshotReference, log: Log, version: int) -> VersionHead:
+        """Return the cached head of an older version.
 
         Args:
             since: the older version.
             log: the log from this version on, with identities.
             version: the current version.
+
+        Raises:
+            NoDiffError: the head is not cached, or the log does not continue the older version.
         """
         older = int(since.id)
         if version < older:
-            return NoDiff(f"version {version} is older than version {older}")
+            raise NoDiffError(f"version {version} is older than version {older}")
         if older not in log.commits:
-            return NoDiff(f"the log no longer has the commit of version {older}")
+            raise NoDiffError(f"the log no longer has the commit of version {older}")
         head = self._heads.get(older)
         if head is None:
-            return NoDiff(f"the metadata of version {older} are not cached")
+            raise NoDiffError(f"the metadata of version {older} are not cached")
         if (log.identity(older), since.committed_at) != (head.identity, head.committed_at):
-            return NoDiff(f"the table was recreated since version {older}")
+            raise NoDiffError(f"the table was recreated since version {older}")
         if head.selection != self._selection:
-            return NoDiff(f"other partitions or locations were configured for version {older}")
+            raise NoDiffError(f"other partitions or locations were configured for version {older}")
         return head
 
     def _snapshot_metadata(self, table: _Table, version: int, identity: Sequence[str] | None) -> SnapshotMetadata:
@@ -334,19 +343,21 @@ class _Table:
             result.append(DerivedColumn(generated.name, named, "a generated column", is_partition_field))
         return tuple(result)
 
-    def changed_layout(self, before: _Table) -> str | None:
-        """Return which change since an older version requires that fragments are read again, as text for messages.
+    def check_same_layout(self, before: _Table, version: int) -> None:
+        """Raise NoDiffError if partition columns, column mapping or schema changed since an older version.
 
-        None means that only properties changed, which do not affect fragments.
+        Its fragments may then have to be read again.
         """
-        if self.partition_columns != before.partition_columns:
-            return "the partition columns"
         physical, physical_before = ([name for _, name in table._partition_fields] for table in (self, before))
-        if (self._mode, physical) != (before._mode, physical_before):
-            return "the column mapping"
-        if not self.schema.equals(before.schema, check_metadata=True):
-            return "the schema"
-        return None
+        if self.partition_columns != before.partition_columns:
+            changed = "the partition columns"
+        elif (self._mode, physical) != (before._mode, physical_before):
+            changed = "the column mapping"
+        elif not self.schema.equals(before.schema, check_metadata=True):
+            changed = "the schema"
+        else:
+            return
+        raise NoDiffError(f"{changed} changed since version {version}")
 
     def files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Yield each file in the selected partitions, with its fragment and its partition values.

@@ -1,7 +1,7 @@
 """What changed between two states of a Hudi table: the file groups that writes touched, with their file slices.
 
 A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files of
-touched groups are listed. If the timeline does not show all changes, UncertainChangesError is raised with the reason.
+touched groups are listed. If the timeline does not show all changes, NoDiffError is raised with the reason.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
+from metastore_assets.formats.base import NoDiffError
 from metastore_assets.formats.hudi.commits import Commit, Group, read_cleaned_files
 from metastore_assets.formats.hudi.partitions import PartitionPaths, partition_types, unparsed_columns
 from metastore_assets.formats.hudi.slices import (
@@ -36,10 +37,6 @@ _LAST = "\U0010ffff"
 """Sorts behind every character of a file name."""
 
 
-class UncertainChangesError(Exception):
-    """The metadata do not show what changed between two states. The message is the reason of a `NoDiff`."""
-
-
 @dataclass(frozen=True)
 class WritesBetween:
     """The writes that belong to one of two states, but not to the other."""
@@ -62,23 +59,23 @@ class WritesBetween:
 def writes_between(timeline: Timeline, record: StateRecord, state: State) -> WritesBetween:
     """Return the writes between a recorded state and a state of the timeline.
 
-    Raises UncertainChangesError if the timeline does not show them completely, or TableFormatError.
+    Raises NoDiffError if the timeline does not show them completely, or TableFormatError.
     """
     present = {instant.requested: instant for instant in timeline.completed}
-    former = {instant.requested: instant for instant in record.instants}
-    if max(former, default="") < timeline.start:
-        raise UncertainChangesError("the timeline has no write of the former snapshot")
+    earlier = {instant.requested: instant for instant in record.instants}
+    if max(earlier, default="") < timeline.start:
+        raise NoDiffError("the timeline has no write of the earlier snapshot")
     if record.cleans and record.cleans.isdisjoint(instant.requested for instant in timeline.cleans):
-        raise UncertainChangesError("the timeline has no clean of the former snapshot's time")
-    if any(present.get(requested, instant) != instant for requested, instant in former.items()):
-        raise UncertainChangesError("writes of the former snapshot have other metadata now")
+        raise NoDiffError("the timeline has no clean of the earlier snapshot's time")
+    if any(present.get(requested, instant) != instant for requested, instant in earlier.items()):
+        raise NoDiffError("writes of the earlier snapshot have other metadata now")
     if any(requested < timeline.start and requested not in present for requested in record.unfinished):
-        raise UncertainChangesError("a write was incomplete in the former snapshot, and the timeline no longer has it")
-    added = tuple(instant for instant in state.instants if instant.requested not in former)
-    absent = [former[requested] for requested in former.keys() - present.keys()]
+        raise NoDiffError("a write was incomplete in the earlier snapshot, and the timeline no longer has it")
+    added = tuple(instant for instant in state.instants if instant.requested not in earlier)
+    absent = [earlier[requested] for requested in earlier.keys() - present.keys()]
     return WritesBetween(
         added,
-        tuple(present[requested] for requested in former.keys() & present.keys() - state.requested),
+        tuple(present[requested] for requested in earlier.keys() & present.keys() - state.requested),
         tuple(instant for instant in absent if instant.requested >= timeline.start),
         tuple(instant for instant in absent if instant.requested < timeline.start),
         tuple(instant for instant in timeline.cleans if instant.requested not in record.cleans),
@@ -120,7 +117,7 @@ class TouchedGroups:
             is_selected: returns whether the partition at a path is selected.
 
         Raises:
-            UncertainChangesError: a file does not have a name of Hudi's.
+            NoDiffError: a file does not have a name of Hudi's.
         """
         touched = {write.group for commit in changed for write in commit.writes}
         touched.update(group for commit in changed for group in commit.replaced)
@@ -156,14 +153,14 @@ class TouchedGroups:
         commits = [self._commits[instant] for instant in sorted(self._commits.keys() & self._active.keys())]
         return plan_group_slices(self._timeline, state, commits, self._listed)
 
-    def former_slices(self, state: State, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
+    def earlier_slices(self, state: State, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
         """Return the file slice of each touched group in an earlier state. Some of the files may have been removed.
 
         Args:
             state: the earlier state.
             cleans: the cleans since that state was planned.
 
-        Raises UncertainChangesError if the files of a group are uncertain.
+        Raises NoDiffError if the files of a group are uncertain.
         """
         files = {(group, stored.path): (group, parsed, stored) for group, parsed, stored in self._listed}
         written = [(write.group[0], write.name) for commit in self._commits.values() for write in commit.writes]
@@ -178,10 +175,10 @@ class TouchedGroups:
         try:
             slices = plan_group_slices(self._timeline, state, commits, group_files)
         except (TableFormatError, SnapshotNotFoundError) as error:
-            raise UncertainChangesError("it is uncertain which files a changed file group had") from error
+            raise NoDiffError("it is uncertain which files a changed file group had") from error
         for group, file_slice in slices.items():
             if not file_slice.base and (group in self.rolled_back or not file_slice.is_stored):
-                raise UncertainChangesError("log files of the former snapshot were removed or rolled back")
+                raise NoDiffError("log files of the earlier snapshot were removed or rolled back")
         return slices
 
     def _read_unread_commits(self, state: State, files: Sequence[GroupFile]) -> None:
@@ -220,8 +217,8 @@ def types_since(
     record: StateRecord,
     paths: PartitionPaths,
     schema: pa.Schema,
-    slices: Collection[Group],
-    former_slices: Collection[Group],
+    groups: Collection[Group],
+    earlier_groups: Collection[Group],
 ) -> dict[str, pa.DataType]:
     """Return the types of the partition columns in the newer state.
 
@@ -231,26 +228,26 @@ def types_since(
         record: what is recorded of the older state.
         paths: the layout of partition paths.
         schema: the table's schema.
-        slices: the touched file groups that the newer state has.
-        former_slices: the touched file groups that the older state had.
+        groups: the touched file groups that the newer state has.
+        earlier_groups: the touched file groups that the older state had.
 
     Raises:
-        UncertainChangesError: the partition columns or their types may have changed.
+        NoDiffError: the partition columns or their types may have changed.
     """
-    partitions, former_partitions = ({partition for partition, _ in groups} for groups in (slices, former_slices))
-    if not paths.columns and (record.partition_columns or any(partitions | former_partitions)):
-        raise UncertainChangesError("the table does not record its partition columns")
+    partitions, earlier_partitions = ({partition for partition, _ in each} for each in (groups, earlier_groups))
+    if not paths.columns and (record.partition_columns or any(partitions | earlier_partitions)):
+        raise NoDiffError("the table does not record its partition columns")
     types = partition_types(paths, paths.columns, partitions, schema)
     texts = unparsed_columns(paths, types, schema)
     if not set(texts) <= set(record.texts):
-        raise UncertainChangesError("the type of a partition column changed")
-    if not set(record.texts) <= set(texts) and not former_partitions <= partitions:
-        raise UncertainChangesError("the type of a partition column may have changed")
+        raise NoDiffError("the type of a partition column changed")
+    if not set(record.texts) <= set(texts) and not earlier_partitions <= partitions:
+        raise NoDiffError("the type of a partition column may have changed")
     return types | dict.fromkeys(record.texts, pa.string())
 
 
 def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFile]:
-    """List the files of file groups. Raises UncertainChangesError for a data file that Hudi did not name."""
+    """List the files of file groups. Raises NoDiffError for a data file that Hudi did not name."""
     by_partition: dict[str, list[str]] = {}
     for partition, file_id in sorted(groups):
         by_partition.setdefault(partition, []).append(file_id)
@@ -278,4 +275,4 @@ def _parse(name: str) -> BaseName | LogName | None:
     try:
         return parse_data_file_name(name)
     except ValueError as error:
-        raise UncertainChangesError("a data file is not named as Hudi names data files") from error
+        raise NoDiffError("a data file is not named as Hudi names data files") from error

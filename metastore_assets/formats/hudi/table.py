@@ -21,6 +21,7 @@ from metastore_assets.formats.base import (
     Fragment,
     HistoryChange,
     NoDiff,
+    NoDiffError,
     Snapshot,
     SnapshotDiff,
     SnapshotMetadata,
@@ -31,7 +32,6 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.hudi.changes import (
     TouchedGroups,
-    UncertainChangesError,
     further_instants,
     types_since,
     writes_between,
@@ -111,7 +111,7 @@ class HudiFormat(TableFormat):
         with _hudi_errors(self._location):
             try:
                 return self._changes(since)
-            except UncertainChangesError as error:
+            except NoDiffError as error:
                 return NoDiff(str(error))
 
     def partition_columns(self) -> tuple[str, ...]:
@@ -154,16 +154,16 @@ class HudiFormat(TableFormat):
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
         """Return what changed; see `changes`.
 
-        Raises UncertainChangesError, or the errors of `_snapshot`.
+        Raises NoDiffError, or the errors of `_snapshot`.
         """
         timeline = self._load_timeline()
         state = timeline.state(self._at)
         paths = self._partition_paths(timeline)
         record = self._cache.get_state(since)
         if record is None:
-            raise UncertainChangesError("the cached metadata do not describe the former snapshot")
+            raise NoDiffError("the cached metadata do not describe the earlier snapshot")
         if record.settings != self._settings(timeline):
-            raise UncertainChangesError("properties of the table or the selected partitions changed")
+            raise NoDiffError("properties of the table or the selected partitions changed")
         writes = writes_between(timeline, record, state)
         changed = self._commits((*writes.added, *writes.withdrawn)) + self._cached_commits(writes.rolled_back)
         further = self._commits(further_instants(timeline, state, writes))
@@ -172,37 +172,37 @@ class HudiFormat(TableFormat):
             schema_commits += record.schema_commits
         schema = self._recorded_schema(timeline, schema_commits, paths)
         if schema is None:
-            raise UncertainChangesError("no commit records the schema")
+            raise NoDiffError("no commit records the schema")
         groups = TouchedGroups(timeline, self._commits, changed, self._listing_filter(paths, schema))
         groups.add_commits(further)
-        slices, former_slices = groups.slices(state), groups.former_slices(record.state, writes.cleans)
-        types = types_since(record, paths, schema.columns, slices, former_slices)
+        slices, earlier_slices = groups.slices(state), groups.earlier_slices(record.state, writes.cleans)
+        types = types_since(record, paths, schema.columns, slices, earlier_slices)
         columns = StateColumns(paths, schema, types, self._dropped(timeline, paths))
         metadata = self._metadata(timeline, state, columns)
         if _columns_digest(metadata) != record.columns:
-            raise UncertainChangesError("the schema changed")
+            raise NoDiffError("the schema changed")
         added = self._planner(timeline, state, columns).fragments(slices.values(), meta_columns=self._meta_columns)
-        former_planner = self._planner(timeline, record.state, columns)
-        removed = former_planner.fragment_paths(former_slices.values())
+        earlier_planner = self._planner(timeline, record.state, columns)
+        removed = earlier_planner.fragment_paths(earlier_slices.values())
         # A write does not change a fragment if none of its rows count.
         comparable = [
-            former_slices[group]
+            earlier_slices[group]
             for group in (added.keys() & removed.keys()) - groups.rolled_back
-            if added[group].path == removed[group][1] and former_slices[group].is_stored
+            if added[group].path == removed[group][1] and earlier_slices[group].is_stored
         ]
-        for group, fragment in former_planner.fragments(comparable, meta_columns=self._meta_columns).items():
+        for group, fragment in earlier_planner.fragments(comparable, meta_columns=self._meta_columns).items():
             if fragment.id == added[group].id:
                 del added[group], removed[group]
         self._record_state(timeline, state, schema_commit(schema_commits), columns, metadata)
-        self._cache.discard((*writes.archived, *writes.rolled_back), logs_of(former_slices) - logs_of(slices))
+        self._cache.discard((*writes.archived, *writes.rolled_back), logs_of(earlier_slices) - logs_of(slices))
         added_paths = {(fragment.partition_key, fragment.path) for fragment in added.values()}
-        former_paths = frozenset(removed.values())
+        earlier_paths = frozenset(removed.values())
         return SnapshotDiff(
             since,
             metadata,
             _sorted(added.values()),
-            removed=former_paths - added_paths,
-            replaced=former_paths & added_paths,
+            removed=earlier_paths - added_paths,
+            replaced=earlier_paths & added_paths,
         )
 
     def _load_timeline(self) -> Timeline:
@@ -314,11 +314,11 @@ class HudiFormat(TableFormat):
     def _cached_commits(self, instants: Sequence[Instant]) -> list[Commit]:
         """Return the metadata of writes that are no longer on the timeline.
 
-        Raises UncertainChangesError if they are not cached.
+        Raises NoDiffError if they are not cached.
         """
         commits = [commit for commit in map(self._cache.get_commit, instants) if commit is not None]
         if len(commits) < len(instants):
-            raise UncertainChangesError("writes of the former snapshot were rolled back")
+            raise NoDiffError("writes of the earlier snapshot were rolled back")
         return commits
 
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:

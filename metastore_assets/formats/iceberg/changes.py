@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.base import Fragment, FragmentPath
+from metastore_assets.formats.base import Fragment, FragmentPath, NoDiffError
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, target_path
 from metastore_assets.formats.iceberg.manifests import DATA, FileEntry, Manifest
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot
@@ -20,10 +20,6 @@ from metastore_assets.formats.iceberg.touched_manifests import TouchedManifests
 
 _DELETE_MANIFEST = 1
 """The content of manifests of delete files."""
-
-
-class UncertainDifferenceError(Exception):
-    """Raised if the manifests do not show the difference with certainty. The message is the reason of a `NoDiff`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ def plan_changes(planner: FragmentPlanner, since: IcebergSnapshot | None) -> Fra
         since: the earlier snapshot; None if the table had none.
 
     Raises:
-        UncertainDifferenceError: the earlier snapshot cannot be read, or a file is listed several times.
+        NoDiffError: the earlier snapshot cannot be read, or a file is listed several times.
         TableFormatError: the current snapshot cannot be read.
     """
     manifests = planner.manifests(planner.state.snapshot)
@@ -56,7 +52,7 @@ def plan_changes(planner: FragmentPlanner, since: IcebergSnapshot | None) -> Fra
         with _earlier_snapshot(since):
             before = planner.manifests(since)
     if any(manifest.spec_id is None for manifest in (*before, *manifests)):
-        raise UncertainDifferenceError("the table does not record the partition specs of its manifests")
+        raise NoDiffError("the table does not record the partition specs of its manifests")
     planner.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
     kept = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
     with _earlier_snapshot(since):
@@ -73,7 +69,7 @@ def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
 
 @contextmanager
 def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
-    """Turn errors of missing and corrupt files of an earlier snapshot into UncertainDifferenceError.
+    """Turn errors of missing and corrupt files of an earlier snapshot into NoDiffError.
 
     Such a snapshot only prevents a difference; the current snapshot may be valid.
     """
@@ -81,7 +77,7 @@ def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
         yield
     except (FileNotFoundError, TableFormatError) as error:
         assert snapshot is not None
-        raise UncertainDifferenceError(f"a manifest of the snapshot {snapshot.id} cannot be read") from error
+        raise NoDiffError(f"a manifest of the snapshot {snapshot.id} cannot be read") from error
 
 
 def _without_common(
@@ -100,8 +96,8 @@ def _without_common(
     )
 
 
-def _listed_again() -> UncertainDifferenceError:
-    return UncertainDifferenceError("the table lists a file several times")
+def _listed_again() -> NoDiffError:
+    return NoDiffError("the table lists a file several times")
 
 
 def _identity(entry: FileEntry) -> FileEntry:
@@ -137,7 +133,7 @@ class _FileChanges:
     def fragments(self) -> FragmentChanges:
         """Return the fragments that differ.
 
-        Raises UncertainDifferenceError. If a snapshot has several fragments of one path and partition, this is detected
+        Raises NoDiffError. If a snapshot has several fragments of one path and partition, this is detected
         only if two of them are in opened manifests.
         """
         touched = self._touched()
@@ -162,7 +158,7 @@ class _FileChanges:
             if old_ids.get((fragment.partition_key, fragment.path)) != fragment.id
         ]
         if old_index.crosses_partitions or new_index.crosses_partitions:
-            raise UncertainDifferenceError("position delete files are of other partitions than their data files")
+            raise NoDiffError("position delete files are of other partitions than their data files")
         added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
         replaced_paths = old_ids.keys() & {(fragment.partition_key, fragment.path) for fragment in added}
         return FragmentChanges(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
@@ -179,7 +175,7 @@ class _FileChanges:
         return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
 
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
-        """Raise UncertainDifferenceError if a delete file was added for a data file that is not among these.
+        """Raise NoDiffError if a delete file was added for a data file that is not among these.
 
         Then the delete file may apply to a data file in a partition that was not searched.
         """
@@ -187,7 +183,7 @@ class _FileChanges:
         index = self._index(naming)
         named = {id(delete) for entry in data for delete in index.path_deletes(entry)}
         if len(named) < len(naming):
-            raise UncertainDifferenceError("a delete file names a data file that is not in its partition")
+            raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, touching: Collection[FileEntry]) -> list[FileEntry]:
         """Return the entries of shared manifests with files that the given files may touch.

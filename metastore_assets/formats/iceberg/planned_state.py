@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from metastore_assets.config import TableConfig
-from metastore_assets.formats.base import SnapshotReference
+from metastore_assets.formats.base import NoDiffError, SnapshotReference
 from metastore_assets.formats.iceberg.plan import FragmentPlanner
 from metastore_assets.formats.iceberg.schema import arrow_schema
 
@@ -80,13 +80,14 @@ class PlannedState:
             ]
         ).encode()
 
-    def obstacle(self, current: PlannedState) -> str | None:
-        """Return what differs between this state and the current one besides their files; None if nothing does."""
+    def check_only_files_differ(self, current: PlannedState) -> None:
+        """Raise NoDiffError if this state and the current one may differ in more than their files."""
         if self.uuid != current.uuid:
-            return "the table was recreated"
+            raise NoDiffError("the table was recreated")
         if self.crosses_partitions:
-            return "delete files are of other partitions than their data files"
+            raise NoDiffError("delete files are of other partitions than their data files")
         if self.repeats_files:
-            return "the former snapshot lists a data file several times"
-        changed = [name for name, digest in current.digests.items() if self.digests.get(name) != digest]
-        return _REASONS[changed[0]] if changed else None
+            raise NoDiffError("the earlier snapshot lists a data file several times")
+        for name, digest in current.digests.items():
+            if self.digests.get(name) != digest:
+                raise NoDiffError(_REASONS[name])

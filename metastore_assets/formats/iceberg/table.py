@@ -20,6 +20,7 @@ from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import (
     HistoryChange,
     NoDiff,
+    NoDiffError,
     Snapshot,
     SnapshotDiff,
     SnapshotMetadata,
@@ -28,7 +29,7 @@ from metastore_assets.formats.base import (
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
-from metastore_assets.formats.iceberg.changes import UncertainDifferenceError, plan_changes
+from metastore_assets.formats.iceberg.changes import plan_changes
 from metastore_assets.formats.iceberg.locations import table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
@@ -112,23 +113,26 @@ class IcebergFormat(TableFormat):
         The cached record of that state shows that the two states differ only in their files.
         """
         with self._iceberg_errors():
-            loaded = self._load()
-            planned = self._cache.get(self._planned_key, PlannedState.decode)
-            if planned is None or planned.reference != since:
-                return NoDiff("no record of the last planned snapshot is cached")
-            planner = self._planner(loaded)
-            current = PlannedState.of(self._table, planner)
-            if (reason := planned.obstacle(current)) is not None:
-                return NoDiff(reason)
-            if since.id and int(since.id) not in loaded.metadata.snapshots:
-                return NoDiff(f"the snapshot {since.id} has expired")
             try:
-                changes = plan_changes(planner, loaded.metadata.snapshots[int(since.id)] if since.id else None)
-            except UncertainDifferenceError as error:
+                return self._changes(since)
+            except NoDiffError as error:
                 return NoDiff(str(error))
-            self._cache.put(self._planned_key, current.encode())
-            metadata = SnapshotMetadata(**self._metadata_fields(planner))
-            return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)
+
+    def _changes(self, since: SnapshotReference) -> SnapshotDiff:
+        """Return what changed; see `changes`. Raises NoDiffError."""
+        loaded = self._load()
+        planned = self._cache.get(self._planned_key, PlannedState.decode)
+        if planned is None or planned.reference != since:
+            raise NoDiffError("no record of the last planned snapshot is cached")
+        planner = self._planner(loaded)
+        current = PlannedState.of(self._table, planner)
+        planned.check_only_files_differ(current)
+        if since.id and int(since.id) not in loaded.metadata.snapshots:
+            raise NoDiffError(f"the snapshot {since.id} has expired")
+        changes = plan_changes(planner, loaded.metadata.snapshots[int(since.id)] if since.id else None)
+        self._cache.put(self._planned_key, current.encode())
+        metadata = SnapshotMetadata(**self._metadata_fields(planner))
+        return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)
 
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns of the current snapshot."""

@@ -281,7 +281,7 @@ def test_an_archived_timeline(history: CleanedHistory) -> None:
     _archive(history, len(history.states) - 2)
     chained = assert_difference(second, config)
     assert len(chained.cached) < len(second.cached) + 3
-    assert_no_diff(first, config, "no write of the former snapshot")
+    assert_no_diff(first, config, "no write of the earlier snapshot")
 
 
 def test_cleaned_files(history: CleanedHistory) -> None:
