@@ -57,7 +57,7 @@ def _answers(folder: Path, lake: Path) -> list[Row]:
         ),
         "frequencies of texts": (lambda: table.top("l_shipmode"), query("l_shipmode, count(*)")),
         "a histogram of 50 bins": (
-            lambda: table.histogram("l_extendedprice", 50),
+            lambda: table.histogram("l_extendedprice", bins=50),
             query("floor(l_extendedprice / 2000), count(*)"),
         ),
     }

@@ -79,10 +79,26 @@ def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
 
     return [
         ("one column, the table", "bench", lambda table: table.statistics([column()])),
-        ("one column, one of 20,000 partitions", "many", lambda table: table.statistics([column()], partition(MANY))),
-        ("ten top values, one partition", "bench", lambda table: table.top(column(), 10, partition(PARTITIONS))),
-        ("50 bins, one partition", "bench", lambda table: table.histogram(column(), 50, partition(PARTITIONS))),
-        ("a quantile, one partition", "bench", lambda table: table.quantile(column(), 0.9, partition(PARTITIONS))),
+        (
+            "one column, one of 20,000 partitions",
+            "many",
+            lambda table: table.statistics([column()], partition=partition(MANY)),
+        ),
+        (
+            "ten top values, one partition",
+            "bench",
+            lambda table: table.top(column(), 10, partition=partition(PARTITIONS)),
+        ),
+        (
+            "50 bins, one partition",
+            "bench",
+            lambda table: table.histogram(column(), bins=50, partition=partition(PARTITIONS)),
+        ),
+        (
+            "a quantile, one partition",
+            "bench",
+            lambda table: table.quantile(column(), 0.9, partition=partition(PARTITIONS)),
+        ),
         ("one column, 1,000 partitions", "bench", lambda table: table.statistics([next(new)], partitions="all")),
         (
             "one column, 1,000 partitions, as rows",

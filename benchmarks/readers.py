@@ -64,11 +64,11 @@ def _ask(table: Table, seed: int, answers: int) -> None:
     for number in range(answers):
         column, key = f"c{2 * draw.randrange(COLUMNS // 2)}", draw.choice(keys)
         if number % 3 == 0:
-            table.top(column, 10, key)
+            table.top(column, 10, partition=key)
         elif number % 3 == 1:
-            table.histogram(column, 50, key)
+            table.histogram(column, bins=50, partition=key)
         else:
-            table.quantile(column, 0.9, key)
+            table.quantile(column, 0.9, partition=key)
 
 
 def _by_threads(folder: str, count: int) -> float:

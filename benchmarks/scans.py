@@ -76,7 +76,9 @@ def compare(spark: SparkSession, lake: Path, where: str, events: Path) -> list[R
         refresh(config, table, lambda: spark)
 
         def scan() -> int:
-            return len(open_table(config.root, table.name).scan(spark, where, str(lake), columns=["amount"]).collect())
+            return len(
+                open_table(config.root, table.name).scan(spark, where, table=str(lake), columns=["amount"]).collect()
+            )
 
         frames = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from metastore_assets.lookup.table import Scanner, Table
-from metastore_assets.lookup.versions import VersionSelector, list_tables, list_versions, open_version
+from metastore_assets.lookup.versions import VersionReference, list_tables, list_versions, open_version
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -18,6 +18,7 @@ class Metastore:
     def __init__(
         self,
         root: str,
+        *,
         storage_options: Mapping[str, str] | None = None,
         statistics: Iterable[str] = (),
         table_locations: Iterable[str] = (),
@@ -45,13 +46,14 @@ class Metastore:
         """Return the numbers of a table's published versions, ascending. Empty for an unknown table."""
         return list_versions(self._store, name)
 
-    def table(self, name: str, version: VersionSelector | None = None) -> Table:
+    def table(self, name: str, *, version: VersionReference | None = None) -> Table:
         """Return a table as of a version. Later versions do not change its answers.
 
         Args:
             name: The table's name.
-            version: A version number (int); a snapshot id (text); or a time (`datetime` or ISO 8601 text), which
-                selects the newest version of a snapshot committed by then. Default: the newest version.
+            version: A number; a snapshot, as `"snapshot:ID"`; or a time (`datetime` or ISO 8601 text), which selects
+                the newest version of a snapshot committed by then. Default: the newest version. `lookup.versions`
+                describes the texts.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -63,19 +65,20 @@ class Metastore:
 def open_table(
     root: str,
     name: str,
-    version: VersionSelector | None = None,
     *,
+    version: VersionReference | None = None,
     storage_options: Mapping[str, str] | None = None,
     statistics: Iterable[str] = (),
     table_locations: Iterable[str] = (),
 ) -> Table:
-    """Return a table below a root as of a version. A shorthand for `Metastore(root).table(name, version)`.
+    """Return a table below a root as of a version. A shorthand for `Metastore(root).table(name, version=version)`.
 
     Args:
         root: A local path or a URI, such as `s3://bucket/metastore`.
         name: The table's name.
-        version: A version number (int); a snapshot id (text); or a time (`datetime` or ISO 8601 text), which selects
-            the newest version of a snapshot committed by then. Default: the newest version.
+        version: A number; a snapshot, as `"snapshot:ID"`; or a time (`datetime` or ISO 8601 text), which selects the
+            newest version of a snapshot committed by then. Default: the newest version. `lookup.versions` describes
+            the texts.
         storage_options: Options of the root's object store.
         statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to compute
             statistics of `filter(…)`.
@@ -86,7 +89,8 @@ def open_table(
         VersionNotFoundError: There is no such version.
         StoreError: The root cannot be read.
     """
-    return Metastore(root, storage_options, statistics, table_locations).table(name, version)
+    metastore = Metastore(root, storage_options=storage_options, statistics=statistics, table_locations=table_locations)
+    return metastore.table(name, version=version)
 
 
 def open_scanner() -> Scanner:

@@ -78,7 +78,7 @@ def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str |
     Return only a note with the reason if the newest version does not describe the table's current snapshot. If
     `partition` matches no partition, a note replaces the row count.
     """
-    lookup = Metastore(config.root, config.storage_options).table(table.name)
+    lookup = Metastore(config.root, storage_options=config.storage_options).table(table.name)
     version = lookup.version
     current = open_table_format(table, MetadataCache(lambda: version.metadata_cache)).current()
     if current != SnapshotReference(version.snapshot, version.committed_at):

@@ -168,7 +168,7 @@ class _TableRun:
             seconds: The duration of the refresh.
         """
         context, names, instance = self.context, self.names, self.context.instance
-        lookup = Metastore(self.config.root, self.config.storage_options).table(names.table)
+        lookup = Metastore(self.config.root, storage_options=self.config.storage_options).table(names.table)
         version = lookup.version
         if warning := self.table.dropped_columns_warning(version.dropped_columns):
             context.log.warning(warning)
@@ -202,7 +202,7 @@ class _TableRun:
         results = [] if names.is_single and self._has_partitions() else self._selected_kinds()
         yield from report.tables(events.table, results, instance)
         check_context = create_check_context(
-            Metastore(self.config.root, self.config.storage_options), self.table, lookup
+            Metastore(self.config.root, storage_options=self.config.storage_options), self.table, lookup
         )
         yield from check_results(context.selected_asset_check_keys, self.table, lookup, check_context)
 

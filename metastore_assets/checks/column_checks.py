@@ -241,12 +241,12 @@ def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | No
     outside = 0
     try:
         if low is not None:
-            below = table.rank(column, low, partition)
+            below = table.rank(column, low, partition=partition)
             outside += below.count
             if below.guarantee != "exact":
                 return None
         if high is not None:
-            within = table.count_between(column, row.minimum, high, partition)
+            within = table.count_between(column, row.minimum, high, partition=partition)
             outside += row.value_count - within.count
             if within.guarantee != "exact":
                 return None
@@ -369,7 +369,7 @@ def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa
     Return none if the version has no value counts.
     """
     try:
-        top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, subject.partition).values
+        top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, partition=subject.partition).values
     except NotStoredError:
         return []
     return [value for value, _ in top if _value_key(value) not in keys][:_MAX_EXAMPLES]
@@ -458,7 +458,7 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
     """
     matching, enumerated = 0, 0
     examples: list[pa.Scalar] = []
-    for block in subject.table.values(subject.column, subject.partition):
+    for block in subject.table.values(subject.column, partition=subject.partition):
         mask = matcher(block.values)
         matching += pc.sum(block.counts.filter(mask), min_count=0).as_py()
         enumerated += pc.sum(block.counts, min_count=0).as_py()

@@ -152,9 +152,7 @@ class _PartitionSelection:
         missing = None
         for pattern in check.check.partitions:
             try:
-                selected |= (
-                    set(all_keys) if pattern == "*" else match_partitions(table.version.table, [pattern], all_keys)
-                )
+                selected |= match_partitions(table.version.table, [pattern], all_keys)
             except PartitionNotFoundError as error:
                 missing = str(error)
         return cls(frozenset(selected), missing)

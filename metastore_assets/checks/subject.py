@@ -64,10 +64,10 @@ class CheckContext:
         """
         rows = self._rows.setdefault((table.version.number, column), {})
         if partition not in rows and len(rows) == _SINGLE_READS:
-            statistics = table.statistics([column], partitions="all")
+            statistics = table.statistics([column], partition="*")
             rows.update(zip(statistics.partitions or (), statistics, strict=True))
         if partition not in rows:
-            (rows[partition],) = table.statistics([column], partition)
+            (rows[partition],) = table.statistics([column], partition=partition)
         return rows[partition]
 
 
@@ -106,7 +106,7 @@ class Subject:
     @property
     def row_count(self) -> int:
         """Number of rows of the table or partition."""
-        return self.table.row_count(self.partition)
+        return self.table.row_count(partition=self.partition)
 
     @cached_property
     def row(self) -> ColumnStatistics:
@@ -181,10 +181,10 @@ def _earlier_version(metastore: Metastore, table: Table, baseline: Baseline) -> 
             raise NotStoredError(
                 f"version {baseline} of table {version.table!r} has expired: raise `keep_versions` to retain more"
             )
-        return metastore.table(version.table, baseline)
+        return metastore.table(version.table, version=baseline)
     for number in reversed(numbers):
         try:
-            candidate = metastore.table(version.table, number)
+            candidate = metastore.table(version.table, version=number)
         except VersionNotFoundError:
             continue  # expired after it was listed
         earlier = candidate.version

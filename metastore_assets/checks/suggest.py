@@ -133,7 +133,7 @@ def _history(table: Table, context: CheckContext) -> list[Table]:
     numbers = [number for number in context.metastore.versions(version.table) if number < version.number]
     for number in numbers[-_MAX_VERSIONS:]:
         try:
-            earlier = context.metastore.table(version.table, number)
+            earlier = context.metastore.table(version.table, version=number)
         except StoreError:
             continue  # expired after it was listed
         by_snapshot[earlier.version.snapshot, earlier.version.committed_at] = earlier

@@ -51,12 +51,14 @@ def show_answer(
     if partition is None and rows and detail != "summary":
         spreads, built = table.spreads(), table.built()
     elif detail == "selected":
-        spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "enumerated"}
+        spreads = {
+            row.column: table.spread(row.column, partition=partition) for row in rows if row.frequencies == "enumerated"
+        }
     answer = show_json(
         table.version,
         columns_json(table.version, rows, spreads, built),
         current=bool(current),
-        row_count=table.row_count(partition),
+        row_count=table.row_count(partition=partition),
         partition=partition,
     )
     return {**answer, "current": current, "format": table.version.format}
@@ -72,7 +74,7 @@ def read_shapes(
     shapes: dict[str, list[int]] = {}
     for row in rows:
         try:
-            histogram = table.dyadic_histogram(row.column, partition)
+            histogram = table.dyadic_histogram(row.column, partition=partition)
         except NotStoredError:
             continue
         shapes[row.column] = [] if histogram is None else merge_bin_frequencies(histogram, SHAPE_BINS)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
     from metastore_assets.config import MetastoreConfig, TableConfig
     from metastore_assets.lookup import FilteredView, Table
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
     from metastore_assets.metastore import Metastore
 
 
@@ -30,7 +30,7 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
     """Open the Metastore below the root of a configuration."""
     from metastore_assets.metastore import Metastore
 
-    return Metastore(config.root, config.storage_options, config.named_statistics)
+    return Metastore(config.root, storage_options=config.storage_options, statistics=config.named_statistics)
 
 
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
@@ -78,7 +78,7 @@ def resolve_table_name(config: MetastoreConfig, name: str) -> str:
     return find_table_config(config, name).name
 
 
-def open_version(config: MetastoreConfig, name: str, version: VersionSelector | None = None) -> Table:
+def open_version(config: MetastoreConfig, name: str, version: VersionReference | None = None) -> Table:
     """Open a version of a configured table.
 
     Args:
@@ -92,7 +92,7 @@ def open_version(config: MetastoreConfig, name: str, version: VersionSelector | 
     """
     name = resolve_table_name(config, name)
     try:
-        return open_metastore(config).table(name, version)
+        return open_metastore(config).table(name, version=version)
     except VersionNotFoundError:
         if version is not None:
             raise
@@ -101,21 +101,9 @@ def open_version(config: MetastoreConfig, name: str, version: VersionSelector | 
         raise VersionNotFoundError(message) from None
 
 
-def resolve_partition_key(table: Table, text: str | None) -> str | None:
-    """Return the key of the one partition that `text` matches; None for None.
-
-    Raises PartitionNotFoundError.
-    """
-    if text is None or table.find_partition(text) is not None:
-        return text
-    from metastore_assets.expressions.partition_patterns import resolve_partition
-
-    return resolve_partition(table.version.table, text, [entry.key for entry in table.partitions()])
-
-
 @contextmanager
 def open_relation(
-    config: MetastoreConfig, name: str, where: str | None, partition: str | None, version: VersionSelector | None
+    config: MetastoreConfig, name: str, where: str | None, partition: str | None, version: VersionReference | None
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
     """Open a version of a table, or a filtered view of it with the rows that match a predicate.
 
@@ -135,7 +123,7 @@ def open_relation(
         VersionNotFoundError, ConfigError, PartitionNotFoundError, PredicateError, ColumnNotFoundError, LiteralError
     """
     table = open_version(config, name, version)
-    key = resolve_partition_key(table, partition)
+    key = None if partition is None else table.resolve_partition(partition)
     if where is None:
         yield table, key
         return
@@ -161,4 +149,4 @@ def column_to_answer(table: Table | FilteredView, column: str, partition: str | 
     """Return the statistics of a column as `show --json` has them. Raises ColumnNotFoundError."""
     from metastore_assets.lookup.json import column_to_json
 
-    return column_to_json(table.statistics([column], partition)[0])
+    return column_to_json(table.statistics([column], partition=partition)[0])

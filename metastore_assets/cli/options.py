@@ -22,7 +22,7 @@ from metastore_assets.cli.failures import Invocation
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -95,16 +95,14 @@ class VersionType(click.ParamType[Any]):
 
     name = "version"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VersionSelector | None:
-        """Return a number as int and any other text without a leading `snapshot:`."""
-        if not isinstance(value, str):
-            return value
-        if not value.strip():
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VersionReference | None:
+        """Return the text, which `lookup.versions` parses. An empty text is wrong usage."""
+        if isinstance(value, str) and not value.strip():
             self.fail("a version is a number, a snapshot id or a time, and must not be empty", param, ctx)
-        return int(value) if value.isascii() and value.isdigit() else value.removeprefix("snapshot:")
+        return value
 
 
-VERSION_FORMS = "a number, a snapshot id (`snapshot:ID` if it consists of digits), or a time in ISO 8601"
+VERSION_FORMS = "a number, `snapshot:ID`, or a time in ISO 8601"
 version_option = click.option(
     "--version",
     type=VersionType(),

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from metastore_assets.errors import PartitionKeyError
 
+ALL_PARTITIONS = "*"
+"""The text that selects all partitions; no key."""
 UNPARTITIONED = "all"
 """The single key of a table without partition columns. Other keys contain `=`."""
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"

@@ -1,4 +1,12 @@
-"""Selection of partitions by texts: keys, readable keys (not percent-encoded), or patterns of column values."""
+"""Selection of partitions by texts: what `partition=` in Python and `--partition` of every command take.
+
+- a key: `day=2024-01-01/country=FR`. It may be written without percent-encoding: `city=São Paulo`;
+- a pattern of the values of some or all partition columns: `day=2024-01-*/country=F?` or `country=FR`. `*`, `?` and
+  `[…]` are wildcards;
+- `*`: all partitions.
+
+`all` is the key of the only partition of an unpartitioned table. Null is `__HIVE_DEFAULT_PARTITION__`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,7 @@ from urllib.parse import unquote
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.expressions.partition_filter import matches_value_patterns
 from metastore_assets.expressions.partition_keys import (
+    ALL_PARTITIONS,
     NULL_VALUE,
     UNPARTITIONED,
     decode_partition_key,
@@ -27,9 +36,6 @@ Items = tuple[tuple[str, str | None], ...]
 def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
     """Return all partition keys that at least one of some texts selects.
 
-    A text is a key, a key that is not percent-encoded, or patterns such as `day=2024-*/country=F?`, which select the
-    partitions whose values match all patterns. `*`, `?` and `[…]` are wildcards; null is `__HIVE_DEFAULT_PARTITION__`.
-
     Args:
         table: The table's name, for messages.
         texts: The texts.
@@ -41,6 +47,8 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
     existing = set(keys)
     selected: set[str] = set()
     for text in texts:
+        if text == ALL_PARTITIONS:
+            return existing
         selected.update([text] if text in existing else _match_text(table, text, sorted(existing)))
     return selected
 
@@ -83,6 +91,8 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
         PartitionNotFoundError: The text selects no partition or several.
     """
     selected = sorted(match_partitions(table, [text], keys))
+    if not selected:
+        raise PartitionNotFoundError(_not_found_message(table, text, (), ()))
     if len(selected) > 1:
         raise PartitionNotFoundError(
             f"{text!r} means {len(selected):,} partitions of table {table!r}: name one of them, such as "

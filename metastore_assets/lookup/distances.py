@@ -64,11 +64,11 @@ class ComparedColumn:
 
     def dyadic_histogram(self) -> Histogram | None:
         """Return the histogram of the column; None without finite values. Raises NotStoredError."""
-        return self.table.dyadic_histogram(self.row.column, self.partition)
+        return self.table.dyadic_histogram(self.row.column, partition=self.partition)
 
     def values(self) -> Iterator[Frequencies]:
         """Yield the values of the column with their frequencies, ascending, in pieces. Raises NotStoredError."""
-        return self.table.values(self.row.column, self.partition)
+        return self.table.values(self.row.column, partition=self.partition)
 
 
 def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUPS) -> Distances | str:

@@ -210,6 +210,7 @@ class FilteredView(Relation):
         """
         self.predicate = predicate
         self.match = match
+        self._table = table
         self._version = table.version
         self._columns = table.columns
         self._reader = reader
@@ -237,9 +238,14 @@ class FilteredView(Relation):
         """Return the partitions that may have matching rows, in the order of the version."""
         return list(self._profiles.partitions())
 
+    def resolve_partition(self, partition: str) -> str:
+        """Return the key of the one partition of the table that a text selects. See `Relation.resolve_partition`."""
+        return self._table.resolve_partition(partition)
+
     @explain_missing_files
-    def row_count(self, partition: str | None = None) -> int:
+    def row_count(self, *, partition: str | None = None) -> int:
         """Return the exact number of matching rows. Raises NotStoredError, PartitionNotFoundError."""
+        partition = self._partition_key(partition)
         match = self._profiles.within(partition)
         if not match.partial_fragments:
             return match.full_row_count
@@ -248,13 +254,26 @@ class FilteredView(Relation):
         return match.full_row_count + self._reader.count_partial_rows(match, partition)
 
     @explain_missing_files
-    def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
+    def statistics(
+        self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
+    ) -> Statistics:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
+
+        Args:
+            columns: Dotted paths of leaf columns; None for all.
+            partition: As for `Table.statistics`.
 
         Raises NotStoredError, ColumnNotFoundError, PartitionNotFoundError, FragmentError.
         """
-        rows = self._profiles.profile(partition).statistics(self._columns.resolve(columns))
-        return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
+        names = self._columns.resolve(columns)
+        if partition is None:
+            return Statistics(self._profiles.profile(None).statistics(names), None, self.as_of)
+        rows = [
+            (key, row)
+            for key in self._table.profiles.matching_keys(partition)
+            for row in self._profiles.profile(key).statistics(names)
+        ]
+        return Statistics([row for _, row in rows], [key for key, _ in rows], self.as_of)
 
     @explain_missing_files
     def spreads(self) -> dict[str, Spread]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from metastore_assets.lookup.versions import VersionColumns, VersionSelector, resolve_version
+from metastore_assets.lookup.versions import VersionColumns, VersionReference, resolve_version
 from metastore_assets.startup import pc
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
@@ -39,7 +39,7 @@ class History:
         self._table = table
         self._open_version = open_version
 
-    def at(self, version: VersionSelector | Version | Table) -> Table:
+    def at(self, version: VersionReference | Version | Table) -> Table:
         """Return the table as of another version; a table is returned unchanged. Raises VersionNotFoundError."""
         if isinstance(version, int | str | datetime):
             version = resolve_version(self._versions, version)
@@ -65,13 +65,13 @@ class History:
         rows = self.rows(column)
         return version_points(rows, statistic) if column is None else points(rows, statistic)
 
-    def diff(self, before: VersionSelector | Table, after: VersionSelector | Table | None = None) -> TableDiff:
+    def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
         """Return the differences between two versions. `after` is this version by default. See `Table.diff`."""
         from metastore_assets.lookup.diff import diff
 
         return diff(self.at(before), self._table if after is None else self.at(after))
 
-    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> TableChanges:
+    def changes(self, since: VersionReference, columns: Iterable[str] | None = None) -> TableChanges:
         """Return the changed values of columns since an earlier version. See `Table.changes`."""
         from metastore_assets.lookup.changes import changes
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.expressions.partition_keys import ALL_PARTITIONS
 from metastore_assets.lookup.partition_statistics import PartitionStatistics
 from metastore_assets.lookup.results import AsOf, Statistics
 from metastore_assets.lookup.versions import VersionColumns
@@ -43,8 +44,6 @@ from metastore_assets.store.parquet import SharedParquet, parquet_errors
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.values.leaf_columns import LeafColumn
 
-ALL_PARTITIONS = {"*", "all"}
-"""Texts that select all partitions. `all` is also the key of the only partition of an unpartitioned table."""
 _OPEN_PROFILES = 32
 _READ_SINGLY = 4
 """The greatest number of partitions that one request reads from their own files."""
@@ -373,21 +372,28 @@ class TableProfiles:
             )
         return entry
 
+    def resolve_partition(self, text: str) -> str:
+        """Return the key of the one partition that a text selects. Raises PartitionNotFoundError."""
+        if self.find_partition(text) is not None:
+            return text
+        # Most lookups name partitions by key, and need no patterns.
+        from metastore_assets.expressions.partition_patterns import resolve_partition
+
+        return resolve_partition(self._version.table, text, [entry.key for entry in self._version.partitions])
+
     def partition_statistics(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
         """Return the statistics of several partitions, one after the other.
 
         Args:
             columns: Names of leaf columns that exist; None for all.
-            partitions: One or several texts that select partitions: a key, a pattern (see `match_partitions`), or one
-                of `ALL_PARTITIONS`. The partitions of one text are in the order of their keys. Each partition occurs
-                once. If one of `ALL_PARTITIONS` is among the texts, the others do not matter: all partitions are
-                returned, by key.
+            partitions: One or several texts that select partitions. The partitions of one text are in the order of
+                their keys. Each partition occurs once. If `*` is among the texts, all partitions are returned, by key.
 
         Raises:
             PartitionNotFoundError: A text selects no partition.
         """
         texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
-        if not ALL_PARTITIONS.isdisjoint(texts):
+        if ALL_PARTITIONS in texts:
             names = None if columns is None else tuple(columns)
             statistics = self._partition_statistics.get(names)
             if statistics is None:
@@ -400,10 +406,18 @@ class TableProfiles:
             return statistics
         if len(texts) <= _READ_SINGLY and all(self.find_partition(text) is not None for text in texts):
             return self._statistics_at(columns, texts)
-        return self._statistics_at(columns, self._matching_keys(texts))
+        return self._statistics_at(columns, self.matching_keys(texts))
 
-    def _matching_keys(self, texts: Sequence[str]) -> list[str]:
-        """Return the keys that each text selects, in the order of the texts. Raises PartitionNotFoundError."""
+    def matching_keys(self, partitions: Iterable[str] | str) -> list[str]:
+        """Return the keys that one or several texts select, in the order of the texts.
+
+        Raises PartitionNotFoundError.
+        """
+        texts = [partitions] if isinstance(partitions, str) else list(partitions)
+        if ALL_PARTITIONS in texts:
+            return sorted(entry.key for entry in self._version.partitions)
+        if all(self.find_partition(text) is not None for text in texts):
+            return list(dict.fromkeys(texts))
         # Most lookups name partitions by key, and need no patterns.
         from metastore_assets.expressions.partition_patterns import match_partitions
 

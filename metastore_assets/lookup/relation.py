@@ -75,45 +75,59 @@ class Relation(ABC):
         """Return the partitions that may have rows, in the order of the version."""
 
     @abstractmethod
-    def row_count(self, partition: str | None = None) -> int:
+    def resolve_partition(self, partition: str) -> str:
+        """Return the key of the one partition that a text selects: a key, or a pattern such as `day=2024-01-0?`.
+
+        `expressions.partition_patterns` describes the texts. All methods with an option `partition` take them.
+
+        Raises PartitionNotFoundError if the text selects no partition, or several.
+        """
+
+    def _partition_key(self, partition: str | None) -> str | None:
+        return None if partition is None else self.resolve_partition(partition)
+
+    @abstractmethod
+    def row_count(self, *, partition: str | None = None) -> int:
         """Return the exact number of rows, in all partitions or in one. Raises PartitionNotFoundError."""
 
     @abstractmethod
-    def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
+    def statistics(
+        self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
+    ) -> Statistics:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
 
     @explain_missing_files
-    def top(self, column: str, n: int = 10, partition: str | None = None) -> TopValues:
+    def top(self, column: str, n: int = 10, *, partition: str | None = None) -> TopValues:
         """Return the n most frequent values of a column, or all of them where it has fewer.
 
         Args:
             column: The dotted path of a leaf column.
             n: The greatest number of values to return, at least 0.
-            partition: The key of a partition; None for all rows.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
             NotStoredError: The version has no value counts of the column.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
-        return self.value_counts.top(column, n, partition)
+        return self.value_counts.top(column, n, self._partition_key(partition))
 
     @overload
     def quantile(
-        self, column: str, q: Number, partition: str | None = None, method: Method = "discrete"
+        self, column: str, q: Number, *, partition: str | None = None, method: Method = "discrete"
     ) -> Quantile: ...
 
     @overload
     def quantile(
-        self, column: str, q: Sequence[Number], partition: str | None = None, method: Method = "discrete"
+        self, column: str, q: Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
     ) -> list[Quantile]: ...
 
     @explain_missing_files
     def quantile(
-        self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
+        self, column: str, q: Number | Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | list[Quantile]:
         """Return the quantile of a fraction, or a list with one for each of several fractions. NaN is left out.
 
@@ -122,7 +136,7 @@ class Relation(ABC):
         Args:
             column: The dotted path of a leaf column.
             q: A fraction from 0 to 1, both inclusive, or a sequence of them.
-            partition: The key of a partition; None for all rows.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
             method: `discrete` returns the least value v such that at least this fraction of the values is at most v, as
                 SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
                 `percentile_cont`; it returns a float64 for numbers and a timestamp for dates.
@@ -133,10 +147,10 @@ class Relation(ABC):
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
-        return self.value_counts.quantile(column, q, partition, method)
+        return self.value_counts.quantile(column, q, self._partition_key(partition), method)
 
     @explain_missing_files
-    def rank(self, column: str, value: object, partition: str | None = None) -> Count:
+    def rank(self, column: str, value: object, *, partition: str | None = None) -> Count:
         """Return how many values of a column are less than a value. NaN is the greatest value.
 
         The count is exact where the version has value counts. Else it is an estimate, of numbers and times only.
@@ -144,7 +158,7 @@ class Relation(ABC):
         Args:
             column: The dotted path of a leaf column.
             value: A Python or Arrow value of the column's type, which need not occur, or a `TextValue`.
-            partition: The key of a partition; None for all rows.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
             LiteralError: The value is not of the column's type.
@@ -152,15 +166,15 @@ class Relation(ABC):
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
-        return self.value_counts.rank(column, value, partition)
+        return self.value_counts.rank(column, value, self._partition_key(partition))
 
     @explain_missing_files
-    def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
+    def count_between(self, column: str, low: object, high: object, *, partition: str | None = None) -> Count:
         """Return how many values lie from `low` to `high`, both inclusive. Guarantee and errors are those of `rank`."""
-        return self.value_counts.count_between(column, low, high, partition)
+        return self.value_counts.count_between(column, low, high, self._partition_key(partition))
 
     @explain_missing_files
-    def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
+    def frequency(self, column: str, value: object, *, partition: str | None = None) -> Count:
         """Return how many rows have a value, 0 where it does not occur. Arguments are those of `rank`.
 
         Raises:
@@ -169,7 +183,7 @@ class Relation(ABC):
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
-        return self.value_counts.frequency(column, value, partition)
+        return self.value_counts.frequency(column, value, self._partition_key(partition))
 
     @explain_missing_files
     def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
@@ -182,13 +196,13 @@ class Relation(ABC):
         return self.value_counts.where_is(column, value)
 
     @explain_missing_files
-    def spread(self, column: str, partition: str | None = None) -> Spread:
+    def spread(self, column: str, *, partition: str | None = None) -> Spread:
         """Return how many values of a column are distinct, occur several times or once, and the entropy; all are exact.
 
         Raises NotStoredError where the version has no value counts of the column, ColumnNotFoundError,
         PartitionNotFoundError.
         """
-        return self.value_counts.spread(column, partition)
+        return self.value_counts.spread(column, self._partition_key(partition))
 
     @abstractmethod
     def spreads(self) -> dict[str, Spread]:
@@ -203,12 +217,12 @@ class Relation(ABC):
         return self.value_counts.built(self.statistics())
 
     @explain_missing_files
-    def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
+    def mode(self, column: str, *, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
         """Return the most frequent value and its frequency, or None without values.
 
         Of several most frequent values it is the least. Errors are those of `top`.
         """
-        return next(iter(self.top(column, 1, partition).values), None)
+        return next(iter(self.top(column, 1, partition=partition).values), None)
 
     def value_files(self, column: str) -> list[str]:
         """Return the Parquet files with the values of a column, as paths below the table's folder.
@@ -222,21 +236,21 @@ class Relation(ABC):
         """Return a value as an Arrow scalar of the column's canonical type. Errors are those of `rank`."""
         return self.value_counts.literal(column, value)
 
-    def values(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
+    def values(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
         """Yield all values of a column with their frequencies, in ascending order, in pieces of bounded size.
 
         With the policy `frequencies: repeated` only the values that occur at least twice are yielded. Errors are those
         of `top`.
         """
-        return self.value_counts.pieces(column, partition)
+        return self.value_counts.pieces(column, self._partition_key(partition))
 
     @explain_missing_files
     def histogram(
         self,
         column: str,
+        *,
         bins: int | None = None,
         partition: str | None = None,
-        *,
         lower: object = None,
         upper: object = None,
     ) -> Answers[Bin]:
@@ -245,7 +259,7 @@ class Relation(ABC):
         Args:
             column: The dotted path of a leaf column.
             bins: The greatest number of bins to return, at least 1; neighbouring bins are added up. None for all.
-            partition: The key of a partition; None for all rows.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
             lower: Return only bins that may have values greater than or equal to this one. Bins are not cut.
             upper: Return only bins that may have values less than or equal to this one. Bins are not cut.
 
@@ -258,12 +272,12 @@ class Relation(ABC):
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
-        return self.histograms.bins(column, bins, partition, lower=lower, upper=upper)
+        return self.histograms.bins(column, bins, self._partition_key(partition), lower=lower, upper=upper)
 
     @explain_missing_files
-    def dyadic_histogram(self, column: str, partition: str | None = None) -> Histogram | None:
+    def dyadic_histogram(self, column: str, *, partition: str | None = None) -> Histogram | None:
         """Return the histogram with its stored bins of width 2**k; None for a column without finite values.
 
         Histograms of one type class can be aligned and merged exactly. Errors are those of `histogram`.
         """
-        return self.histograms.dyadic(column, partition)
+        return self.histograms.dyadic(column, self._partition_key(partition))

@@ -19,7 +19,7 @@ from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import Relation, explain_missing_files
 from metastore_assets.lookup.results import AsOf, ExactCount, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts, open_value_count_reader
-from metastore_assets.lookup.versions import VersionColumns, VersionSelector
+from metastore_assets.lookup.versions import VersionColumns, VersionReference
 from metastore_assets.startup import pc
 from metastore_assets.statistics.frequencies import Spread
 from metastore_assets.store.manifest import PartitionEntry, Version
@@ -175,20 +175,22 @@ class Table(Relation):
         """Return the partition with a key; None if there is none. Reads little, however many partitions there are."""
         return self.profiles.find_partition(key)
 
-    def row_count(self, partition: str | None = None) -> int:
+    def resolve_partition(self, partition: str) -> str:
+        """Return the key of the one partition that a text selects. See `Relation.resolve_partition`."""
+        return self.profiles.resolve_partition(partition)
+
+    def row_count(self, *, partition: str | None = None) -> int:
         """Return the number of rows of the table or of a partition, without deleted rows.
 
         Raises PartitionNotFoundError.
         """
-        return self._version.row_count if partition is None else self.profiles.partition(partition).row_count
+        if partition is None:
+            return self._version.row_count
+        return self.profiles.partition(self.resolve_partition(partition)).row_count
 
     @explain_missing_files
     def statistics(
-        self,
-        columns: Iterable[str] | None = None,
-        partition: str | None = None,
-        *,
-        partitions: Iterable[str] | str | None = None,
+        self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> Statistics:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
@@ -196,22 +198,17 @@ class Table(Relation):
 
         Args:
             columns: Dotted paths of leaf columns; None for all.
-            partition: The key of a partition; None for the table.
-            partitions: Several partitions, whose statistics follow each other. Give keys, patterns such as
-                `"day=2024-01-*"` or `"day=2024-01-*/region=EU"`, or `"all"` (or `"*"`) for all partitions by key.
+            partition: One or several partitions, whose statistics follow each other: keys, patterns such as
+                `"day=2024-01-*"`, or `"*"` for all partitions by key. None for the whole table.
 
         Raises:
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
-            ValueError: Both `partition` and `partitions` are used.
         """
         names = self.columns.resolve(columns)
-        if partitions is None:
-            rows = self.profiles.profile(partition).statistics(names)
-            return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
-        if partition is not None:
-            raise ValueError("either one partition or several partitions, not both")
-        return self.profiles.partition_statistics(names, partitions)
+        if partition is None:
+            return Statistics(self.profiles.profile(None).statistics(names), None, self.as_of)
+        return self.profiles.partition_statistics(names, partition)
 
     @explain_missing_files
     def spreads(self) -> dict[str, Spread]:
@@ -248,7 +245,7 @@ class Table(Relation):
         return self.pruner.predicate(where)
 
     @explain_missing_files
-    def prune(self, where: str | pc.Expression, limit: int | None = None) -> Pruning:
+    def prune(self, where: str | pc.Expression, *, limit: int | None = None) -> Pruning:
         """Return the fragments that may have rows that match a predicate. Reads one slice of the index per column.
 
         Args:
@@ -318,10 +315,10 @@ class Table(Relation):
     def count(
         self,
         where: str | pc.Expression,
+        *,
         table: str | TableConfig | None = None,
         spark: SparkSession | None = None,
         snapshot: SnapshotChoice = "now",
-        *,
         storage_options: Mapping[str, str] | None = None,
     ) -> ExactCount:
         """Return the exact number of rows that match a predicate.
@@ -349,11 +346,11 @@ class Table(Relation):
         self,
         spark: SparkSession,
         where: str | pc.Expression,
+        *,
         table: str | TableConfig | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         snapshot: SnapshotChoice = "now",
-        *,
         storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """Return the rows that match a predicate as a Spark DataFrame, which opens only fragments that may match.
@@ -438,14 +435,14 @@ class Table(Relation):
         """
         return self.past.rows(column) if statistic is None else self.past.points(column, statistic)
 
-    def diff(self, before: VersionSelector | Table, after: VersionSelector | Table | None = None) -> TableDiff:
+    def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
         """Return the differences between two versions of the table, or between two tables: `orders.diff(41, 57)`.
 
         Columns of one table are paired through renames, those of two tables by name. Distances are computed from
         histograms or value counts.
 
         Args:
-            before: A version, snapshot or time, as `open_table` takes them, or an opened table.
+            before: A number, snapshot or time of a version, as `open_table` takes them, or an opened table.
             after: A version, snapshot, time or opened table, as `before`; None for this version.
 
         Raises:
@@ -454,7 +451,7 @@ class Table(Relation):
         """
         return self.past.diff(before, after)
 
-    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> TableChanges:
+    def changes(self, since: VersionReference, columns: Iterable[str] | None = None) -> TableChanges:
         """Return the values that were added, deleted or have another frequency since an earlier version.
 
         Args:
@@ -468,7 +465,7 @@ class Table(Relation):
         """
         return self.past.changes(since, columns)
 
-    def at(self, version: VersionSelector | Version | Table) -> Table:
+    def at(self, version: VersionReference | Version | Table) -> Table:
         """Return the same table as of another version; an opened table is returned unchanged.
 
         Raises VersionNotFoundError.

@@ -1,8 +1,20 @@
-"""Published versions: listing them, resolving a number, a snapshot or a time to one, and their leaf columns."""
+"""Published versions: listing them, resolving references to them, and their leaf columns.
+
+A version reference is what `version=` in Python and every option of a command that names a version take:
+
+- a number of up to nine digits: `3` or `"3"`;
+- a snapshot: `"snapshot:12"`, with the id by which the table's format names the snapshot. Delta's ids need the prefix.
+  An id that is neither such a number nor a time does not: Iceberg's `7263012345678901234` may be a text or an int;
+- a time: a `datetime`, or a text in ISO 8601 such as `"2024-01-31"` or `"2024-01-31T12:00+01:00"`. Times without a zone
+  are in UTC.
+
+A snapshot selects its newest version. A time selects the newest version of a snapshot that was committed by then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -14,9 +26,11 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
-VersionSelector: TypeAlias = int | str | datetime
-"""What selects a version: its number, the id of its snapshot, or a time. A text may be an id or a time in ISO 8601. A
-time without a zone is in UTC."""
+VersionReference: TypeAlias = int | str | datetime
+"""A version number, a time, or a text with a number, a snapshot or a time. The module describes the texts."""
+_SNAPSHOT = "snapshot:"
+_NUMBER_DIGITS = 9
+"""The greatest number of digits of a version number. Ids of Iceberg's and Hudi's snapshots have more."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -66,21 +80,21 @@ def list_versions(store: ObjectStore, name: str) -> list[int]:
 
 
 def open_version(
-    store: ObjectStore, name: str, selector: VersionSelector | None = None
+    store: ObjectStore, name: str, reference: VersionReference | None = None
 ) -> tuple[VersionStore, Version]:
     """Return the versions of a table, and the selected version.
 
     Args:
         store: The root.
         name: The table's name.
-        selector: A number, the id of a snapshot, or a time (see `resolve_version`); None for the newest version.
+        reference: A number, a snapshot or a time; None for the newest version.
 
     Raises:
         VersionNotFoundError: The table has no published version, or none that is selected.
     """
     if _is_folder_name(name):
         versions = VersionStore(store, name)
-        version = versions.latest() if selector is None else resolve_version(versions, selector)
+        version = versions.latest() if reference is None else resolve_version(versions, reference)
         if version is not None:
             return versions, version
     raise VersionNotFoundError(
@@ -89,37 +103,74 @@ def open_version(
     )
 
 
-def resolve_version(versions: VersionStore, selector: VersionSelector) -> Version:
-    """Return the version with a number, or the newest version of a snapshot or up to a time.
+@dataclass(frozen=True)
+class SnapshotId:
+    """The id by which a table's format names a snapshot, in a version reference."""
+
+    text: str
+
+
+def parse_version_reference(reference: VersionReference) -> int | SnapshotId | datetime:
+    """Return a version reference as a version number, a snapshot, or a time with a zone.
+
+    Raises ValueError for an object of another type.
+    """
+    if isinstance(reference, datetime):
+        return reference if reference.tzinfo is not None else reference.replace(tzinfo=UTC)
+    if not isinstance(reference, int | str) or isinstance(reference, bool):
+        raise ValueError(f"{reference!r} is no version: give a number, a time or a text")
+    text = str(reference)
+    if text.startswith(_SNAPSHOT):
+        return SnapshotId(text.removeprefix(_SNAPSHOT))
+    if isinstance(reference, int) or (text.isascii() and text.isdigit()):
+        return int(text) if len(text) <= _NUMBER_DIGITS else SnapshotId(text)
+    return _parse_time(text) or SnapshotId(text)
+
+
+def resolve_version(versions: VersionStore, reference: VersionReference) -> Version:
+    """Return the version that a reference selects.
 
     The time of a version is when its snapshot was committed, or when the version was published if the table's format
     does not record commits. Reads the documents of versions from the newest on.
 
     Args:
         versions: The versions of the table.
-        selector: A number, the id of a snapshot, or a time.
+        reference: A number, a snapshot or a time.
 
     Raises:
-        VersionNotFoundError: No version is selected.
+        VersionNotFoundError: There is no such version.
+        ValueError: The reference is of another type.
     """
-    if isinstance(selector, int):
-        return versions.read(selector)
-    time = _parse_time(selector)
+    parsed = parse_version_reference(reference)
+    if isinstance(parsed, int):
+        return _read_number(versions, parsed)
+    if isinstance(parsed, datetime):
+        for version in _from_newest(versions):
+            if (version.committed_at or version.published_at) <= parsed:
+                return version
+        raise VersionNotFoundError(
+            f"table {versions.table!r} has no published version of {parsed.isoformat()} or before"
+        )
     snapshots: list[str] = []
     for version in _from_newest(versions):
-        if version.snapshot == selector:
+        if version.snapshot == parsed.text:
             return version
         snapshots.append(version.snapshot)
-    if time is not None:
-        for version in _from_newest(versions):
-            if (version.committed_at or version.published_at) <= time:
-                return version
-        raise VersionNotFoundError(f"table {versions.table!r} has no published version of {time.isoformat()} or before")
     raise VersionNotFoundError(
-        f"table {versions.table!r} has no published version of snapshot {selector!r}; there are versions of the "
+        f"table {versions.table!r} has no published version of snapshot {parsed.text!r}; there are versions of the "
         f"snapshots {join_names(list(dict.fromkeys(snapshots)))}. Versions by number are integers, times are in "
         "ISO 8601"
     )
+
+
+def _read_number(versions: VersionStore, number: int) -> Version:
+    """Return the version with a number. The error of an unknown number names a snapshot of the same id."""
+    try:
+        return versions.read(number)
+    except VersionNotFoundError as error:
+        if any(version.snapshot == str(number) for version in _from_newest(versions)):
+            raise VersionNotFoundError(f"{error}; {_SNAPSHOT}{number} selects the snapshot with this id") from error
+        raise
 
 
 def _is_folder_name(name: str) -> bool:
@@ -134,12 +185,10 @@ def _from_newest(versions: VersionStore) -> Iterator[Version]:
             continue  # it expired after it was listed
 
 
-def _parse_time(selector: str | datetime) -> datetime | None:
-    """Return a time with a zone, which is UTC by default; None for a text that is no time."""
-    if isinstance(selector, datetime):
-        return selector if selector.tzinfo is not None else selector.replace(tzinfo=UTC)
+def _parse_time(text: str) -> datetime | None:
+    """Return the time in an ISO 8601 text, in UTC by default; None for another text."""
     try:
-        ticks, _ = parse_timestamp(selector, "us")
+        ticks, _ = parse_timestamp(text, "us")
         return _EPOCH + timedelta(microseconds=ticks)
     except (ValueError, OverflowError):
         return None

@@ -80,7 +80,7 @@ def _partition_statistics(table: Table) -> Iterator[pa.RecordBatch]:
     def records() -> Iterator[dict[str, Any]]:
         # Column by column, as they are stored.
         for leaf in (leaf.path for leaves in schema_leaves(table.version.schema) for leaf in leaves):
-            statistics = table.statistics([leaf], partitions="all")
+            statistics = table.statistics([leaf], partition="*")
             for partition, row in zip(statistics.partitions or (), statistics, strict=True):
                 yield {"partition": partition, "version": table.version.number, **column_record(row)}
 

@@ -120,7 +120,7 @@ class Demo:
 
     def _median(self, name: str) -> Quantile:
         """The median of a column of a table, as its lists tell it now."""
-        metastore = Metastore(self._config.root, self._config.storage_options)
+        metastore = Metastore(self._config.root, storage_options=self._config.storage_options)
         return metastore.table(name).quantile(_MEDIANS[name], 0.5)
 
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:

@@ -18,7 +18,7 @@ Facts = tuple[int, int, Decimal]
 
 def kept(config: MetastoreConfig, table: str, distinct: str, total: str) -> Facts:
     """As the Metastore keeps them."""
-    lookup = Metastore(config.root, config.storage_options).table(table)
+    lookup = Metastore(config.root, storage_options=config.storage_options).table(table)
     first, second = lookup.statistics([distinct, total])
     if first.distinct_count is None or second.sum is None:
         raise ValueError(f"{table}: no distinct count of {distinct}, or no sum of {total}")

@@ -73,7 +73,9 @@ class EmrSetup:
 
     def published(self) -> Table:
         access = {"aws_access_key_id": "looks", "aws_secret_access_key": "of-who-looks"}
-        return Metastore(f"s3://lake/{self.folder}/metastore", {**self.options, **access}).table("sales")
+        return Metastore(f"s3://lake/{self.folder}/metastore", storage_options={**self.options, **access}).table(
+            "sales"
+        )
 
     def jobs(self) -> list[Any]:
         """Those of this test, in the order of their launch."""

@@ -46,7 +46,7 @@ def test_a_history(aws: EmrSetup, instance: DagsterInstance) -> None:
     refresh(here, here.table("sales"), lambda: pytest.fail("so little takes no Spark"))
     from metastore_assets.metastore import Metastore
 
-    fresh = Metastore(here.root, cloud.options).table("sales")
+    fresh = Metastore(here.root, storage_options=cloud.options).table("sales")
     published = cloud.published()
     assert published.version.number == 2
     assert [vars(row) for row in published.statistics()] == [vars(row) for row in fresh.statistics()]

@@ -164,9 +164,9 @@ def check_answers(
     what = f"{where}, column {column!r}"
     kind, numbers, counts = truth.kind, truth.numbers(), truth.counts()
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    row = lookup.statistics([column], partition)[0]
+    row = lookup.statistics([column], partition=partition)[0]
     try:
-        top = lookup.top(column, 3, partition)
+        top = lookup.top(column, 3, partition=partition)
     except NotStoredError:
         expect_true(row.frequencies != "enumerated" or not truth.values, f"{what}: top is refused of a listed column")
     else:
@@ -175,7 +175,7 @@ def check_answers(
         wanted = [item for item in ordered if item[1] >= least][: 2 if frequencies == "top(2)" else 3]
         expect(actual, wanted, f"{what}: top")
     try:
-        answer = lookup.quantile(column, q, partition)
+        answer = lookup.quantile(column, q, partition=partition)
     except NotStoredError:
         pass
     else:
@@ -196,7 +196,7 @@ def check_answers(
             ("rank", lookup.rank, sum(other < point(kind, bound_point) for other in truth.points())),
         ):
             try:
-                count = ask(column, scalar, partition)
+                count = ask(column, scalar, partition=partition)
             except NotStoredError:
                 continue
             if count.guarantee == "exact":

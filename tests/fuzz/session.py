@@ -195,7 +195,7 @@ class Session:
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
-            answer = self._current.count(where, self.config)
+            answer = self._current.count(where, table=self.config)
             expect(answer.count, wanted, "count now")
 
     def _predicate(self) -> None:
@@ -235,17 +235,17 @@ class Session:
             "prune: files explained",
         )
         limit = self.draw.randrange(5)
-        limited = lookup.prune(where, limit)
+        limited = lookup.prune(where, limit=limit)
         rows = sum(len(self._ids(item.path) & meant.keys()) for item in limited.fragments)
         expect_true(rows >= min(limit, len(meant)), f"prune: {rows} rows with a limit of {limit}")
         about = lookup.estimate(where)
         expect_true(about.lower <= len(meant) <= about.upper, f"estimate: {len(meant)} is not in {about}")
         expect_true(about.lower <= about.estimate <= about.upper, f"estimate: {about} is outside of its bounds")
         expect_true(about.guarantee != "exact" or about.estimate == len(meant), f"estimate: {len(meant)}, not {about}")
-        expect(lookup.count(where, self.config, snapshot="version").count, len(meant), "count")
+        expect(lookup.count(where, table=self.config, snapshot="version").count, len(meant), "count")
         text = lookup.predicate(where).to_sql()
         expect(lookup.predicate(text).to_sql(), text, "the predicate as text")
-        expect(lookup.count(text, self.config).count, len(meant), f"count of the predicate as text, {text}")
+        expect(lookup.count(text, table=self.config).count, len(meant), f"count of the predicate as text, {text}")
         if self.draw.random() < 0.4:
             self._check_filter(where, meant)
 
@@ -297,7 +297,7 @@ class Session:
                 ((_, value),) = decode_partition_key(entry.key)
                 rows = [row for row in state.rows.values() if row[partition.key] == value]
                 total += len(rows)
-                expect(lookup.row_count(entry.key), len(rows), f"rows of {entry.key}")
+                expect(lookup.row_count(partition=entry.key), len(rows), f"rows of {entry.key}")
                 for row in lookup.statistics(partition=entry.key):
                     truth = ColumnTruth.of(leaves[row.column], rows)
                     if truth.leaf.keys in self.hidden[lookup.version.number]:
@@ -355,7 +355,7 @@ class Session:
     def _earlier(self) -> tuple[Table, State]:
         numbers = [number for number in self.states if number < self._current.version.number]
         number = self.draw.choice(numbers)
-        return self.metastore.table("t", number), self.states[number]
+        return self.metastore.table("t", version=number), self.states[number]
 
     def _identity(self, leaf: Leaf) -> Any:
         return leaf.keys if self.table.supports_renames else leaf.names

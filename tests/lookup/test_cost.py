@@ -44,10 +44,10 @@ def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str,
     asks: list[Callable[[Table], object]] = [
         lambda table: table.statistics(["c60"]),
         lambda table: table.top("c60"),
-        lambda table: table.histogram("c61", 50),
+        lambda table: table.histogram("c61", bins=50),
     ]
     for ask, footers, data in zip(asks, (32_000, 200_000, 160_000), (150_000, 160_000, 40_000), strict=True):
-        table = Metastore(s3_store.uri(), s3_options).table("orders")
+        table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
         travelled.clear()
         ask(table)
         assert sum(travelled) < footers + data
@@ -88,7 +88,7 @@ def test_locating_a_value_costs_one_small_read(
     for name, stored in (("with", "on"), ("without", "off")):
         columns = {"word": {"frequencies": "all", "by_partition": stored}}
         publish(s3_store, pa.concat_tables(many.values()), name=name, columns=columns, partitions=many)
-        table = Metastore(s3_store.uri(), s3_options).table(name)
+        table = Metastore(s3_store.uri(), storage_options=s3_options).table(name)
         for value, held in requested.items():
             travelled.clear()
             assert table.where_is("word", value) == held
@@ -128,7 +128,7 @@ def test_a_cold_prune_takes_few_requests(
     """The version's document, the footer of the index, and a slice each of its fragments and of a column."""
     rows = pa.table({f"c{i}": range(12) for i in range(20)})
     publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
-    table = Metastore(s3_store.uri(), s3_options).table("orders")
+    table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
     travelled.clear()
     assert table.prune("c7 < 3").fragment_count == 3
     assert len(travelled) <= 4

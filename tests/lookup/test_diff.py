@@ -105,7 +105,7 @@ def check_history(folder: Path, seed: int, commits: int) -> None:
     table = metastore.table("t")
     for pair in [(1, table.version.number), *(tuple(lake.draw.choices(sorted(history), k=2)) for _ in range(6))]:
         since, number = pair
-        for column in metastore.table("t", number).changes(since, history[number]).columns:
+        for column in metastore.table("t", version=number).changes(since, history[number]).columns:
             assert column.table is not None, column.reason
             wanted = expected(history[since][column.column], history[number][column.column])
             assert changes_by_value(column.table) == wanted, (seed, since, number, column.column)

@@ -253,10 +253,10 @@ def test_a_table_and_a_partition(local_store: ObjectStore) -> None:
             table.version,
             columns_json(table.version, table.statistics(partition="p=1")),
             current=False,
-            row_count=table.row_count("p=1"),
+            row_count=table.row_count(partition="p=1"),
             partition="p=1",
         )
     )
     assert (part["partition"], part["row_count"], part["current"]) == ("p=1", 2, False)
     assert part["columns"][0]["value_count"] == 1
-    assert through_json(histogram_json(table.histogram("t", 1)))[0]["frequency"] == 3
+    assert through_json(histogram_json(table.histogram("t", bins=1)))[0]["frequency"] == 3

@@ -47,12 +47,12 @@ def published(root: Path) -> Table:
 
 
 def one_by_one(table: Table, columns: list[str] | None = None, keys: list[str] | None = None) -> list[object]:
-    result = [(key, row) for key in keys or PARTS for row in table.statistics(columns, key)]
+    result = [(key, row) for key in keys or PARTS for row in table.statistics(columns, partition=key)]
     return list(result)
 
 
 def all_at_once(table: Table, columns: list[str] | None = None, partitions: object = "all") -> list[object]:
-    result = table.statistics(columns, partitions=partitions)  # type: ignore[arg-type]
+    result = table.statistics(columns, partition=partitions)  # type: ignore[arg-type]
     assert result.partitions is not None
     return list(zip(result.partitions, result, strict=True))
 
@@ -67,9 +67,9 @@ def test_statistics_of_partitions_equal_those_of_each_one(root: Path) -> None:
     assert all_at_once(table, ["n"], ["day=2024-01-0*/region=US/X"[:-2] + "*"]) == one_by_one(
         table, ["n"], [key for key in PARTS if "01-0" in key and "US" in key]
     )
-    assert table.statistics(["n"], partitions="all").to_arrow()["partition"].to_pylist() == list(PARTS)
+    assert table.statistics(["n"], partition="*").to_arrow()["partition"].to_pylist() == list(PARTS)
     with pytest.raises(PartitionNotFoundError, match="day=2023"):
-        table.statistics(["n"], partitions=["region=EU", "day=2023-*"])
+        table.statistics(["n"], partition=["region=EU", "day=2023-*"])
 
 
 def test_a_column_of_all_partitions_reads_one_file_of_it(root: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
     now = Metastore(str(root)).table("orders")
     other_keys = [key for key in keys if key != keys[9]]
     assert all_at_once(now, ["t"]) == one_by_one(now, ["t"], other_keys)
-    assert now.statistics(["t"], partitions="all")[0].maximum.as_py() == "w6"  # type: ignore[union-attr]
+    assert now.statistics(["t"], partition="*")[0].maximum.as_py() == "w6"  # type: ignore[union-attr]
 
 
 def test_verify_reports_wrong_rows_of_a_partition(root: Path) -> None:
@@ -150,7 +150,7 @@ def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
     rows = pa.table({"x": [-math.inf, 1.0, math.inf]})
     parts = {f"day={at:02}": rows for at in range(12)}
     table = publish(ObjectStore(str(tmp_path)), pa.concat_tables(parts.values()), partitions=parts)
-    assert all(math.isnan(row.mean) for row in table.statistics(partitions="all"))  # type: ignore[arg-type]
+    assert all(math.isnan(row.mean) for row in table.statistics(partition="*"))  # type: ignore[arg-type]
     assert list(find_wrong_rows(VersionStore(ObjectStore(str(tmp_path)), "orders").objects, table.version, parts)) == []
 
 
@@ -163,7 +163,7 @@ def test_one_column_may_be_named_without_a_list(root: Path) -> None:
         table.statistics("nt")
     keys = list(PARTS)
     for wanted in (keys[:2], keys[:8]):
-        assert table.statistics(["n"], partitions=[*wanted, *wanted]).partitions == wanted
+        assert table.statistics(["n"], partition=[*wanted, *wanted]).partitions == wanted
 
 
 def test_verify_reports_missing_rows(root: Path) -> None:

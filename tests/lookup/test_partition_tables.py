@@ -224,11 +224,11 @@ def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first
     names = [row.column for row in table.statistics()]
     columns = data.draw(st.none() | st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=3))
     wanted = data.draw(st.just("all") | st.permutations(keys).map(lambda own: own[: len(own) // 2 + 5]))
-    answer = table.statistics(columns, partitions=wanted)
+    answer = table.statistics(columns, partition=wanted)
     order = keys if wanted == "all" else wanted
     rows: list[ColumnStatistics] = []
     for key in order:
-        rows += table.statistics(columns, key)
+        rows += table.statistics(columns, partition=key)
     reported = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
     expected = build_statistics_table(rows).add_column(0, "partition", pa.array(answer.partitions, pa.string()))
     assert answer.partitions == [key for key in order for _ in (columns or names)]

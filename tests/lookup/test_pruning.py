@@ -89,7 +89,7 @@ def check(lake: Lake, table: Table, where: str) -> None:
     assert about.lower <= total <= about.upper, (where, total, about)
     assert about.lower <= about.estimate <= about.upper
     assert (about.guarantee == "exact") == (about.lower == about.upper)
-    assert table.count(where, lake.table, snapshot="version").count == total, where
+    assert table.count(where, table=lake.table, snapshot="version").count == total, where
 
 
 def check_index(table: Table) -> None:
@@ -146,7 +146,7 @@ def history(folder: Path, seed: int, commits: int, predicates: int) -> None:
             check(lake, table, predicate(lake.draw))
         lake.commit()
         where = predicate(lake.draw)
-        assert table.count(where, lake.table).count == sum(truth(lake, where).values()), where
+        assert table.count(where, table=lake.table).count == sum(truth(lake, where).values()), where
 
 
 def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
         assert 1 <= pruning.fragment_count <= 3, where
     expression = (pc.field("id") >= 1210) & (pc.field("id") <= 1260)
     assert table.prune(expression).paths == [str(folder / "12.parquet")]
-    counted = table.count("id between 1200 and 1410", str(folder))
+    counted = table.count("id between 1200 and 1410", table=str(folder))
     assert (counted.count, counted.fragments_read) == (211, 0)  # the lists say it
     assert table.prune("id > 5000 or text is null").paths == []
 

@@ -89,7 +89,7 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
 def assert_answers(table: Table, name: str, values: list[Any], requested: list[Any], partition: str | None) -> None:
     facts = Facts([in_class(name, value) for value in values])
     held, n = facts.numbers, len(facts.numbers)
-    for result, q in zip(table.quantile(name, FRACTIONS, partition), FRACTIONS, strict=True):
+    for result, q in zip(table.quantile(name, FRACTIONS, partition=partition), FRACTIONS, strict=True):
         location = max(1, math.ceil(Fraction(str(q)) * n)) - 1
         assert result.guarantee == "exact"
         assert plain(result.value) == (held[location] if held else None), (name, q, partition)
@@ -97,12 +97,23 @@ def assert_answers(table: Table, name: str, values: list[Any], requested: list[A
         scalar, wanted = in_class(name, value), as_scalar(name, value)
         less = sum(key(other) < key(scalar) for other in held)
         same = sum(other == scalar for other in held)
-        assert table.rank(name, wanted, partition) == Count(less, "exact", table.as_of), (name, value, partition)
-        assert table.frequency(name, wanted, partition) == Count(same, "exact", table.as_of), (name, value, partition)
+        assert table.rank(name, wanted, partition=partition) == Count(less, "exact", table.as_of), (
+            name,
+            value,
+            partition,
+        )
+        assert table.frequency(name, wanted, partition=partition) == Count(same, "exact", table.as_of), (
+            name,
+            value,
+            partition,
+        )
         most = as_scalar(name, requested[-1])
         between = sum(key(scalar) <= key(other) <= key(in_class(name, requested[-1])) for other in held)
-        assert table.count_between(name, wanted, most, partition) == Count(between, "exact", table.as_of), (name, value)
-    spread = table.spread(name, partition)
+        assert table.count_between(name, wanted, most, partition=partition) == Count(between, "exact", table.as_of), (
+            name,
+            value,
+        )
+    spread = table.spread(name, partition=partition)
     assert (spread.distinct_count, spread.duplicate_count) == (facts.distinct_count, facts.duplicate_count)
     assert spread.singleton_count == facts.distinct_count - facts.duplicate_count
     shares = [count / facts.value_count for count in facts.counts.values()]
@@ -111,9 +122,9 @@ def assert_answers(table: Table, name: str, values: list[Any], requested: list[A
         assert table.spreads()[name] == spread
     if STORED[name].type_class == "float64":
         nans = facts.counts[NAN]
-        assert table.rank(name, math.nan, partition).count == n
-        assert table.frequency(name, math.nan, partition).count == nans
-        assert table.count_between(name, -math.inf, math.nan, partition).count == n + nans
+        assert table.rank(name, math.nan, partition=partition).count == n
+        assert table.frequency(name, math.nan, partition=partition).count == nans
+        assert table.count_between(name, -math.inf, math.nan, partition=partition).count == n + nans
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if STORED[name].type_class not in ("string", "binary")])

@@ -53,7 +53,7 @@ def questions() -> list[Question]:
     """Of every kind that reads a file."""
     result: list[Question] = [
         lambda table: table.statistics(),
-        lambda table: table.statistics(["id", "day"], partitions="all"),
+        lambda table: table.statistics(["id", "day"], partition="*"),
         lambda table: table.spreads(),
         lambda table: table.where_is("name", "a"),
         lambda table: table.where_is("id", 7),
@@ -65,11 +65,11 @@ def questions() -> list[Question]:
     for column in ("id", "name", "ratio", "day"):
         for key in (None, "part=0", "part=2"):
             result += [
-                lambda table, column=column, key=key: table.top(column, 20, key),  # type: ignore[misc]
-                lambda table, column=column, key=key: table.quantile(column, [0, 0.3, 0.99], key),  # type: ignore[misc]
+                lambda table, column=column, key=key: table.top(column, 20, partition=key),  # type: ignore[misc]
+                lambda table, column=column, key=key: table.quantile(column, [0, 0.3, 0.99], partition=key),  # type: ignore[misc]
             ]
             if column != "name":
-                result += [lambda table, column=column, key=key: table.histogram(column, 9, key)]  # type: ignore[misc]
+                result += [lambda table, column=column, key=key: table.histogram(column, bins=9, partition=key)]  # type: ignore[misc]
     return result
 
 
@@ -134,9 +134,9 @@ def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
     monkeypatch.setattr(ProfileReader, "statistics", statistics)
     questions = {
-        "top": lambda: shared.top("id", 3, "part=0"),
-        "quantile": lambda: shared.quantile("id", 0.5, "part=0"),
-        "histogram": lambda: shared.histogram("id", 9, "part=0", lower=5),
+        "top": lambda: shared.top("id", 3, partition="part=0"),
+        "quantile": lambda: shared.quantile("id", 0.5, partition="part=0"),
+        "histogram": lambda: shared.histogram("id", bins=9, partition="part=0", lower=5),
     }
     questions[question]()
     assert len(opened) == len(set(opened)) > 1

@@ -40,26 +40,26 @@ def test_a_cold_answer_takes_at_most_four_requests(
     partitions = parts(14)
     publish(s3_store, pa.concat_tables(partitions.values()), partitions=partitions)
     asks: list[Callable[[Table], object]] = [
-        lambda table: table.statistics(["c3"], partitions="all"),
-        lambda table: table.statistics(["t", "c3", "c5"], partitions="all"),
+        lambda table: table.statistics(["c3"], partition="*"),
+        lambda table: table.statistics(["t", "c3", "c5"], partition="*"),
         lambda table: table.statistics(["c3"]),
-        lambda table: table.statistics(["c3"], "p=00011"),
+        lambda table: table.statistics(["c3"], partition="p=00011"),
         lambda table: table.top("t", 10),
-        lambda table: table.top("t", 10, "p=00011"),
+        lambda table: table.top("t", 10, partition="p=00011"),
         lambda table: table.quantile("c3", 0.9),
-        lambda table: table.histogram("c3", 50),
-        lambda table: table.histogram("c3", 50, "p=00011"),
-        lambda table: table.quantile("c3", 0.9, "p=00011"),
+        lambda table: table.histogram("c3", bins=50),
+        lambda table: table.histogram("c3", bins=50, partition="p=00011"),
+        lambda table: table.quantile("c3", 0.9, partition="p=00011"),
     ]
     for ask in asks:
-        table = Metastore(s3_store.uri(), s3_options).table("orders")
+        table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
         travelled.clear()
         ask(table)
         assert len(travelled) <= 4
-    table = Metastore(s3_store.uri(), s3_options).table("orders")
-    table.statistics(["c3"], partitions="all")
+    table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
+    table.statistics(["c3"], partition="*")
     travelled.clear()
-    table.statistics(["c4"], partitions="all")
+    table.statistics(["c4"], partition="*")
     assert len(travelled) <= 1
 
 
@@ -75,13 +75,13 @@ def test_one_partition_of_many_is_a_point_read(
     versions.publish(replace(created, number=2, partitions=entries, partition_index=None))
     full = sum(info.size for info in versions.objects.list("entries") if ".partitions." in info.path)
     assert full > 300_000
-    table = Metastore(s3_store.uri(), s3_options).table("orders")
+    table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
     travelled.clear()
     assert table.find_partition("p=12345") == replace(entries[12345])
     assert len(travelled) <= 2
     assert sum(travelled) < full / 2
     travelled.clear()
-    assert table.statistics(["c3"], "p=12345")[0].value_count == 3
+    assert table.statistics(["c3"], partition="p=12345")[0].value_count == 3
     assert len(travelled) <= 2
     assert sum(travelled) < 80_000
     travelled.clear()

@@ -76,7 +76,7 @@ def test_a_table_names_its_version(orders: Table) -> None:
     assert (orders.version.number, orders.version.snapshot) == (2, "snapshot 2")
     assert orders.row_count() == 500
     assert [entry.key for entry in orders.partitions()] == ["half=0", "half=1"]
-    assert orders.row_count("half=1") == 250
+    assert orders.row_count(partition="half=1") == 250
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 10, 1000])
@@ -85,7 +85,7 @@ def test_top_values(orders: Table, column: str, values: list[Any], n: int) -> No
     result = orders.top(column, n)
     assert python(result.values) == counted(values, n)
     assert result.guarantee == "exact"
-    assert python(orders.top(column, n, "half=1").values) == counted(values[250:], n)
+    assert python(orders.top(column, n, partition="half=1").values) == counted(values[250:], n)
 
 
 def test_values_are_scalars_of_the_class(orders: Table) -> None:
@@ -119,7 +119,7 @@ def test_statistics_leave_the_states_out(orders: Table) -> None:
 
 
 def test_statistics_of_a_partition(orders: Table) -> None:
-    (row,) = orders.statistics(["amount"], "half=1")
+    (row,) = orders.statistics(["amount"], partition="half=1")
     assert row.null_count == AMOUNT[250:].count(None)
 
 
@@ -146,7 +146,7 @@ def test_statistics_come_from_the_row_groups_that_hold_them(tmp_path: Path, grou
 def test_histograms(orders: Table, column: str, values: list[Any], bins: int | None) -> None:
     """Every finite value is counted in the bin that it belongs to, and nothing else is."""
     check_histogram(orders, column, values, bins)
-    parts = orders.histogram(column, bins, "half=0")
+    parts = orders.histogram(column, bins=bins, partition="half=0")
     assert sum(part.frequency for part in parts) == len(finite(values[:250]))
 
 
@@ -157,7 +157,7 @@ def finite(values: list[Any]) -> list[Any]:
 
 
 def check_histogram(table: Table, column: str, values: list[Any], bins: int | None) -> None:
-    parts = table.histogram(column, bins)
+    parts = table.histogram(column, bins=bins)
     assert bins is None or len(parts) <= bins
     for part in parts:
         inside = [v for v in finite(values) if part.minimum.as_py() <= v < part.maximum.as_py()]
@@ -176,7 +176,7 @@ def test_any_number_of_bins_keeps_every_value(
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     table = publish(store, pa.table({"n": pa.array(values, pa.int64())}))
     check_histogram(table, "n", values, bins)
-    stored, requested = table.histogram("n"), table.histogram("n", bins)
+    stored, requested = table.histogram("n"), table.histogram("n", bins=bins)
     assert len(requested) == -(-len(stored) // max(1, -(-len(stored) // bins)))
     assert [part.minimum.as_py() for part in requested] == [part.minimum.as_py() for part in stored][
         :: max(1, -(-len(stored) // bins))
@@ -185,7 +185,7 @@ def test_any_number_of_bins_keeps_every_value(
 
 def test_columns_without_a_finite_value_have_no_bins(orders: Table) -> None:
     assert orders.histogram("empty") == []
-    assert orders.histogram("infinite", 5) == []
+    assert orders.histogram("infinite", bins=5) == []
     assert orders.top("empty").values == []
 
 
@@ -255,7 +255,7 @@ def test_an_unknown_column_error_is_short(local_store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda t: t.row_count("half=2"),
+        lambda t: t.row_count(partition="half=2"),
         lambda t: t.top("amount", partition="half=2"),
         lambda t: t.histogram("amount", partition="half=2"),
         lambda t: t.statistics(partition="half=2"),
@@ -271,7 +271,7 @@ def test_invalid_numbers_are_refused(orders: Table) -> None:
     with pytest.raises(ValueError, match=r"\bn\b.*-1$"):
         orders.top("amount", -1)
     with pytest.raises(ValueError, match=r"\bbins\b.*\b1\b"):
-        orders.histogram("amount", 0)
+        orders.histogram("amount", bins=0)
 
 
 def test_columns_with_a_common_prefix_are_distinct(local_store: ObjectStore) -> None:
@@ -360,7 +360,7 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
 
 def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest) -> None:
     options = request.getfixturevalue("s3_options") if store.is_remote else {}
-    metastore = Metastore(store.uri(), options)
+    metastore = Metastore(store.uri(), storage_options=options)
     assert metastore.tables() == []
     with pytest.raises(VersionNotFoundError, match="'orders'"):
         metastore.table("orders")
@@ -374,7 +374,7 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
     with pytest.raises(VersionNotFoundError, match=r"'order'.*'orders'"):
         metastore.table("order")
     with pytest.raises(VersionNotFoundError, match=r"version 7\b.*\b1\b"):
-        metastore.table("orders", 7)
+        metastore.table("orders", version=7)
     for name in ("", "..", "a/b", "nul\0"):
         with pytest.raises(VersionNotFoundError, match="lineitem, orders"):
             metastore.table(name)
@@ -382,12 +382,12 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
 
 def test_threads_share_a_lookup(orders: Table) -> None:
     lookup = orders.at(orders.version)
-    expected = str(orders.top("status")), orders.statistics(["flat"]), orders.histogram("amount", 5)
+    expected = str(orders.top("status")), orders.statistics(["flat"]), orders.histogram("amount", bins=5)
     wrong: list[object] = []
 
     def ask() -> None:
         for _ in range(20):
-            result = str(lookup.top("status")), lookup.statistics(["flat"]), lookup.histogram("amount", 5)
+            result = str(lookup.top("status")), lookup.statistics(["flat"]), lookup.histogram("amount", bins=5)
             if result != expected:
                 wrong.append(result)
 

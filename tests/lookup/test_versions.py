@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.lookup import Table
+from metastore_assets.lookup.versions import SnapshotId, parse_version_reference
 from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.objects import ObjectStore
@@ -44,24 +45,55 @@ def test_a_version_is_selected_by_number_snapshot_or_time(tmp_path: Path) -> Non
     root = str(tmp_path)
     committed(root, [("7", NOON), ("8", NOON + hour), ("7", NOON + 2 * hour), ("2024-01-01", NOON + 3 * hour)])
     opened: dict[Any, int] = {
-        wanted: open_table(root, "orders", wanted).version.number
-        for wanted in (None, 2, "8", "7", NOON, "2024-03-01T13:59:59.9Z", "2024-03-01T15:00+01:00", "2024-01-01")
+        wanted: open_table(root, "orders", version=wanted).version.number
+        for wanted in (
+            *(None, 2, "2", "snapshot:8", "snapshot:7", "snapshot:2024-01-01"),
+            *(NOON, "2024-03-01T13:59:59.9Z", "2024-03-01T15:00+01:00", "2024-03-01T15:00"),
+        )
     }
-    assert list(opened.values()) == [4, 2, 2, 3, 1, 2, 3, 4]
-    assert open_table(root, "orders", (NOON + hour).replace(tzinfo=None)).version.number == 2
+    assert list(opened.values()) == [4, 2, 2, 2, 3, 4, 1, 2, 3, 4]
+    assert open_table(root, "orders", version=(NOON + hour).replace(tzinfo=None)).version.number == 2
     with pytest.raises(VersionNotFoundError, match=r"2024-01-01,.*7,.*8"):
-        open_table(root, "orders", "9")
+        open_table(root, "orders", version="snapshot:9")
+    with pytest.raises(VersionNotFoundError, match=r"version 8\b.*snapshot:8"):
+        open_table(root, "orders", version=8)
+    with pytest.raises(VersionNotFoundError, match="2024-01-01"):
+        open_table(root, "orders", version="2024-01-01")
     with pytest.raises(VersionNotFoundError, match=r"'orders'.*\b2024-"):
-        open_table(root, "orders", NOON - timedelta(microseconds=1))
+        open_table(root, "orders", version=NOON - timedelta(microseconds=1))
     with pytest.raises(VersionNotFoundError, match=r"version 5\b"):
-        open_table(root, "orders", 5)
+        open_table(root, "orders", version=5)
+
+
+@pytest.mark.parametrize(
+    ("reference", "parsed"),
+    [
+        (999_999_999, 999_999_999),
+        ("000000012", 12),
+        (7263012345678901234, SnapshotId("7263012345678901234")),
+        ("20240301120000123", SnapshotId("20240301120000123")),
+        ("snapshot:12", SnapshotId("12")),
+        ("8f3e", SnapshotId("8f3e")),
+        ("\u0663", SnapshotId("\u0663")),
+        ("2024-03-01", NOON.replace(hour=0)),
+        (NOON.replace(tzinfo=None), NOON),
+    ],
+)
+def test_a_version_reference_has_one_meaning(reference: Any, parsed: Any) -> None:
+    assert parse_version_reference(reference) == parsed
+
+
+@pytest.mark.parametrize("reference", [True, 1.0, b"1"])
+def test_a_version_reference_of_another_type_is_an_error(reference: Any) -> None:
+    with pytest.raises(ValueError, match="is no version"):
+        parse_version_reference(reference)
 
 
 def test_publication_time_is_used_without_a_commit_time(tmp_path: Path) -> None:
     committed(str(tmp_path), [("7", None)])
-    assert open_table(str(tmp_path), "orders", NOON + timedelta(days=9)).version.number == 1
+    assert open_table(str(tmp_path), "orders", version=NOON + timedelta(days=9)).version.number == 1
     with pytest.raises(VersionNotFoundError):
-        open_table(str(tmp_path), "orders", NOON)
+        open_table(str(tmp_path), "orders", version=NOON)
 
 
 def test_every_result_names_its_version(tmp_path: Path) -> None:
@@ -84,29 +116,30 @@ def test_every_result_names_its_version(tmp_path: Path) -> None:
     }
     assert table.statistics().as_of == table.as_of
     assert table.newer_version() is None
-    assert Metastore(str(tmp_path)).table("orders", 1).newer_version() == 2
+    assert Metastore(str(tmp_path)).table("orders", version=1).newer_version() == 2
 
 
 def test_many_partitions_are_one_table(tmp_path: Path) -> None:
     parts = {f"p={at}": ROWS.slice(at, 1) for at in range(4)}
     table = publish(ObjectStore(str(tmp_path)), ROWS, partitions=parts)
-    result = table.statistics(["text", "n"], partitions="*").to_arrow()
+    result = table.statistics(["text", "n"], partition="*").to_arrow()
     assert result["partition"].to_pylist() == [key for key in parts for _ in range(2)]
     assert result["column"].to_pylist() == ["text", "n"] * 4
     assert result["null_count"].to_pylist() == [0, 0, 0, 0, 0, 0, 0, 1]
-    assert parse_statistics_rows(result) == table.statistics(["text", "n"], partitions=list(parts))
-    chosen = table.statistics(["n"], partitions=["p=2", "p=0"])
+    assert parse_statistics_rows(result) == table.statistics(["text", "n"], partition=list(parts))
+    chosen = table.statistics(["n"], partition=["p=2", "p=0"])
     assert chosen.partitions == ["p=2", "p=0"]
-    assert chosen == [*table.statistics(["n"], "p=2"), *table.statistics(["n"], "p=0")]
-    assert table.statistics(["n"], partitions="p=1") == table.statistics(["n"], "p=1")
-    assert table.statistics(partitions=[]).to_arrow().num_rows == 0
+    assert chosen == [*table.statistics(["n"], partition="p=2"), *table.statistics(["n"], partition="p=0")]
+    assert table.statistics(["n"], partition="p=1") == table.statistics(["n"], partition="p=1")
+    assert table.statistics(partition=[]).to_arrow().num_rows == 0
     full = table.statistics().to_arrow()
     assert "partition" not in full.column_names
     assert full.schema.metadata == {b"metastore.version": b"1", b"metastore.snapshot": b"snapshot 1"}
     with pytest.raises(PartitionNotFoundError, match="p=9"):
-        table.statistics(partitions=["p=1", "p=9"])
-    with pytest.raises(ValueError, match="partition"):
-        table.statistics(["n"], "p=1", partitions="*")
+        table.statistics(partition=["p=1", "p=9"])
+    assert table.statistics(["n"], partition=["p=3", "*"]).partitions == list(parts)
+    with pytest.raises(PartitionNotFoundError, match="4 partitions"):
+        table.top("text", partition="p=*")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +162,7 @@ def test_a_part_of_a_histogram(measured: Table, data: st.DataObject) -> None:
     wanted = [bin_ for bin_ in full if bin_.maximum.as_py() > low and bin_.minimum.as_py() <= high]
     result = measured.histogram(column, lower=lower, upper=upper)
     assert result == (wanted if low <= high else [])
-    few = measured.histogram(column, 3, lower=lower, upper=upper)
+    few = measured.histogram(column, bins=3, lower=lower, upper=upper)
     assert len(few) <= 3
     assert sum(bin_.frequency for bin_ in few) == sum(bin_.frequency for bin_ in result)
 

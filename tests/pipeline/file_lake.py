@@ -142,7 +142,7 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
     for row in table.statistics(partition=partition):
         listed = None
         if row.frequencies == "enumerated":
-            values = table.top(row.column, 10**9, partition).values
+            values = table.top(row.column, 10**9, partition=partition).values
             listed = sorted((repr(value.as_py()), count) for value, count in values)
         histogram = table.profiles.profile(partition).histogram(row.column)
         columns[row.column] = {
@@ -152,12 +152,12 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
             if histogram is None
             else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),
         }
-    return {"row_count": table.row_count(partition), "columns": columns}
+    return {"row_count": table.row_count(partition=partition), "columns": columns}
 
 
 def everything(config: MetastoreConfig) -> dict[str, Any]:
     """All that the newest version says of the table and of each partition."""
-    table = Metastore(config.root, config.storage_options).table("t")
+    table = Metastore(config.root, storage_options=config.storage_options).table("t")
     return {
         "row_count": table.version.row_count,
         "table": profile(table),

@@ -80,7 +80,7 @@ class Walk:
         """That of `x`, which is the same at every level."""
         table = Metastore(self.config.root).table("t")
         places = [None, *(entry.key for entry in table.partitions())]
-        (state,) = {table.statistics(["x"], place)[0].frequencies for place in places}
+        (state,) = {table.statistics(["x"], partition=place)[0].frequencies for place in places}
         return state
 
 

@@ -241,7 +241,7 @@ def test_answers_and_refusals(tmp_path: Path) -> None:
     for ask in asked:
         with pytest.raises(NotStoredError, match=r"`frequencies: repeated`.*`frequencies: all`"):
             ask()
-    (row,) = table.statistics(["word"], "p=0")
+    (row,) = table.statistics(["word"], partition="p=0")
     assert (row.frequencies, row.distinct_count_guarantee, row.duplicate_count) == ("repeated", "estimate", None)
 
 

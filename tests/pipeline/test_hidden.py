@@ -178,7 +178,7 @@ def test_a_column_is_hidden_in_partitions_from_before_it(spark: SparkSession, tm
     refresh(own, own.table("t"), lambda: spark)
     lookup = Metastore(own.root).table("t")
     if partitions == "all":
-        result = lookup.statistics(["more"], partitions="all")
+        result = lookup.statistics(["more"], partition="*")
         rows = dict(zip(result.to_arrow()["partition"].to_pylist(), result, strict=True))
     else:
         rows = {key: lookup.statistics(["more"], partition=key)[0] for key in ("day=1", "day=2", "day=3")}

@@ -29,7 +29,7 @@ def config_of(folder: Path, **policy: Any) -> tuple[MetastoreConfig, TableConfig
 
 
 def top(table: Table, partition: str | None = None) -> list[tuple[str, int]]:
-    return [(value.as_py(), count) for value, count in table.top("word", 10, partition).values]
+    return [(value.as_py(), count) for value, count in table.top("word", 10, partition=partition).values]
 
 
 def counted(*parts: str) -> list[tuple[str, int]]:
@@ -64,7 +64,7 @@ def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> No
         assert own.where_is("word", "x") == [("part=a", 3), ("part=b", 1)]
         spread = own.spread("word")
         assert (spread.distinct_count, spread.duplicate_count, spread.singleton_count) == (5, 3, 2)
-        (row,) = own.statistics(["word"], "part=b")
+        (row,) = own.statistics(["word"], partition="part=b")
         assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("enumerated", 3, 1)
         assert refresh(config, table, lambda: spark).published is False
     pq.write_table(pa.table({"word": ["w"]}), tmp_path / "lake" / "part=b" / "2.parquet")

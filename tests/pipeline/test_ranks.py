@@ -79,13 +79,13 @@ def assert_column(
         assert result is not None
         return result[0] if len(result) == 1 else result
 
-    for quantile in table.quantile(column, FRACTIONS, partition):
+    for quantile in table.quantile(column, FRACTIONS, partition=partition):
         own = None if quantile.value is None else quantile.value.as_py()
         assert own == ask(f'quantile_disc("{column}", {quantile.q:f})'), (column, quantile, partition)
     if column != "group":
         # Of decimals DuckDB rounds to their scale, of dates it tells timestamps.
         what = f'quantile_cont("{column}"::DOUBLE, ?)' if column != "day" else 'quantile_cont("day"::TIMESTAMP, ?)'
-        for quantile in table.quantile(column, FRACTIONS, partition, "continuous"):
+        for quantile in table.quantile(column, FRACTIONS, partition=partition, method="continuous"):
             own = None if quantile.value is None else quantile.value.as_py()
             expected = connection.execute(f"SELECT {what.replace('?', f'{quantile.q:f}')} FROM t").fetchone()
             assert expected is not None
@@ -99,12 +99,14 @@ def assert_column(
     held = [value for value in values if value is not None]
     odd = {"id": 500_000, "group": "b!", "price": Decimal("123456.78"), "day": date(1999, 12, 31)}[column]
     for value in [odd, *draw.sample(held, min(2, len(held)))]:
-        assert table.rank(column, value, partition).count == ask(f'count(*) FILTER ("{column}" < ?)', value)
-        assert table.frequency(column, value, partition).count == ask(f'count(*) FILTER ("{column}" = ?)', value)
+        assert table.rank(column, value, partition=partition).count == ask(f'count(*) FILTER ("{column}" < ?)', value)
+        assert table.frequency(column, value, partition=partition).count == ask(
+            f'count(*) FILTER ("{column}" = ?)', value
+        )
         low, high = sorted([value, odd])
         between = ask(f'count(*) FILTER ("{column}" BETWEEN ? AND ?)', low, high)
-        assert table.count_between(column, low, high, partition).count == between
-    spread = table.spread(column, partition)
+        assert table.count_between(column, low, high, partition=partition).count == between
+    spread = table.spread(column, partition=partition)
     often = f'SELECT count(*) AS often FROM t WHERE "{column}" IS NOT NULL GROUP BY "{column}"'
     counts = connection.execute(f"SELECT count(*), count(*) FILTER (often > 1) FROM ({often})").fetchone()
     assert counts == (spread.distinct_count, spread.duplicate_count)

@@ -181,14 +181,14 @@ def test_every_type_is_reported_unchanged(
     if name in FINER:
         values = [None if value is None else value * FINER[name] for value in values]
     facts = Facts(values)
-    (row,) = told.statistics([name], partition)
+    (row,) = told.statistics([name], partition=partition)
     assert (row.value_count, row.null_count) == (facts.value_count, facts.null_count)
     assert (row.distinct_count, row.distinct_count_guarantee) == (facts.distinct_count, "exact")
     assert row.duplicate_count == facts.duplicate_count
     assert (plain(row.minimum), plain(row.maximum)) == (facts.minimum, facts.maximum)
     assert [plain(value) for _, value in row.percentiles or ()] == facts.percentiles
     assert row.percentiles_guarantee == "exact"
-    listed = told.top(name, 1000, partition)
+    listed = told.top(name, 1000, partition=partition)
     assert {plain(value): count for value, count in listed.values} == facts.counts
 
 

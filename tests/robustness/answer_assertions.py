@@ -159,7 +159,7 @@ def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: Table
         assert abs(row.distinct_count - len(leaf.counts)) <= 4, location
         assert (row.minimum, row.maximum, row.sum, row.frequencies, row.user_defined) == (*[None] * 3, "absent", {})
         with pytest.raises(NotStoredError, match="hidden"):
-            lookup.dyadic_histogram(leaf.path, partition)
+            lookup.dyadic_histogram(leaf.path, partition=partition)
         return
     assert (row.nan_count or 0) == leaf.counts["nan"], location
     assert_bounds(row, leaf, location)
@@ -173,7 +173,7 @@ def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: Table
     elif row.frequencies == "estimated":
         assert lookup.version.decisions[row.field_id].frequencies == "estimated", location
         with pytest.raises(NotStoredError):
-            lookup.top(leaf.path, 1, partition)
+            lookup.top(leaf.path, 1, partition=partition)
     assert_bins(lookup, row, leaf, policy.histogram, partition)
     assert_custom_statistics(row, leaf, location)
 
@@ -213,14 +213,16 @@ def assert_value_counts(
     """The most frequent values, all of them where all are listed, and what follows from lists."""
     location = (partition, leaf.path)
     expected = {value: count for value, count in leaf.counts.items() if count >= least}
-    listed = [(nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition).values]
+    listed = [
+        (nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition).values
+    ]
     assert [count for _, count in listed] == sorted(expected.values(), reverse=True)[:most], location
     assert all(expected[value] == count for value, count in listed), location
     assert len({value for value, _ in listed}) == len(listed), location
     duplicates = sum(count > 1 for count in leaf.counts.values())
     facts = (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee)
     assert facts == (len(leaf.counts), duplicates, "exact"), location
-    spread = lookup.spread(row.column, partition)
+    spread = lookup.spread(row.column, partition=partition)
     assert spread.singleton_count == sum(count == 1 for count in leaf.counts.values()), location
     entropy = -sum(count / leaf.values * math.log2(count / leaf.values) for count in leaf.counts.values())
     assert spread.entropy == pytest.approx(entropy, abs=1e-9), location
@@ -231,7 +233,7 @@ def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | 
     values = leaf.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
         return
-    bins = lookup.dyadic_histogram(row.column, partition)
+    bins = lookup.dyadic_histogram(row.column, partition=partition)
     location = (partition, leaf.path)
     assert bins is not None, location
     width = Fraction(2) ** bins.exponent

@@ -174,7 +174,7 @@ def test_a_column_that_no_file_has_yet(spark: SparkSession, tmp_path: Path) -> N
     assert refreshed(lake.config(), spark).fragments_profiled == 0
     newest = lookup(lake.config())
     for partition in (None, "all"):
-        (row,) = newest.statistics(["new"], partition)
+        (row,) = newest.statistics(["new"], partition=partition)
         assert (row.value_count, row.null_count, row.distinct_count) == (0, 2, 0)
         assert newest.top("new", partition=partition).values == []
     assert_equals_scratch(lake.config(), spark, tmp_path)
@@ -319,9 +319,9 @@ def partitions(config: MetastoreConfig) -> dict[tuple[Any, ...], int]:
     row_counts = {}
     for entry in newest.partitions():
         values = tuple(value for _, value in decode_partition_key(entry.key))
-        (row,) = newest.statistics(["n"], entry.key)
-        assert newest.row_count(entry.key) == row.value_count == entry.row_count
-        (damaging,) = newest.statistics(["p"], entry.key)
+        (row,) = newest.statistics(["n"], partition=entry.key)
+        assert newest.row_count(partition=entry.key) == row.value_count == entry.row_count
+        (damaging,) = newest.statistics(["p"], partition=entry.key)
         assert (damaging.minimum.as_py() if damaging.minimum is not None else None) == values[0]
         row_counts[values] = entry.row_count
     return row_counts

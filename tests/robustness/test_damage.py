@@ -161,7 +161,9 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
     with pytest.raises(CorruptionError, match=re.escape(str(path))) as caught:
         refreshed(config, spark)
     assert "--full" in str(caught.value)
-    assert Metastore(config.root).table("t", 1).statistics(["id"])[0].value_count > 0, "the version before is readable"
+    assert Metastore(config.root).table("t", version=1).statistics(["id"])[0].value_count > 0, (
+        "the version before is readable"
+    )
     result = refreshed(config, spark, request=RefreshRequest(full=True))
     assert result.fragments_profiled == len(lake.files())
     assert_same(everything(config), prepared.after)
@@ -223,4 +225,4 @@ def test_a_version_of_a_newer_release_is_not_overwritten(
     assert versions(lake.config()).numbers() == [1, 2]
     with pytest.raises(StoreError, match="upgrade"):
         Metastore(lake.config().root).table("t")
-    assert Metastore(lake.config().root).table("t", 1).row_count() == 300
+    assert Metastore(lake.config().root).table("t", version=1).row_count() == 300

@@ -86,7 +86,7 @@ def bucket(s3_options: dict[str, str]) -> Bucket:
 
 
 def lookup(config: MetastoreConfig) -> Table:
-    return Metastore(config.root, config.storage_options).table("t")
+    return Metastore(config.root, storage_options=config.storage_options).table("t")
 
 
 def parquet(**columns: Any) -> bytes:
@@ -120,7 +120,7 @@ def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket:
     assert newest.row_count() == 200
     assert sum(count for _, count in newest.top("group").values) == newest.statistics(["group"])[0].value_count
     assert sum(one.frequency for one in newest.histogram("id", bins=10)) == newest.statistics(["id"])[0].value_count
-    assert Metastore(config.root, config.storage_options).versions("t") == [1, 2]
+    assert Metastore(config.root, storage_options=config.storage_options).versions("t") == [1, 2]
 
 
 @pytest.mark.long
@@ -198,7 +198,9 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
         bucket.put(f"{folder}/1.parquet", parquet(n=[1]))
     refreshed(bucket.config(), spark)
     newest = lookup(bucket.config())
-    row_counts = {decode_partition_key(entry.key)[0][1]: newest.row_count(entry.key) for entry in newest.partitions()}
+    row_counts = {
+        decode_partition_key(entry.key)[0][1]: newest.row_count(partition=entry.key) for entry in newest.partitions()
+    }
     assert row_counts == dict.fromkeys(folders.values(), 1)
 
 

@@ -166,8 +166,12 @@ def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path,
     assert_equals_scratch(config, spark, tmp_path)
     incremental, scratch = (Metastore(str(folder)).table("t") for folder in (root, tmp_path / "scratch"))
     assert [row.column for row in incremental.statistics(partition="p=007")] == ["y", "p", "renamed", "added"]
-    added = incremental.statistics(["added"], "p=007")[0]
-    assert (added.value_count, added.null_count, added.frequencies) == (0, incremental.row_count("p=007"), "enumerated")
+    added = incremental.statistics(["added"], partition="p=007")[0]
+    assert (added.value_count, added.null_count, added.frequencies) == (
+        0,
+        incremental.row_count(partition="p=007"),
+        "enumerated",
+    )
     assert incremental.top("added", partition="p=007").values == []
     for key in (None, "p=007", "p=015"):
         shown = [columns_json(one.version, one.statistics(partition=key)) for one in (incremental, scratch)]

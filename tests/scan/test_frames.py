@@ -49,35 +49,37 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
         write_deltalake(str(uri), rows(part * 100, 100), mode="append")
     DeltaTable(str(uri)).delete("id = 205")
     table, lookup = published(uri)
-    frame = lookup.scan(spark, "id between 190 and 210 and name is not null", table, columns=["name", "id"])
+    frame = lookup.scan(spark, "id between 190 and 210 and name is not null", table=table, columns=["name", "id"])
     wanted = [index for index in range(190, 211) if index % 7 and index != 205]
     assert frame.columns == ["name", "id"]
     assert sorted(row["id"] for row in frame.collect()) == wanted
     assert {row["name"] for row in frame.collect()} == {f"n{number:04d}" for number in wanted}
-    assert lookup.scan(spark, "id < 0", table).collect() == []
-    assert lookup.scan(spark, "id >= 0", table, limit=5).count() == 5
-    assert lookup.scan(spark, "true", table).count() == 599
+    assert lookup.scan(spark, "id < 0", table=table).collect() == []
+    assert lookup.scan(spark, "id >= 0", table=table, limit=5).count() == 5
+    assert lookup.scan(spark, "true", table=table).count() == 599
     # What bounds rule out is not opened: these files are gone.
     for path in lookup.prune("id > 300").paths:
         Path(path.removeprefix("file://")).rename(tmp_path / Path(path).name)
-    assert lookup.scan(spark, "id < 50", table).count() == 50
+    assert lookup.scan(spark, "id < 50", table=table).count() == 50
     with pytest.raises(FragmentError, match="parquet"):
-        lookup.count("x > 80.1 and x < 80.3 and name like '%9'", table, spark, snapshot="version")
+        lookup.count("x > 80.1 and x < 80.3 and name like '%9'", table=table, spark=spark, snapshot="version")
     for path in tmp_path.glob("*.parquet"):
         path.rename(uri / path.name)
     # Rows that came since the version are read.
     write_deltalake(str(uri), rows(1000, 50), mode="append")
-    counted = lookup.count("id >= 580", table, spark)
+    counted = lookup.count("id >= 580", table=table, spark=spark)
     assert (counted.count, counted.snapshot != lookup.version.snapshot) == (70, True)
-    assert lookup.count("id >= 580", table, spark, snapshot="version").count == 20
+    assert lookup.count("id >= 580", table=table, spark=spark, snapshot="version").count == 20
     # What has not been profiled yet is ruled out by the log's own statistics.
-    counted = lookup.count("id < 50 and name is not null", table, spark)
+    counted = lookup.count("id < 50 and name is not null", table=table, spark=spark)
     assert counted.count == len([index for index in range(50) if index % 7])
     assert plan_scan(lookup, table, "id between 1050 and 2000", "now").partial_fragments == ()
     assert len(plan_scan(lookup, table, "id = 1049", "now").partial_fragments) == 1
-    assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table).collect()) == list(range(1045, 1050))
+    assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table=table).collect()) == list(
+        range(1045, 1050)
+    )
     with pytest.raises(ColumnNotFoundError, match="'name'"):
-        lookup.scan(spark, "id > 1", table, columns=["nmae"])
+        lookup.scan(spark, "id > 1", table=table, columns=["nmae"])
 
 
 @pytest.mark.spark
@@ -87,11 +89,11 @@ def test_types_that_spark_has_and_has_not(spark: SparkSession, tmp_path: Path, b
     pq.write_table(build(), folder / "0.parquet")
     table, lookup = published(folder)
     columns = [name for name in build().column_names if name != "clock"]
-    (row,) = lookup.scan(spark, "small = 200", table, columns=columns).collect()
+    (row,) = lookup.scan(spark, "small = 200", table=table, columns=columns).collect()
     assert (row["small"], row["big"], row["in"]["y"], row["many"]) == (200, 2**64 - 1, 2.5, [1, 2])
     assert str(row["at"]) == "2024-01-01 00:00:00.000001"
     with pytest.raises(UnsupportedTypeError, match=r"'clock'.*'t'.*time64"):
-        lookup.scan(spark, "small = 200", table)
+        lookup.scan(spark, "small = 200", table=table)
 
 
 @pytest.fixture
@@ -114,6 +116,6 @@ def test_a_version_of_plain_files_that_changed_cannot_be_counted(tmp_path: Path)
     pq.write_table(rows(0, 10), folder / "0.parquet")
     table, lookup = published(folder)
     pq.write_table(rows(10, 10), folder / "1.parquet")
-    assert lookup.count("id >= 5", table).count == 15
+    assert lookup.count("id >= 5", table=table).count == 15
     with pytest.raises(MetastoreError, match=r"'t'.*version 1\b"):
-        lookup.count("id >= 5", table, snapshot="version")
+        lookup.count("id >= 5", table=table, snapshot="version")

@@ -39,7 +39,7 @@ def test_a_table_is_read_at_its_recorded_location(tmp_path: Path) -> None:
     assert lookup.count("x > 4").count == 15
     assert lookup.filter("x > 4", read=True).row_count() == 15
     assert lookup.filter("x > 4", read=True).quantile("x", 0.5).value.as_py() == 12
-    assert lookup.count("x > 4", str(tmp_path / "lake")).count == 15
+    assert lookup.count("x > 4", table=str(tmp_path / "lake")).count == 15
 
 
 def test_options_stay_with_who_has_them(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def run_all_lookups(root: str) -> None:
     versions.latest()
     table = open_table(root, "t")
     table.statistics()
-    table.statistics(partitions="all")
+    table.statistics(partition="*")
     table.top("s")
     table.histogram("x")
     table.prune("x > 4 and s = 'a'")

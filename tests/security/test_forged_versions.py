@@ -93,8 +93,8 @@ def test_confirmed_location_is_read(root: Path, read_table: Any, monkeypatch: py
     for confirmed in ("lake", "./lake/", str(root.parent), f"file://{root.parent}/lake", ["elsewhere", "lake"]):
         table_rows = read_table(open_table(str(root), "t", table_locations=confirmed))
         assert str(table_rows) == str(expected)
-    assert open_table(str(root), "t").count(WHERE, "lake").count == 5
-    assert open_table(str(root), "t").count(WHERE, TableConfig(name="t", uri="lake")).count == 5
+    assert open_table(str(root), "t").count(WHERE, table="lake").count == 5
+    assert open_table(str(root), "t").count(WHERE, table=TableConfig(name="t", uri="lake")).count == 5
     assert profile("lake").count(WHERE).count == 5
 
 
@@ -120,12 +120,12 @@ def test_forged_options_are_ignored(
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     forge(root, **location)
     lookup = open_table(str(root), "t", table_locations=str(tmp_path / "lake"))
-    for ask in (*WAYS, lambda lookup: lookup.count(WHERE, str(tmp_path / "lake"))):
+    for ask in (*WAYS, lambda lookup: lookup.count(WHERE, table=str(tmp_path / "lake"))):
         with pytest.raises(CorruptionError, match=r"version 1\b.*'t'.*forged"):
             ask(lookup)
     assert not (tmp_path / "ran").exists()
     assert "evil_module" not in sys.modules
-    assert lookup.count(WHERE, TableConfig(name="t", uri=str(tmp_path / "lake"))).count == 5
+    assert lookup.count(WHERE, table=TableConfig(name="t", uri=str(tmp_path / "lake"))).count == 5
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
     snapshots = []
     compared = 0
     for number in numbers:
-        published = Metastore(config.root).table(changing.name, number)
+        published = Metastore(config.root).table(changing.name, version=number)
         snapshots.append(published.version.snapshot)
         rows = changing.states.get(published.version.snapshot)
         # Plain files change one by one, and Hudi's rows file by file: what lies between is no commit of ours.

@@ -23,7 +23,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 _SIGNS = {"add": ("+", "green"), "delete": ("-", "red"), "update": ("~", "yellow")}
 _WORDS = {"add": "added", "update": "changed", "delete": "deleted"}
@@ -48,8 +48,8 @@ _WORDS = {"add": "added", "update": "changed", "delete": "deleted"}
 def changes(
     context: click.Context,
     name: str,
-    since: VersionSelector,
-    version: VersionSelector | None,
+    since: VersionReference,
+    version: VersionReference | None,
     columns: str | None,
     limit: int,
     as_json: bool,

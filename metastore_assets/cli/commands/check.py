@@ -14,7 +14,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, 
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 _STYLES = {"passed": "green", "failed": "red", "unknown": "yellow"}
 
@@ -31,7 +31,7 @@ def check(
     invocation: Invocation,
     name: str,
     names: tuple[str, ...],
-    version: VersionSelector | None,
+    version: VersionReference | None,
     strict: bool,
     suggest: bool,
     as_json: bool,

@@ -21,7 +21,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 _BAR_WIDTH = 20
 _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}
@@ -34,7 +34,7 @@ _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}
 @output_options
 @click.pass_obj
 def clustering(
-    invocation: Invocation, name: str, columns: str | None, version: VersionSelector | None, as_json: bool
+    invocation: Invocation, name: str, columns: str | None, version: VersionReference | None, as_json: bool
 ) -> None:
     """Show how many files may hold a value of a column, and how many files a query for it skips.
 

@@ -16,7 +16,7 @@ from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import SnapshotChoice
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command(short_help="Count the rows that match a predicate.")
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @output_options
 @click.pass_obj
 def count(
-    invocation: Invocation, name: str, where: str, snapshot: str | None, version: VersionSelector | None, as_json: bool
+    invocation: Invocation, name: str, where: str, snapshot: str | None, version: VersionReference | None, as_json: bool
 ) -> None:
     """Count the rows that match a predicate, exactly.
 

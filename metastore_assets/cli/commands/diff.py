@@ -18,7 +18,7 @@ from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.diff import ColumnDiff, TableDiff
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
     from metastore_assets.statistics.column import ColumnStatistics
 
 _STABLE, _SHIFTED = 0.1, 0.25
@@ -42,8 +42,8 @@ _STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
 def diff(
     invocation: Invocation,
     name: str,
-    since: VersionSelector | None,
-    version: VersionSelector | None,
+    since: VersionReference | None,
+    version: VersionReference | None,
     baseline: str | None,
     everything: bool,
     as_json: bool,

@@ -14,7 +14,7 @@ from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command(short_help="Estimate the number of rows that match a predicate.")
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @version_option
 @output_options
 @click.pass_obj
-def estimate(invocation: Invocation, name: str, where: str, version: VersionSelector | None, as_json: bool) -> None:
+def estimate(invocation: Invocation, name: str, where: str, version: VersionReference | None, as_json: bool) -> None:
     """Estimate how many rows of a version match a predicate.
 
     The true number lies between `lower` and `upper`, inclusive. The command reads no file of the table.

@@ -22,7 +22,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 _PLAIN_BINS = 20
 """The default number of bins if stdout is not a terminal."""
@@ -49,7 +49,7 @@ def histogram(
     bins: int | None,
     partition: str | None,
     where: str | None,
-    version: VersionSelector | None,
+    version: VersionReference | None,
     as_json: bool,
 ) -> None:
     """Show the distribution of a numeric or temporal column."""
@@ -57,7 +57,7 @@ def histogram(
 
     count = bins or (None if as_json else _fitting_bins(Page().width))
     with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
-        rows = histogram_json(table.histogram(column, count, key))
+        rows = histogram_json(table.histogram(column, bins=count, partition=key))
         statistics = column_to_answer(table, column, key)
     answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)
 

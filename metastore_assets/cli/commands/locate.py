@@ -22,7 +22,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 _BAR_WIDTH = 30
 
@@ -35,7 +35,7 @@ _BAR_WIDTH = 30
 @output_options
 @click.pass_obj
 def locate(
-    invocation: Invocation, name: str, column: str, value: str, version: VersionSelector | None, as_json: bool
+    invocation: Invocation, name: str, column: str, value: str, version: VersionReference | None, as_json: bool
 ) -> None:
     """Show the partitions that hold a value and its frequency in each.
 

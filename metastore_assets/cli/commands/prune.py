@@ -14,7 +14,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command(short_help="List the files that a query has to read.")
@@ -29,7 +29,7 @@ def prune(
     invocation: Invocation,
     name: str,
     where: str,
-    version: VersionSelector | None,
+    version: VersionReference | None,
     limit: int | None,
     explain: bool,
     as_json: bool,
@@ -39,7 +39,7 @@ def prune(
     Without --limit, a file is left out only if its statistics rule out every row. The command reads no file of the
     table.
     """
-    pruned = open_version(load_config(invocation), name, version).prune(where, limit)
+    pruned = open_version(load_config(invocation), name, version).prune(where, limit=limit)
     result = {"table": name, **pruned.to_json()}
     if explain:
         result["eliminated"] = [asdict(fragment) for fragment in pruned.eliminated_fragments()]

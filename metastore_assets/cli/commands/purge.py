@@ -16,7 +16,7 @@ from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command(short_help="Remove older versions and the statistics of removed rows.")
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @output_options
 @click.pass_obj
-def purge(invocation: Invocation, name: str, before: VersionSelector, as_json: bool) -> None:
+def purge(invocation: Invocation, name: str, before: VersionReference, as_json: bool) -> None:
     """Remove older versions and the statistics of removed rows at once.
 
     Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest

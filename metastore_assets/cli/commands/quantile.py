@@ -22,7 +22,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command()
@@ -47,7 +47,7 @@ def quantile(
     continuous: bool,
     partition: str | None,
     where: str | None,
-    version: VersionSelector | None,
+    version: VersionReference | None,
     as_json: bool,
 ) -> None:
     """Show quantiles of a column, such as 0.5 for the median.
@@ -60,7 +60,9 @@ def quantile(
 
     requested = [parse_fraction(fraction) for fraction in fractions]
     with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
-        rows = quantiles_json(table.quantile(column, requested, key, "continuous" if continuous else "discrete"))
+        rows = quantiles_json(
+            table.quantile(column, requested, partition=key, method="continuous" if continuous else "discrete")
+        )
         statistics = column_to_answer(table, column, key)
     answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)
 

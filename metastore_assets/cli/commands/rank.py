@@ -25,7 +25,7 @@ from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from metastore_assets.lookup import FilteredView, Table
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command(context_settings=NEGATIVE_VALUES)
@@ -44,7 +44,7 @@ def rank(
     value: str,
     partition: str | None,
     where: str | None,
-    version: VersionSelector | None,
+    version: VersionReference | None,
     as_json: bool,
 ) -> None:
     """Show the rank of a value and its frequency.
@@ -64,15 +64,15 @@ def _read_rank(table: Table | FilteredView, column: str, value: str, partition: 
     from metastore_assets.values.json import integer_json
 
     parsed = TextValue(value)
-    rank = table.rank(column, parsed, partition)
+    rank = table.rank(column, parsed, partition=partition)
     try:
-        frequency = integer_json(table.frequency(column, parsed, partition).count)
+        frequency = integer_json(table.frequency(column, parsed, partition=partition).count)
     except NotStoredError:
         frequency = None
     return {
         "rank": integer_json(rank.count),
         "frequency": frequency,
-        "row_count": integer_json(table.row_count(partition)),
+        "row_count": integer_json(table.row_count(partition=partition)),
         "guarantee": rank.guarantee,
     }
 

@@ -14,7 +14,7 @@ from metastore_assets.cli.options import name_argument, output_options, since_op
 from metastore_assets.cli.output import answer, write_text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command(short_help="Write an HTML page about a table.")
@@ -28,8 +28,8 @@ def report(
     invocation: Invocation,
     name: str,
     file: str | None,
-    since: VersionSelector | None,
-    version: VersionSelector | None,
+    since: VersionReference | None,
+    version: VersionReference | None,
     as_json: bool,
 ) -> None:
     """Write an HTML page about the columns, partitions, versions and changes of a table.

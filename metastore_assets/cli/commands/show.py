@@ -25,7 +25,7 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     from metastore_assets.cli.answers import Detail
     from metastore_assets.lookup import FilteredView, Table
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 
 @click.command()
@@ -49,7 +49,7 @@ def show(
     where: str | None,
     columns: str | None,
     partitions: bool,
-    version: VersionSelector | None,
+    version: VersionReference | None,
     as_json: bool,
 ) -> None:
     """Show the statistics of a table's columns."""
@@ -63,7 +63,7 @@ def show(
     config = load_config(invocation)
     check = CurrentCheck(config, name)
     with open_relation(config, name, where, partition, version) as (table, key):
-        rows = [] if partitions else table.statistics(names, key)
+        rows = [] if partitions else table.statistics(names, partition=key)
         shapes = {} if as_json else read_shapes(table, rows, key)
         current, reason = check.is_current(table.version)
         if reason is not None:

@@ -45,7 +45,7 @@ def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
     from metastore_assets.messages import redact
     from metastore_assets.metastore import Metastore
 
-    metastore = Metastore(config.root, config.storage_options)
+    metastore = Metastore(config.root, storage_options=config.storage_options)
 
     def table_to_json(table: TableConfig) -> dict[str, Any]:
         try:

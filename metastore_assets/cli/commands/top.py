@@ -22,7 +22,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, 
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionSelector
+    from metastore_assets.lookup.versions import VersionReference
 
 _BAR_WIDTH = 30
 
@@ -45,14 +45,14 @@ def top(
     count: int,
     partition: str | None,
     where: str | None,
-    version: VersionSelector | None,
+    version: VersionReference | None,
     as_json: bool,
 ) -> None:
     """Show the most frequent values of a column."""
     from metastore_assets.lookup.json import top_json
 
     with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
-        values = top_json(table.top(column, count, key))
+        values = top_json(table.top(column, count, partition=key))
         statistics = column_to_answer(table, column, key)
     answer(values, lambda page: _draw(page, statistics, values), as_json=as_json)
 

@@ -40,7 +40,7 @@ def _list_versions(metastore: Metastore, name: str, newest: Version) -> list[dic
 
     def read(number: int) -> dict[str, Any] | None:
         try:
-            return version_to_json(metastore.table(name, number).version)
+            return version_to_json(metastore.table(name, version=number).version)
         except VersionNotFoundError:
             return None  # It expired after it was listed.
 

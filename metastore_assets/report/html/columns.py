@@ -91,7 +91,7 @@ def _badge(change: ColumnDiff) -> Markup:
 
 def _histogram(table: Table, row: ColumnStatistics) -> Markup | None:
     try:
-        bins = table.histogram(row.column, _BINS)
+        bins = table.histogram(row.column, bins=_BINS)
     except NotStoredError:
         return None
     return bars([part.frequency for part in bins], f"distribution in {len(bins)} bins") if bins else None
