@@ -379,7 +379,10 @@ class TableProfiles:
         # Most lookups name partitions by key, and need no patterns.
         from metastore_assets.expressions.partition_patterns import resolve_partition
 
-        return resolve_partition(self._version.table, text, [entry.key for entry in self._version.partitions])
+        try:
+            return resolve_partition(self._version.table, text, [entry.key for entry in self._version.partitions])
+        except PartitionNotFoundError as error:
+            raise PartitionNotFoundError(f"version {self._version.number}: {error}") from None
 
     def partition_statistics(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
         """Return the statistics of several partitions, one after the other.

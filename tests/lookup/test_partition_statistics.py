@@ -51,7 +51,7 @@ def one_by_one(table: Table, columns: list[str] | None = None, keys: list[str] |
     return list(result)
 
 
-def all_at_once(table: Table, columns: list[str] | None = None, partitions: object = "all") -> list[object]:
+def all_at_once(table: Table, columns: list[str] | None = None, partitions: object = "*") -> list[object]:
     result = table.statistics(columns, partition=partitions)  # type: ignore[arg-type]
     assert result.partitions is not None
     return list(zip(result.partitions, result, strict=True))

@@ -262,7 +262,7 @@ def test_an_unknown_column_error_is_short(local_store: ObjectStore) -> None:
     ],
 )
 def test_an_unknown_partition_error_says_how_to_list_them(orders: Table, ask: Callable[[Table], object]) -> None:
-    message = r"table 'orders' has no partition 'half=2' in version 2; the nearest are .*'half=1'; list them"
+    message = r"table 'orders' has no partition 'half=2'; the nearest are .*'half=1'; list them"
     with pytest.raises(PartitionNotFoundError, match=message):
         ask(orders)
 
