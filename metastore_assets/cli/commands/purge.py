@@ -38,14 +38,15 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
     refresh starts again. Files that no version references are removed whatever their age, and so are the profiles of
     removed files. If such files return to the table, a refresh reads them again.
     """
-    from metastore_assets.lookup.versions import resolve_version
+    from metastore_assets.lookup.versions import parse_version_reference, resolve_version
     from metastore_assets.pipeline.engine import Engine
     from metastore_assets.pipeline.purge import purge as purge_table
     from metastore_assets.store.versions import versions_of
 
     config = load_config(invocation)
     versions = versions_of(config, resolve_table_name(config, name))
-    oldest = before if isinstance(before, int) else resolve_version(versions, before).number
+    reference = parse_version_reference(before)
+    oldest = reference if isinstance(reference, int) else resolve_version(versions, before).number
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
         purged = purge_table(Engine.of(config, spark), versions, oldest)
         watcher.hide()
