@@ -30,6 +30,9 @@ class Watcher(Protocol):
     def __call__(self, event: Event) -> None:
         """Show the stage and the counts of a refresh's progress event."""
 
+    def working(self, stage: str) -> None:
+        """Show a stage without counts, such as "removing files", until the next event."""
+
     def spark_starts(self) -> None:
         """Show that a Spark session is being started, until the next event."""
 
@@ -44,6 +47,9 @@ class HiddenProgress:
     """A display that shows nothing, for stderr that is not a terminal."""
 
     def __call__(self, event: Event) -> None:
+        """Show nothing."""
+
+    def working(self, stage: str) -> None:
         """Show nothing."""
 
     def spark_starts(self) -> None:
@@ -92,9 +98,13 @@ class ProgressLine:
         """Show the stage and the counts of an event."""
         self._show(_format_stage(event), event)
 
+    def working(self, stage: str) -> None:
+        """Show a stage without counts."""
+        self._show(stage, None)
+
     def spark_starts(self) -> None:
         """Show that a Spark session is being started."""
-        self._show("starting Spark", None)
+        self.working("starting Spark")
 
     def spark_runs(self, spark: SparkSession) -> None:
         """Start to count the tasks of this session; a second session is ignored."""

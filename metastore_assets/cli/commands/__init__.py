@@ -12,6 +12,7 @@ from metastore_assets.cli.commands.clustering import clustering
 from metastore_assets.cli.commands.compact import compact
 from metastore_assets.cli.commands.count import count
 from metastore_assets.cli.commands.diff import diff
+from metastore_assets.cli.commands.doctor import doctor
 from metastore_assets.cli.commands.estimate import estimate
 from metastore_assets.cli.commands.expire import expire
 from metastore_assets.cli.commands.histogram import histogram
@@ -55,7 +56,7 @@ def cli() -> None:
 
 _SECTIONS = {
     "Common commands": (profile, refresh, show, top, check),
-    "Set up and refresh": (init, tables, backfill, spark_server),
+    "Set up and refresh": (init, doctor, tables, backfill, spark_server),
     "Look at a table": (histogram, quantile, rank, locate, history, report, sql),
     "Plan a query": (prune, estimate, count, clustering),
     "Compare versions": (versions, changes, diff),

@@ -1,0 +1,117 @@
+"""`metastore doctor`: check the environment, and access to the root and the tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from metastore_assets.cli.completion import complete_tables
+from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation, explain_error
+from metastore_assets.cli.opening import add_database_tables, load_config
+from metastore_assets.cli.options import output_options
+from metastore_assets.cli.output import Answer, Page, Styled, answer
+from metastore_assets.cli.progress import Watcher, show_progress
+from metastore_assets.cli.spark import LazySpark
+from metastore_assets.config.file import config_path
+from metastore_assets.errors import ConfigError
+from metastore_assets.report import text
+from metastore_assets.startup import allow_pandas
+
+if TYPE_CHECKING:
+    from metastore_assets.cli.diagnosis.finding import Finding
+    from metastore_assets.config import MetastoreConfig
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
+
+
+@click.command(short_help="Check Java, Spark, packages, root and tables.")
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_tables)
+@click.option("--deep", is_flag=True, help="Also start Spark and run a task, and read one data file of each table.")
+@output_options
+@click.pass_obj
+def doctor(invocation: Invocation, names: tuple[str, ...], deep: bool, as_json: bool) -> int:
+    """Check that everything works that refreshes and lookups need, and say what to do where it does not.
+
+    Checks Python, the versions of packages, Java, Spark, Dagster's instance, the configuration, access to the root
+    (write, read, list, conditional write, delete) and to each table, or only to the tables NAME. Exits with status 1 if
+    a check failed. Warnings do not change the status.
+    """
+    with show_progress() as watcher:
+        findings = list(_diagnose(invocation, names, watcher, deep=deep))
+        watcher.hide()
+    counts = Counter(finding.status for finding in findings)
+    result = {
+        "status": "failed" if counts["failed"] else "ok",
+        **{status: counts[status] for status in _STYLES},  # type: ignore[index]
+        "findings": [finding.to_json() for finding in findings],
+    }
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+    return CHECK_FAILED if counts["failed"] else SUCCESS
+
+
+def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *, deep: bool) -> Iterator[Finding]:
+    """Yield a finding for everything that is checked. Without a valid configuration, root and tables are skipped."""
+    from metastore_assets.cli.answers import parallel_map
+    from metastore_assets.cli.diagnosis.access import check_root, check_table
+    from metastore_assets.cli.diagnosis.environment import (
+        check_dagster,
+        check_java,
+        check_packages,
+        check_python,
+        check_spark,
+    )
+
+    allow_pandas()  # Otherwise it would be reported as missing.
+    yield check_python()
+    yield from check_packages()
+    config, finding = _read_config(invocation, names)
+    yield finding
+    yield check_java(config)
+    with LazySpark({} if config is None else config.spark, watcher) as spark:
+        yield check_spark(config, spark if deep else None)
+    yield check_dagster()
+    if config is not None:
+        watcher.working("checking the root")
+        yield check_root(config)
+        watcher.working("checking tables")
+        tables = [table for table in config.tables if not names or table.name in names]
+        yield from parallel_map(partial(check_table, config, deep=deep), tables)
+
+
+def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, Finding]:
+    """Return the configuration with the tables of databases, and what was found; None if it is not valid."""
+    from metastore_assets.cli.diagnosis.finding import Finding
+
+    file = config_path(invocation.config)
+    if not file.exists():
+        advice = "`metastore init URI...` writes one; --config and METASTORE_CONFIG name another file"
+        return None, Finding("configuration", "failed", f"there is no {file}", advice)
+    try:
+        config = load_config(invocation)
+        expanded, is_complete = add_database_tables(config)
+        for name in names:
+            expanded.table(name)
+    except ConfigError as error:
+        return None, Finding("configuration", "failed", explain_error(error))
+    message = f"{file}: {text.format_count(len(expanded.tables), 'table')}"
+    if not is_complete:
+        advice = "the notes name the catalogs: check their `uri` and credentials"
+        return expanded, Finding("configuration", "failed", f"{message}; a catalog did not answer", advice)
+    return expanded, Finding("configuration", "ok", message)
+
+
+def _draw(page: Page, result: Answer) -> None:
+    """Draw a line for each finding, and what to do below it."""
+    width = max(len(finding["subject"]) for finding in result["findings"])
+    for finding in result["findings"]:
+        status = finding["status"]
+        subject = f"{text.make_printable(finding['subject']):<{width}}"
+        page.line(Styled(f"{status:<8}", _STYLES[status]), Styled(subject, "bold"), f"  {finding['message']}")
+        if finding["advice"] is not None:
+            page.line(" " * (width + 10), Styled(f"→ {finding['advice']}", "dim" if status == "skipped" else ""))
+    counts = [f"{result[status]:,} {status}" for status in ("ok", "warning", "failed") if result[status]]
+    page.line(Styled(", ".join(counts), "red" if result["failed"] else "green"))

@@ -1,0 +1,1 @@
+"""What `metastore doctor` checks: the environment, and access to the root and the tables."""

@@ -1,0 +1,106 @@
+"""Checks of access to the configuration, the root and the tables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+from metastore_assets.cli.diagnosis.finding import Finding, check
+from metastore_assets.errors import MetastoreError, ObjectExistsError, VersionNotFoundError
+from metastore_assets.messages import redact
+from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.config import MetastoreConfig, TableConfig
+    from metastore_assets.formats import FragmentSource
+
+_PROBE = b"written by metastore doctor"
+
+
+def check_root(config: MetastoreConfig) -> Finding:
+    """Write, read, list, conditionally write and delete an object in the root."""
+    advice = "check that the root exists, that `storage_options` and credentials are right, and that they allow to "
+    advice += "read, write, list and delete"
+
+    def probe() -> str:
+        from metastore_assets.store.objects import ObjectStore
+
+        store = ObjectStore(config.root, config.storage_options)
+        is_new = not store.is_remote and not os.path.exists(store.uri())
+        folder = f"_doctor-{uuid.uuid4().hex}"
+        path = f"{folder}/probe"
+        try:
+            store.write(path, _PROBE, create=True)
+            if store.read(path) != _PROBE:
+                raise MetastoreError("the root returns other bytes than were written")
+            if [info.path for info in store.scan(folder)] != [path]:
+                raise MetastoreError("the root does not list an object that was written")
+            try:
+                store.write(path, b"", create=True)
+            except ObjectExistsError:
+                pass
+            else:
+                raise MetastoreError(
+                    "the root ignores conditional writes, so two refreshes could overwrite each other's version: use a "
+                    "store that supports If-None-Match"
+                )
+        finally:
+            with contextlib.suppress(Exception):
+                store.delete_folder(folder)
+            if is_new:
+                with contextlib.suppress(OSError):
+                    os.rmdir(store.uri())
+        return f"{redact(config.root)}: write, read, list, conditional write and delete work"
+
+    return check("root", probe, advice)
+
+
+def check_table(config: MetastoreConfig, table: TableConfig, *, deep: bool) -> Finding:
+    """Open a table, and compare its current snapshot with the newest version.
+
+    Args:
+        config: The configuration.
+        table: The table.
+        deep: Whether to list the table's files too, and to read one of them.
+    """
+    subject = f"table {table.name}"
+    if table.dropped_reason is not None:
+        return Finding(subject, "warning", f"dropped from its catalog: {table.dropped_reason}")
+    advice = f"check `uri`, `storage_options` and credentials of {table.name}"
+    return check(subject, lambda: _describe_table(config, table, deep), advice)
+
+
+def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> str:
+    from metastore_assets.formats import open_table_format
+    from metastore_assets.metastore import Metastore
+    from metastore_assets.tasks.isolation import IsolatedRunner
+
+    table_format = open_table_format(table)
+    if deep:
+        snapshot = table_format.snapshot()
+        current = snapshot.reference
+        files = text.format_count(len(snapshot.fragments), "file")
+        if snapshot.fragments:
+            smallest = min(snapshot.fragments, key=lambda fragment: fragment.bytes)
+            IsolatedRunner().map(_count_rows, [smallest.source])
+            files += ", one of them read"
+        facts = [snapshot.format, files]
+    else:
+        current = table_format.current()
+        facts = [table.format or "readable"]
+    try:
+        version = Metastore(config.root, config.storage_options).table(table.name).version
+    except VersionNotFoundError:
+        state = f"never refreshed: run `metastore refresh {table.name}`"
+    else:
+        is_current = (version.snapshot, version.committed_at) == (current.id, current.committed_at)
+        state = f"version {version.number} is {'current' if is_current else 'outdated: run `metastore refresh`'}"
+    return ", ".join([*facts, f"snapshot {text.make_printable(current.id[:20])}; {state}"])
+
+
+def _count_rows(source: FragmentSource) -> int:
+    """Open a fragment, and return its number of rows. Runs in a child process."""
+    with source.open() as reader:
+        return reader.row_count

@@ -1,0 +1,213 @@
+"""Checks of the environment: Python, installed packages, Java, Spark and Dagster."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import TYPE_CHECKING
+
+from metastore_assets.cli.diagnosis.finding import Finding, Status, check
+from metastore_assets.extras import PACKAGES, is_installed
+
+if TYPE_CHECKING:
+    from metastore_assets.cli.spark import LazySpark
+    from metastore_assets.config import MetastoreConfig
+
+_DISTRIBUTION = "metastore-assets"
+_MIN_PYTHON = (3, 11)
+_MIN_JAVA = 17
+_JAVA_TIMEOUT = 30.0
+"""Seconds to wait for `java -version`."""
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,.-]+\])?\s*([^;]*)(?:;\s*extra\s*==\s*['\"](\w+)['\"])?")
+_LIMIT = re.compile(r"(>=|<)\s*([\d.]+)")
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A package that this package needs, and the range of its supported versions."""
+
+    package: str
+    limits: tuple[tuple[str, str], ...]
+    """Pairs of an operator, `>=` or `<`, and a version."""
+    extra: str | None
+    """The extra that installs the package; None if it is always installed."""
+
+    @property
+    def range(self) -> str:
+        """The supported versions, as pip writes them."""
+        return ",".join(operator + limit for operator, limit in self.limits) or "any version"
+
+    def allows(self, installed: str) -> bool:
+        """Return whether a version is in the range."""
+        release = parse_release(installed)
+        return all(
+            release >= parse_release(limit) if operator == ">=" else release < parse_release(limit)
+            for operator, limit in self.limits
+        )
+
+
+def parse_release(text: str) -> tuple[int, ...]:
+    """Return the numbers at the start of a version, without zeros at the end: (2, 1) for `2.1.0rc1`."""
+    match = re.match(r"\d+(\.\d+)*", text)
+    numbers = [int(part) for part in match[0].split(".")] if match else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def parse_requirements(lines: Sequence[str]) -> list[Requirement]:
+    """Parse requirements as the metadata of an installed package has them, such as `polars<3,>=1.36`."""
+    parsed = []
+    for line in lines:
+        match = _REQUIREMENT.fullmatch(line.strip())
+        if match is not None and match[1] != _DISTRIBUTION:
+            parsed.append(Requirement(match[1], tuple(_LIMIT.findall(match[2])), match[3]))
+    return parsed
+
+
+def check_python() -> Finding:
+    """Check the version of Python."""
+    found = platform.python_version()
+    if sys.version_info >= _MIN_PYTHON:
+        return Finding("Python", "ok", f"{found} on {platform.system()}")
+    wanted = ".".join(map(str, _MIN_PYTHON))
+    return Finding("Python", "failed", f"{found} is too old", f"install Python {wanted} or newer")
+
+
+def check_packages() -> Iterator[Finding]:
+    """Check the versions of all installed packages that this package needs, and list the extras that are missing."""
+    try:
+        requirements = parse_requirements(requires(_DISTRIBUTION) or ())
+        release = version(_DISTRIBUTION)
+    except PackageNotFoundError:
+        advice = "install it with pip to have the supported versions of packages checked"
+        yield Finding("packages", "skipped", f"{_DISTRIBUTION} is not installed as a package", advice)
+        return
+    found: dict[str, str] = {}
+    for item in requirements:
+        try:
+            installed = version(item.package)
+        except PackageNotFoundError:
+            if item.extra is None:
+                yield Finding(
+                    f"package {item.package}", "failed", "not installed", f"pip install '{item.package}{item.range}'"
+                )
+            continue
+        if item.allows(installed):
+            found[item.package] = installed
+        else:
+            advice = f"pip install '{item.package}{item.range}'"
+            message = f"version {installed} is not supported; supported is {item.range}"
+            yield Finding(f"package {item.package}", "failed", message, advice)
+    names = ", ".join(f"{name} {number}" for name, number in sorted(found.items()))
+    yield Finding("packages", "ok", f"{_DISTRIBUTION} {release}; {names}")
+    missing = [name for name in PACKAGES if not is_installed(name)]
+    if missing:
+        advice = f"pip install '{_DISTRIBUTION}[{','.join(missing)}]' if you need them"
+        yield Finding("extras", "skipped", f"not installed: {', '.join(missing)}", advice)
+
+
+def check_java(config: MetastoreConfig | None) -> Finding:
+    """Check the version of the Java that Spark would use."""
+    if not _starts_spark(config):
+        return Finding("Java", "skipped", "not needed: this process starts no Spark")
+    status, consequence = _importance(config)
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    advice = f"install Java {_MIN_JAVA} or newer, and set JAVA_HOME to its folder{consequence}"
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME={home} has no bin/java" if home else "no java on PATH, and JAVA_HOME is not set"
+        return Finding("Java", status, where, advice)
+    try:
+        ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("Java", status, f"{java} does not run: {error}", advice)
+    match = _JAVA_VERSION.search(ended.stderr + ended.stdout)
+    if match is None:
+        return Finding("Java", status, f"{java} does not say its version", advice)
+    if int(match[1]) < _MIN_JAVA:
+        return Finding("Java", status, f"{java} is Java {match[1]}", advice)
+    return Finding("Java", "ok", f"{match[1]}, {java}")
+
+
+def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> Finding:
+    """Check that PySpark is installed, and with `spark` that a session starts and runs a task in Python.
+
+    The versions of packages are checked by `check_packages`.
+    """
+    if not _uses_spark(config):
+        return Finding("Spark", "skipped", "not needed: jobs of EMR Serverless refresh the tables")
+    status, consequence = _importance(config)
+    if not is_installed("spark"):
+        advice = f"pip install '{_DISTRIBUTION}[spark]'{consequence}"
+        return Finding("Spark", status, "PySpark is not installed", advice)
+    installed = f"PySpark {version('pyspark')}"
+    if spark is None:
+        return Finding("Spark", "ok", f"{installed}; not started (--deep starts it)")
+    session = spark
+
+    def run() -> str:
+        from metastore_assets.pipeline.engine import Engine
+
+        runner = Engine(session).spark_runner
+        if runner.map(parse_release, ["1.2"]) != [(1, 2)]:
+            raise ValueError("a task returned a wrong result")
+        return f"{installed} started, and ran a task in Python"
+
+    return check("Spark", run, "see docs/how-to/spark.md; `engine: auto` refreshes small tables without Spark")
+
+
+def check_dagster() -> Finding:
+    """Check Dagster's instance and its daemon."""
+    if not is_installed("dagster"):
+        advice = f"pip install '{_DISTRIBUTION}[dagster]' if Dagster shall refresh the tables"
+        return Finding("Dagster", "skipped", "not installed", advice)
+    installed = f"dagster {version('dagster')}"
+    home = os.environ.get("DAGSTER_HOME")
+    if not home:
+        advice = "set it to the folder of your instance; without it `dagster dev` forgets runs and sensor states"
+        return Finding("Dagster", "skipped", f"{installed}; DAGSTER_HOME is not set", advice)
+    age: list[float | None] = []
+
+    def open_instance() -> str:
+        from metastore_assets.assets.instance import seconds_since_heartbeat
+
+        age.append(seconds_since_heartbeat())
+        return f"{installed}, instance in {home}"
+
+    advice = f"check {home}/dagster.yaml, and that this user may read and write its storage"
+    found = check("Dagster", open_instance, advice)
+    if found.status == "ok" and age[0] is None:
+        message = f"{installed}, instance in {home}: no daemon runs, so sensors and schedules do not"
+        return Finding("Dagster", "warning", message, "start it: `dagster-daemon run`, or `dagster dev`")
+    return found
+
+
+def _uses_spark(config: MetastoreConfig | None) -> bool:
+    return config is None or config.engine != "emr-serverless"
+
+
+def _starts_spark(config: MetastoreConfig | None) -> bool:
+    """Return whether refreshes start a JVM on this machine, unlike with a remote server or EMR Serverless."""
+    if not _uses_spark(config) or not is_installed("spark"):
+        return False
+    settings = {} if config is None else config.spark
+    remote = str(settings.get("spark.remote") or os.environ.get("SPARK_REMOTE") or "")
+    return not remote.startswith("sc://")
+
+
+def _importance(config: MetastoreConfig | None) -> tuple[Status, str]:
+    """Return the status of a finding without which Spark does not start, and what to add to its advice."""
+    if config is not None and config.engine == "auto":
+        return "warning", "; without Spark, only small tables can be refreshed"
+    if config is None:
+        return "warning", ""
+    return "failed", "; or write `engine: auto`, which reads small tables without Spark"

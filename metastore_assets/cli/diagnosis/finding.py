@@ -1,0 +1,52 @@
+"""The result of one thing that `metastore doctor` checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from metastore_assets.cli.failures import explain_error, raise_interrupt
+from metastore_assets.errors import MetastoreError
+from metastore_assets.messages import remove_secrets
+from metastore_assets.report.text import format_seconds, to_one_line
+
+Status = Literal["ok", "warning", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was checked, whether it works, and what to do if it does not."""
+
+    subject: str
+    """What was checked: `Java`, or `table orders`."""
+    status: Status
+    """`warning`: something works less well. `failed`: a refresh or a lookup would fail. `skipped`: not checked."""
+    message: str
+    """What was found, in one line."""
+    advice: str | None = None
+    """What to do; None if nothing needs to be done, or if the message says it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as a JSON object."""
+        return asdict(self)
+
+
+def check(subject: str, function: Callable[[], str], advice: str | None = None) -> Finding:
+    """Return a finding that is `ok` with the message that `function` returns, or `failed` with the error it raises.
+
+    Args:
+        subject: What is checked.
+        function: Checks it. Its message gets the elapsed time.
+        advice: What to do after an error. Errors of this package say it themselves.
+    """
+    start = time.perf_counter()
+    try:
+        message = function()
+    except Exception as error:  # noqa: BLE001 (whatever is wrong becomes a finding)
+        raise_interrupt(error)
+        if isinstance(error, MetastoreError):
+            return Finding(subject, "failed", explain_error(error), advice)
+        return Finding(subject, "failed", remove_secrets(to_one_line(f"{type(error).__name__}: {error}")), advice)
+    return Finding(subject, "ok", f"{message} ({format_seconds(time.perf_counter() - start)})")
