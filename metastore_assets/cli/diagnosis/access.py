@@ -91,7 +91,7 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
         current = table_format.current()
         facts = [table.format or "readable"]
     try:
-        version = Metastore(config.root, config.storage_options).table(table.name).version
+        version = Metastore(config.root, storage_options=config.storage_options).table(table.name).version
     except VersionNotFoundError:
         state = f"never refreshed: run `metastore refresh {table.name}`"
     else:
