@@ -110,7 +110,7 @@ class Check(BaseModel):
         """Return what the check expects of its subject, such as `at most 5% null`."""
 
     def excess(self, measures: Mapping[str, float]) -> float:
-        """Return by how much the measures of a finding violate the check; 0 if the measures do not show it."""
+        """Return by how much the measures of a finding violate the check; 0 if the measures do not show a violation."""
         return 0
 
     @property
@@ -120,7 +120,7 @@ class Check(BaseModel):
 
     @property
     def holds_for_subsets(self) -> bool:
-        """Whether the check, with its settings, passes for every partition if it passes for the table."""
+        """Whether the check, with its settings, passes for every partition whenever it passes for the table."""
         return self.universal
 
 

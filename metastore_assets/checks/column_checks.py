@@ -119,7 +119,8 @@ class Unique(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the exact distinct count with the number of values.
 
-        If there is only an estimate, minimum and maximum can show a failure; otherwise the finding is unknown.
+        If there is only an estimate, the finding is unknown, unless the range from minimum to maximum has fewer values
+        than the column has rows: then a value occurs twice.
         """
         row = subject.row
         if row.value_count <= 1:
@@ -319,9 +320,9 @@ class AcceptedValues(Check):
     values: Annotated[tuple[ColumnValue, ...], Field(min_length=1)]
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Look for a failure in distinct count, minimum, maximum and NaN; then test the values in the value counts.
+        """Look for a failure in distinct count, minimum, maximum and NaN. Then test the values in the value counts.
 
-        The finding is unknown without value counts.
+        The finding is unknown if they show no failure and there are no value counts.
         """
         row = subject.row
         accepted = [subject.literal(value) for value in self.values]
@@ -440,9 +441,9 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """The result of testing the values in a column's value counts. A value counts as often as it occurs.
+    """The result of testing the values in a column's value counts. Numbers are of rows, not of distinct values.
 
-    `enumerated` is the number of tested values, and `matching` the number of those that satisfy the condition.
+    `enumerated` is the number of tested rows, and `matching` the number of rows that satisfy the condition.
     """
 
     matching: int
@@ -510,7 +511,7 @@ class Drift(Check):
     Other values are grouped by the most frequent values of the earlier version, with one group for all the rest."""
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Measure the distance to the earlier version. A new partition passes, and so do two versions without values.
+        """Measure the distance to the earlier version. A new partition passes. Two versions without values pass.
 
         The finding is unknown if no distance can be measured.
         """

@@ -42,7 +42,7 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckCo
     Args:
         checks: The checks.
         table: The version.
-        context: Where checks find earlier versions and the table's metadata.
+        context: Gives access to earlier versions and to the table's metadata.
     """
     by_partition = _evaluate_by_partition([check for check in checks if check.check.partitions], table, context)
     return [by_partition.get(check.name) or _evaluate_table(check, table, context) for check in checks]
@@ -128,7 +128,7 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
     """Return a check's finding for the whole table if it also holds for every partition; otherwise None.
 
-    A finding that holds for every partition saves reading the partitions.
+    With a finding that holds for every partition, the partitions need not be read.
     """
     if not check.check.holds_for_subsets:
         return None
@@ -163,7 +163,8 @@ def combine_findings(
 ) -> Finding:
     """Return the finding of all partitions together.
 
-    It is failed if a partition failed, else unknown if one is unknown, else passed. Without partitions it is passed.
+    It is failed if a partition failed, else unknown if a partition is unknown, else passed. Without partitions it is
+    passed.
 
     Args:
         findings: The findings of the partitions.
@@ -220,7 +221,7 @@ def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, 
 
 
 def sort_by_violation(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:
-    """Return findings by decreasing violation of the check. Equal ones keep their order."""
+    """Return findings by decreasing violation of the check. Findings with equal violations stay in their order."""
     return sorted(findings, key=lambda each: -check.excess(each.finding.measures))
 
 

@@ -204,7 +204,10 @@ def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table
 
 
 def _may_be_key(row: ColumnStatistics) -> bool:
-    """Return whether the type suits a key. Times and measures are often distinct by chance."""
+    """Return whether the type suits a key.
+
+    Times and measures (such as floats) do not: they are often distinct by chance.
+    """
     return row.type_class in ("int64", "uint64", "string", "binary", "uuid")
 
 
@@ -235,7 +238,7 @@ def _pattern(subject: Subject) -> str | None:
 
 
 def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
-    """Return whether the distribution was stable in all versions. Follows the column through renames."""
+    """Return whether the distribution was stable in all versions. The column may have been renamed."""
     names = [find_column_name(version, row.field_id) for version in history]
     try:
         versions = zip(history, names, strict=True)

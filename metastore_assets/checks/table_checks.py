@@ -47,7 +47,10 @@ class Fresh(Check):
     within: Duration
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the age of the commit. Without a commit time, the publication time can only show a failure."""
+        """Compare the age of the commit with `within`.
+
+        Without a commit time, the check fails if the version was published too long ago, and is unknown otherwise.
+        """
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:
             age = now - version.committed_at

@@ -44,8 +44,8 @@ def show_answer(
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None when that is unknown.
         partition: The key of the partition that the statistics are of; None for the whole table.
-        detail: Which columns have singleton counts and entropy. Those of a partition are computed from all its value
-            counts, so a partition has them only with `selected`.
+        detail: Which columns have singleton counts and entropy. For a partition, they are computed from all of its
+            value counts, so only `selected` gives them.
     """
     spreads, built = {}, {}
     if partition is None and rows and detail != "summary":

@@ -1,7 +1,7 @@
 """Shell completion of table names, column names and partition keys.
 
-Anybody may have written the configuration in the working folder, and a user who presses Tab does not expect it to be
-executed. So completion resolves no environment variables and reads only the configuration and a root on local disk.
+A user who presses Tab does not expect that a configuration in the working folder, which anybody may have written, has
+effects. So completion resolves no environment variables, and reads only the configuration and a root on local disk.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _quote(name: str) -> str:
 
 
 def _names_in_time(list_names: Callable[[], list[str]]) -> list[str]:
-    """Return what `list_names` returns; empty after a timeout or an error, which a half-typed line cannot show."""
+    """Return the names that `list_names` returns; none after a timeout or an error, which completion cannot show."""
     names: list[str] = []
 
     def run() -> None:

@@ -23,7 +23,7 @@ _TIMEOUT = 10.0
 
 
 class CurrentCheck:
-    """A request for a table's current snapshot, which a thread sends when the object is created."""
+    """A request for a table's current snapshot. A background thread sends it when the object is created."""
 
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config

@@ -182,8 +182,8 @@ def _error_text(error: Exception) -> str:
 def _main_line(message: str) -> str:
     """Return the most informative line of a message.
 
-    It is the first line. Only in an error of Spark with the traceback of a Python worker, it is the line after the
-    traceback.
+    This is the first line, except in an error of Spark with the traceback of a Python worker: there it is the line
+    after the traceback.
     """
     lines = message.strip().splitlines() or [""]
     traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]

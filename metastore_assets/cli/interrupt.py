@@ -39,7 +39,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """If Python ignored an interrupt, as it does in callbacks around a fork, raise the interrupt again.
+    """Raise an interrupt again that Python has ignored, as it does in callbacks around a fork.
 
     Other errors go to the default hook.
     """

@@ -34,7 +34,7 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
 
 
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
-    """Return the configuration with the tables of its databases, and whether every catalog answered.
+    """Return the configuration with the tables of its databases, and True if every catalog answered.
 
     Prints notes to stderr that name the tables which are left out or were dropped. Raises ConfigError.
     """

@@ -18,9 +18,7 @@ _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 
 
 class Bash(BashComplete):
-    """Completion for bash. It allows for the way that bash splits words at `=` and `:` and completes only the last
-    piece.
-    """
+    """Completion for bash, which splits words at `=` and `:` and completes only the last piece."""
 
     source_template = """\
 %(complete_func)s() {

@@ -186,7 +186,7 @@ def draw_statistics(
 
 
 def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
-    """Draw a line with duplicates, singletons and entropy for each column whose values are all counted."""
+    """Draw a line with duplicates, singletons and entropy for each column whose value counts contain all values."""
     for row in rows:
         if row["entropy"] is not None:
             repeated, single = text.format_number(row["duplicate_count"]), text.format_number(row["singleton_count"])
@@ -201,7 +201,7 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
-    """Return the fields that fit the width, and the widest limits with which they fit.
+    """Return the fields that fit the width, and the widest cell limits with which these fields fit.
 
     Fields that are less important are left out if necessary.
     """

@@ -15,9 +15,9 @@ from metastore_assets.errors import ConfigError
 
 
 class _ConfigMetaclass(type(BaseModel)):  # type: ignore[misc] # pydantic has no public name for its metaclass
-    """A metaclass whose classes raise ConfigError instead of pydantic's ValidationError when they are called.
+    """The metaclass of models. Calling a model's class raises ConfigError instead of pydantic's ValidationError.
 
-    Pydantic constructs nested models without calling their class, so it still receives its own errors from them.
+    Pydantic constructs nested models without calling their class, so it still receives ValidationErrors from these.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:

@@ -177,7 +177,8 @@ class SharedTableConfig(ConfigModel):
     def _is_hidden(self, names: Sequence[str]) -> bool:
         """Return whether one column's values are hidden by the entries under `columns` for its paths.
 
-        The entry for the first path, the current one, decides if it sets `values`. Otherwise one hiding entry suffices.
+        If the entry for the first path, the current one, sets `values`, it decides. Otherwise the column is hidden if
+        any entry hides it.
 
         Args:
             names: All paths that the column has or may get.
@@ -331,7 +332,7 @@ class TableConfig(SharedTableConfig):
 
     @property
     def declared_format(self) -> str | None:
-        """The format in the configuration, else in the catalog's listing; None if the files have to reveal it."""
+        """The format in the configuration, else in the catalog's listing; None if it must be detected from files."""
         return self.format or self._catalog_format
 
     @property
@@ -351,7 +352,8 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return, in ascending order, the columns that have a policy but do not exist in the table: probably misspelt.
+        """Return, in ascending order, the columns that have a policy and do not exist in the table: they may be
+        misspelt.
 
         Args:
             columns: The dotted paths of all columns of the table, structs, lists and maps included.
@@ -459,8 +461,8 @@ class MetastoreConfig(ConfigModel):
     """A configuration: the content of `metastore.yaml`, or the same keys given in Python.
 
     Texts may refer to environment variables, as `${VAR}` or `${VAR:-default}`; in Python also as Dagster's `EnvVar`.
-    References in the fields of `references`, and relative paths, stay until `resolve`; all other references are
-    replaced when the configuration is constructed.
+    When a configuration is constructed, the references in most fields are replaced by values. `resolve` replaces the
+    references in the fields that `references` lists, and makes relative paths absolute.
     """
 
     references: ClassVar[frozenset[str]] = frozenset(

@@ -77,11 +77,11 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def hash_key(self) -> bytes | None:
-        """The key with which hidden values are hashed; None if no hashes of hidden values are stored."""
+        """The key for hashes of hidden values; None if no hashes of hidden values are stored."""
         return self._hash_key
 
     def with_hash_key(self, key: bytes) -> Self:
-        """Return a copy of the policy with a key with which hidden values are hashed.
+        """Return a copy of the policy with a key for hashes of hidden values.
 
         The key has no effect unless `values` is `hidden`.
         """
@@ -91,7 +91,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether all values are stored with their frequencies. It is only provisional if `is_undecided`."""
+        """Whether all values are stored with their frequencies. If `is_undecided`, profiling may change this."""
         return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property
@@ -101,7 +101,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether profiling the column has yet to decide how its values are stored."""
+        """Whether how the values are stored is decided only when the column is profiled."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
@@ -118,7 +118,7 @@ class ResolvedPolicy(ConfigModel):
     def has_all_values(self) -> bool:
         """Whether all values are stored with their frequencies, by a setting or an earlier decision of profiling.
 
-        With the decision `enumerated`, profiling gives them up nevertheless if there are too many distinct ones.
+        Even after the decision `enumerated`, profiling does not store them if there are too many distinct values.
         """
         return self.is_enumerated and not self.is_undecided
 

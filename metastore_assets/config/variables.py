@@ -83,13 +83,15 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text that contains no references. `${` is escaped if the result is read as a configuration again."""
+        """Return a text without references unchanged, or with `${` escaped if the result is read as a configuration
+        again.
+        """
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
         """Return a text with its references replaced.
 
-        The text is returned unchanged if it may hold a secret, and secrets are to stay references.
+        The text is returned unchanged if it may hold a secret and `preserve_secret_references` is set.
         """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)

@@ -59,7 +59,7 @@ def _read_changes(
     Args:
         table: The table as of the later version.
         before: The earlier version.
-        between: The versions between the two; None if one of them is missing.
+        between: The versions between `before` and the table's version; None if one of them is missing.
         columns: The type class of each column, by field id.
     """
     objects = table.objects
@@ -155,7 +155,7 @@ def _rows_json(table: pa.Table) -> list[Json]:
 
 
 def _versions_between(before: Table, after: Table) -> list[Version] | None:
-    """Return the versions between two; None if one of them expired, or if `before` is the later one."""
+    """Return the versions between `before` and `after`; None if one of them expired, or if `before` is later."""
     first, last = before.version.number, after.version.number
     if first > last:
         return None

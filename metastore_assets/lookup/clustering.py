@@ -1,4 +1,4 @@
-"""How well columns are clustered: in how many fragments one value may lie, given minimum and maximum of each fragment.
+"""How well columns are clustered: how many fragments may contain the same value, given their minima and maxima.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """

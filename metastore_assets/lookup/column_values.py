@@ -104,17 +104,18 @@ class ColumnValues:
     def literal(self, value: object) -> pa.Scalar:
         """Return a value as a scalar of the column's canonical type.
 
-        Raises LiteralError, and NotStoredError where the column has no values of its own.
+        Raises LiteralError; NotStoredError for a type without comparable values, such as a struct.
         """
         if isinstance(value, TextValue):
             return parse_literal(value.text, self._type_class(), self._subject)
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return the n most frequent values with their frequencies, or fewer.
+        """Return at most n of the most frequent values, with their frequencies.
 
-        They are fewer if there are no more values, or if the policy (`top(n)`, `repeated`) restricts which are
-        reported. Raises NotStoredError if the column has no value counts, and CorruptionError if no file has them.
+        There are fewer than n if the column has fewer values, or if the policy (`top(n)`, `repeated`) restricts which
+        values are reported. Raises NotStoredError if the column has no value counts, and CorruptionError if no file has
+        them.
         """
         row = self._row
         self._require_value_counts()

@@ -155,7 +155,7 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns have the same values, or the same statistics if that cannot be decided."""
+    """Return whether two columns have the same values. If that cannot be decided, compare their statistics instead."""
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)
     first, second = column_to_json(old), column_to_json(new)

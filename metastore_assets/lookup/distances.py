@@ -156,12 +156,12 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
-    """Return the counts of the most frequent values before, one by one, and of all other values as one group.
+    """Group values for the stability index: each of the most frequent ones, then all others together.
 
     Args:
         before: The frequencies of some values, before.
         after: The frequencies of the same values, after.
-        max_groups: The number of groups; one less than that many values are kept apart.
+        max_groups: The maximum number of groups: of `max_groups - 1` single values, and one of all other values.
     """
     order = np.argsort(-before, kind="stable")
     head, others = order[: max_groups - 1], order[max_groups - 1 :]

@@ -34,7 +34,7 @@ _READ_SINGLY = 8
 
 @dataclass(frozen=True)
 class FilterMatch:
-    """The partitions and fragments of a version whose rows all match a predicate, or match partly.
+    """The partitions and fragments of a version that match a predicate: entirely (`full_…`) or partly (`partial_…`).
 
     Partitions and fragments that certainly have no matching row are left out.
     """
@@ -130,7 +130,7 @@ class MatchReader(Protocol):
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
         """Return the profile of the matching rows. Raises NotStoredError.
 
-        If `partition` is given, the caller has already restricted `match` to it.
+        If `partition` is given, `match` must already be restricted to this partition.
         """
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:

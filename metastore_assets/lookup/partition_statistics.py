@@ -41,8 +41,8 @@ class PartitionStatistics:
             objects: The table's folder.
             files: The files with the statistics of most partitions, and the partitions that have separate files.
             open_profile: Opens the separate file of a partition.
-            missing: Takes a number of rows and a column, and returns the statistics of a column that is null in so many
-                rows. It is called for columns that were added after a partition was profiled.
+            missing: A function of a number of rows and a column. It returns the statistics of a column with that many
+                nulls and no values. It is called for columns that were added after a partition was profiled.
         """
         # Lookups of the statistics of a table do not need it.
         from metastore_assets.index.partitions import PartitionReader

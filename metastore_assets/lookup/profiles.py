@@ -262,7 +262,10 @@ class ProfileReader:
         return group
 
     def _frequency_files_with(self, field_id: str) -> Iterator[SectionReader]:
-        """Yield the frequency files with values of a column. Files are in column order, so a binary search suffices."""
+        """Yield the frequency files with values of a column.
+
+        Files are in column order, so they are found by binary search.
+        """
         target = self._positions.get(field_id, -1)
         low, high = 0, len(self._files.frequencies)
         while high - low > 1:

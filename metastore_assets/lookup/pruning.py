@@ -98,8 +98,8 @@ class Pruner:
             predicate: A predicate that is bound to columns and types.
             unknown_columns: Field ids of columns whose statistics in this version are ignored, because the columns were
                 added later or have another type now.
-            limit: A number of rows, at least 0. Then only as many fragments are returned as surely have that many
-                matching rows.
+            limit: A number of rows, at least 0. Then only as many fragments are returned as are needed to certainly
+                have that many matching rows.
 
         Raises:
             ValueError: The limit is negative.
@@ -439,9 +439,9 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield each conjunct with the fragments that it is the first to eliminate, if there are any.
+        """Yield each conjunct that eliminates fragments which no earlier conjunct eliminates, with these fragments.
 
-        They are two arrays: the positions of these fragments, and for each the names of the statistics that prove it.
+        The fragments are given as two arrays: their positions, and the names of the statistics that exclude them.
         """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):
@@ -454,8 +454,8 @@ class Pruning:
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
         """Return an upper bound of the matching rows of each fragment, from value counts or buckets of its partition.
 
-        Returns None if the partitions limit nothing, or if minimum and maximum leave fewer than two fragments: then the
-        lookup would cost more than it saves.
+        Returns None if partitions exclude nothing. Also returns None if minimum and maximum leave fewer than two
+        fragments, because the lookup would then cost more than it saves.
         """
         if (leaf.bound_column_rows(self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
@@ -502,7 +502,7 @@ class Pruning:
 
 
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
-    """Return a mask of the fewest fragments that surely have `limit` matching rows together.
+    """Return a mask of the fewest fragments that together certainly have `limit` matching rows.
 
     Of fragments with the same lower bound, smaller files come first.
 
@@ -512,7 +512,8 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
         limit: A number of rows, at least 0.
 
     Returns:
-        The mask. If even all fragments together do not surely have `limit` matching rows, it has all that may match.
+        The mask. If all fragments together do not certainly have `limit` matching rows, it selects all fragments that
+        may match.
     """
     may_match = bounds.most > 0
     order = np.lexsort((sizes, -bounds.least))

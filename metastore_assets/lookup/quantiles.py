@@ -33,7 +33,7 @@ class RankedValues(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """How far the answers can be trusted: `exact` or `estimate`."""
+        """The precision of the answers: `exact` or `estimate`."""
 
     @property
     def ranked(self) -> int:

@@ -98,7 +98,7 @@ class Statistics(Sequence[ColumnStatistics]):
     """Statistics of columns, of the table or of partitions: one row per column, or per partition and column.
 
     An immutable sequence that equals another one, or a list, with the same rows. Rows of many partitions become objects
-    when one is first accessed, so that `to_arrow` alone does not pay for them.
+    when a row is first accessed. `to_arrow` does not create them.
     """
 
     def __init__(self, rows: Iterable[ColumnStatistics] | pa.Table, partitions: list[str] | None, as_of: AsOf) -> None:

@@ -1,7 +1,8 @@
 """Estimates of the number of rows that match a predicate, with bounds that always hold.
 
 Value counts, histograms and sketches bound each condition on one column for the whole table. The index bounds the whole
-predicate fragment by fragment. Both bounds hold, so the result has the narrower one on each side.
+predicate fragment by fragment. Both pairs of bounds hold, so the result has the greater lower bound and the smaller
+upper bound.
 """
 
 from __future__ import annotations
@@ -98,11 +99,14 @@ class _RowEstimate:
         return _RowEstimate(least, most, min(max(self.estimate, least), most))
 
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
-        """Return an estimate of these rows without the rows of a subset. Its numbers may be below 0; see `within`."""
+        """Return an estimate of these rows without the rows of a subset.
+
+        Its numbers may be negative; `within` limits them.
+        """
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
-        """Return an estimate of how many of `total` rows are not among these."""
+        """Return an estimate of the other rows: of `total` rows without these."""
         return _RowEstimate(total - self.most, total - self.least, total - self.estimate).within(total)
 
 

@@ -231,7 +231,7 @@ class Table(Relation):
 
     @property
     def ranks_file(self) -> str | None:
-        """The path of a file like `frequencies_file`, but with a column `rank`, and by increasing value.
+        """The path of a file like `frequencies_file`, with a column `rank`, and with values in increasing order.
 
         It has the columns with the policy `ranks: on`.
         """
@@ -250,8 +250,8 @@ class Table(Relation):
 
         Args:
             where: SQL text or a pyarrow expression.
-            limit: A number of rows, at least 0. Then only as many fragments are returned as surely have that many
-                matching rows.
+            limit: A number of rows, at least 0. Then only as many fragments are returned as are needed to certainly
+                have that many matching rows.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
@@ -290,13 +290,14 @@ class Table(Relation):
         """Return a view of the rows that match a predicate, with the same methods as the table.
 
         Partitions and fragments that match entirely are answered from merged stored profiles. Stored statistics cannot
-        answer for a fragment that matches only partly; with `read` its rows are read when an answer needs them.
+        answer for a fragment that matches only partly; if `read` is true, the fragment's rows are read when an answer
+        needs them.
 
         Args:
             where: SQL text or a pyarrow expression.
             read: Whether files of the table may be read.
             table: The table's location, as in `count`. Implies `read`.
-            spark: A session that reads where there is much to read. Implies `read`.
+            spark: A session that reads if there is much to read. Implies `read`.
             storage_options: Options of the table's object store. Implies `read`.
 
         Raises:

@@ -65,7 +65,7 @@ class ValueCounts:
             version: The version that answers.
             columns: The leaf columns of the version.
             profiles: The profiles of the rows and of their partitions.
-            open_reader: Opens the value counts of the version's table; called at most once by each thread.
+            open_reader: Opens the table's value counts in the version; called at most once by each thread.
         """
         self._version = version
         self._names = columns

@@ -90,7 +90,7 @@ def open_version(
         reference: A number, a snapshot or a time; None for the newest version.
 
     Raises:
-        VersionNotFoundError: The table has no published version, or none that is selected.
+        VersionNotFoundError: The table has no published version, or the selector matches none.
     """
     if _is_folder_name(name):
         versions = VersionStore(store, name)

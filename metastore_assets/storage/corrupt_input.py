@@ -100,7 +100,7 @@ def check_limit(limit: int, number: int, what: str) -> None:
 def metadata_errors(path: str, what: str = "") -> Iterator[None]:
     """Turn errors of decoding a metadata file into a TableFormatError that names the file.
 
-    A FileNotFoundError passes unchanged, because a missing file means something else to each caller.
+    A FileNotFoundError passes unchanged, because callers handle missing files in different ways.
 
     Args:
         path: Path or URI of the file.
@@ -115,7 +115,7 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Return a TableFormatError with what failed and why. Where values are hidden, the message may omit why.
+    """Return a TableFormatError with what failed and the reason. If values are hidden, the message may omit the reason.
 
     Args:
         what: What failed, without values of rows.
@@ -125,7 +125,7 @@ def unreadable_error(what: str, error: BaseException) -> TableFormatError:
 
 
 def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
-    """Set `error.without_values`, the message of an error where values are hidden, and return the error.
+    """Set `error.without_values`, the message to show if values are hidden, and return the error.
 
     Args:
         error: The error. Its message may quote values through the message of its cause.

@@ -96,7 +96,7 @@ def is_counting_io() -> bool:
 
 @contextmanager
 def count_io() -> Iterator[IoCounter]:
-    """Count the reads and writes of the block in this process. `add_io_counts` adds those of other processes."""
+    """Count the reads and writes of the block in this process. `add_io_counts` adds counts of other processes."""
     counter = IoCounter()
     token = _current.set((counter, ""))
     try:
@@ -107,7 +107,10 @@ def count_io() -> Iterator[IoCounter]:
 
 @contextmanager
 def io_step(name: str) -> Iterator[None]:
-    """Count the reads and writes of the block for a named step. Inner steps do not count for the outer step."""
+    """Count the reads and writes of the block for a named step.
+
+    Those of a nested step count only for the nested step.
+    """
     current = _current.get()
     if current is None:
         yield

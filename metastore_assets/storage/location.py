@@ -179,9 +179,9 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return the identity of a file: size, version and modification time, which no later file at the path shares.
+        """Return the identity of a file: size, version and modification time. A later file at the path has another one.
 
-        A file on disk has only size and version.
+        The identity of a file on disk consists of size and version only.
         """
         if self.is_local:
             stored = self.stat(path)
@@ -234,7 +234,7 @@ class Location:
     def check(self, stored: StoredFile) -> None:
         """Raise OverwrittenError if a file has changed since it was listed.
 
-        For an object with an ETag, do nothing: every read of it already raises the error.
+        For an object with an ETag, do nothing: every read of a changed object has already raised the error.
         """
         if not self.is_local and is_e_tag(stored.version):
             return  # Every read requires the ETag.

@@ -1,7 +1,10 @@
-"""The policy on which files the metadata of a table may name. No other module turns recorded paths into locations.
+"""The policy that decides which files outside its folder a table's metadata may name.
 
-An attacker who writes metadata could name any file that the reader can access, to copy its rows or to send the table's
-credentials elsewhere. So files outside the table's disk or bucket are read only if the configuration allows it.
+Only this module turns paths that metadata record into locations.
+
+An attacker who can write metadata could name any file that the reader can access, to get a copy of its rows, or any
+server, to receive the table's credentials. So files outside the table's disk or bucket are read only if the
+configuration allows it.
 """
 
 from __future__ import annotations
@@ -164,7 +167,7 @@ class LocationPolicy:
         raise self._refusal(address, recorded)
 
     def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded: str) -> str:
-        """Return a file's path below the table's folder, for a file that lies there once symbolic links are resolved.
+        """Return a file's path below the table's folder. The file must be there after symbolic links are resolved.
 
         Raises TableFormatError for other files.
         """

@@ -167,7 +167,7 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
 
 
 def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
-    """Return True if the host of a container provides the credentials in a way that obstore does not support.
+    """Return True if the credentials come from the container's host, in a way that obstore does not support.
 
     obstore supports only endpoints with a token in a file.
     """

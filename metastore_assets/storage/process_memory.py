@@ -29,7 +29,10 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory() -> None:
-    """Set the configured limit for this process, unless it has a lower one. Raises ConfigError for a wrong variable."""
+    """Set the configured limit for this process, unless the process has a lower one.
+
+    Raises ConfigError if the environment variable with the limit is invalid.
+    """
     _set_limit(configured_limit())
 
 
@@ -37,7 +40,7 @@ def limit_memory() -> None:
 def limited_memory() -> Iterator[None]:
     """Limit the memory of a Spark worker during the block. Raises ConfigError for an invalid variable.
 
-    The default has no upper bound, because executors are sized deliberately.
+    The default limit has no upper bound here, because users choose the memory of executors.
     """
     before = resource.getrlimit(resource.RLIMIT_DATA)
     _set_limit(configured_limit(upper_bound=None))

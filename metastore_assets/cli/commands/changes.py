@@ -76,7 +76,7 @@ def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
         page: The page to draw on.
         document: The JSON answer.
         limit: The maximum number of values in each grid.
-        selected: Whether the user named the columns; then the page says why the changes of a column are unknown.
+        selected: Whether the user named the columns. If so, the page says for each column why its changes are unknown.
     """
     sides = f" version {document['before']['version']:,} → {document['after']['version']:,}"
     page.line(Styled(text.make_printable(document["table"]), "bold"), sides)

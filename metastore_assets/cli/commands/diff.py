@@ -124,7 +124,7 @@ def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
 
 
 def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
-    """Return the cells of a column's line: name, three facts, three distances, and what the distances are over.
+    """Return the cells of a column's line: name, three facts, three distances, and what was compared for these.
 
     Without distances, the last cell has the reason.
     """
