@@ -46,7 +46,7 @@ class SnapshotNotFoundError(TableNotFoundError):
 
 
 class TableFormatError(MetastoreError):
-    """Raised when a table exists but cannot be read correctly: a feature without a reader, or conflicting schemas."""
+    """Raised when a table exists, but has an unsupported feature or conflicting schemas."""
 
 
 class FragmentError(MetastoreError):

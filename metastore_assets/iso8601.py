@@ -124,7 +124,8 @@ def _days(match: re.Match[str]) -> int:
 def _civil(days: int) -> tuple[int, int, int]:
     """Return year, month and day of the date that is `days` after 1970-01-01.
 
-    In the computation, years begin in March, so that leap days are last. An era is 400 years, or 146,097 days.
+    In the computation, years begin in March, so that a leap day is the last day of its year. An era is 400 years, or
+    146,097 days.
     """
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365

@@ -41,7 +41,7 @@ def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -
 
 
 def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
-    """Return whether the run is the oldest active run of the backfill, or none of its runs is active.
+    """Return whether the run is the oldest active run of the backfill, or no run of the backfill is active.
 
     The oldest run reads the partitions of all runs.
     """
@@ -53,10 +53,10 @@ def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill
 def find_version_since_launch(
     versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
 ) -> Version | None:
-    """Return the newest version if it already has what the backfill was launched for; otherwise None.
+    """Return the newest version if a refresh is not necessary for the backfill; otherwise None.
 
-    That is so if it was published, and all partitions of the backfill were read, after the launch. Otherwise, and
-    without a backfill, the run has to refresh the table.
+    A refresh is not necessary if the version was published, and all partitions of the backfill were read, after the
+    backfill was launched. Without a backfill, the result is None.
     """
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:

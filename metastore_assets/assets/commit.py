@@ -97,8 +97,8 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
 def _column_changes(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
     """Yield a row for each changed null count and each changed exact distinct count of some columns.
 
-    `columns` has names in `now`. The columns are compared by field id, so a renamed column keeps its row and a new
-    column has none.
+    `columns` has the names of the columns in `now`. Columns are compared by field id, so that renamed columns are
+    compared, too. New columns have no row.
     """
     rows_before = {row.field_id: row for row in before.statistics()}
     for row in now.statistics(columns):

@@ -153,8 +153,9 @@ def run_executor(
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
     """Return the id of the run that an earlier command of this backfill launched for the chunk; None without one.
 
-    The earlier command was interrupted. Ended runs are considered only for chunks that read partitions again. A chunk
-    of outdated partitions was planned from the newest version, which contains what ended runs published.
+    The earlier command was interrupted. Runs that have ended are considered only for chunks that read partitions again.
+    A chunk of outdated partitions needs no ended run: it was planned from the newest version, which contains the
+    results of all ended runs.
     """
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
@@ -266,7 +267,9 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _resolve_job(table: str) -> RefreshJob:
-    """Return the job that refreshes a table. Of several tables of this name, the one without a prefix is meant.
+    """Return the job that refreshes a table.
+
+    If several tables have this name, return the job of the one without a prefix.
 
     Raises:
         ConfigError: No daemon runs, the code locations do not load, or there is no job or more than one.

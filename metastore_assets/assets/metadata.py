@@ -76,7 +76,7 @@ class TableDescription:
 def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
     """Return the metadata of a partition: guarantees and pictures.
 
-    They have no column schema, because an asset's page would show the partition's schema as that of the whole table.
+    There is no column schema, because an asset's page would show the partition's schema as that of the whole table.
 
     Args:
         summary: The summary of the partition.
@@ -141,8 +141,8 @@ def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
     """Return the table's columns for Dagster, with descriptions if they fit into an event.
 
-    Return None if the columns do not fit even without descriptions. A part of them is never returned, because the
-    others would look as if they had been dropped.
+    Return None if the columns do not fit even without descriptions. The result has all columns, because missing ones
+    would look as if they had been dropped.
 
     Args:
         schema: The columns.
@@ -272,7 +272,7 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """Return a text that says how exact the numbers in one kind of file are, and names columns that are exceptions."""
+    """Return a text with the guarantee of the numbers in one kind of file, and the columns with another guarantee."""
     if kind == "frequencies":
         exceptions = {
             "only repeated values are enumerated": _columns_where(rows, lambda row: row.frequencies == "repeated"),

@@ -1,8 +1,8 @@
 """The names of a table's assets, op, pool, job, sensor and partitions in Dagster.
 
-They are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of object
-has its own suffix. Table-level files hold the profile of the whole table: statistics, value frequencies, histograms and
-ranks.
+The names are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of
+object has its own suffix. Table-level files hold the profile of the whole table: statistics, value frequencies,
+histograms and ranks.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ class TableNames:
 
     @property
     def is_single(self) -> bool:
-        """Whether the profiles of partitions and table are one asset (`outputs: table`)."""
+        """Whether one asset stands for the profiles of all partitions and of the table (`outputs: table`)."""
         return self.partitions == self.kind_assets["statistics"]
 
     @property

@@ -83,7 +83,7 @@ class PartitionGrouping:
         return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
 
     def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
-        """Return groups of a version by key. A partition that is alone because there are no columns is returned itself.
+        """Return groups of a version, by key. Without columns, each group is a partition.
 
         Groups that do not exist are ignored.
         """

@@ -170,7 +170,7 @@ class TablePartitions:
 
 @dataclass(frozen=True)
 class PartitionKeyMap:
-    """The partition keys of a table, or those of groups of its partitions, and the keys of the same in Dagster."""
+    """The keys of a table's partitions, or of groups of them, with the corresponding keys in Dagster."""
 
     dagster_keys: Mapping[str, str]
     """Dagster's key of each partition, by the table's key."""

@@ -41,8 +41,8 @@ def find_pending_events(
 ) -> PendingEvents:
     """Return the parts of a version that Dagster does not show yet.
 
-    Entries are read of the partitions that changed since the last complete report, or that Dagster shows with other
-    content. All entries are read if there is no such report, or if its version's entries have expired.
+    Entries of partitions are read only if the partition has changed since the last complete report, or if Dagster shows
+    it with other content. All entries are read if there is no such report, or if its version has expired.
 
     Args:
         state: The state that Dagster shows.
@@ -78,10 +78,7 @@ def reportable_contents(version: Version, grouping: PartitionGrouping) -> Mappin
 
 
 def is_partitioned(version: Version) -> bool:
-    """Return whether the table has partition columns in the version.
-
-    Otherwise the table is its only partition.
-    """
+    """Return whether the table has partition columns in the version. Without them, the table is one partition."""
     return bool(version.partition_columns)
 
 
@@ -188,8 +185,8 @@ def _unreported_partitions(
         version: The version to report.
         contents: The content id of each partition or group to consider, by key.
         grouping: The rule by which partitions are grouped.
-        recomputed: The keys of the partitions or groups with other files than in the last complete report. None for
-            all.
+        recomputed: The keys of the partitions or groups whose files differ from those in the last complete report. None
+            for all.
     """
     # Sets of pairs are compared without a step of Python per partition.
     stale = {key for key, _ in contents.items() - state.contents.items()} | (contents.keys() & state.written)

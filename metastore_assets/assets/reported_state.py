@@ -104,7 +104,7 @@ def is_observed(instance: DagsterInstance, names: TableNames, version: Version) 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
     """Return the last materialization of the table's statistics.
 
-    If table and partitions are one asset, events of partitions may follow it; these are skipped.
+    If table and partitions are one asset, later events of partitions are skipped.
     """
     cursor, has_more, limit = None, True, 1
     while has_more:

@@ -209,8 +209,7 @@ class _TableRun:
     def _refresh(self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool) -> float:
         """Refresh the table, in this process or as an EMR Serverless job. Return the duration in seconds.
 
-        No job is launched if the newest version is current and nothing was requested to be read again; the result is
-        then 0.
+        If the newest version is current and no partition has to be read again, no job is launched, and the result is 0.
         """
         context, config, table = self.context, self.config, self.table
         if config.engine != EMR_SERVERLESS:

@@ -41,8 +41,9 @@ def read_table_info(
     A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
     If the configuration cannot be resolved, the result is empty.
 
-    A table without a version is opened to read its partition columns, which decide the dependencies of its assets. If
-    the dependencies changed after the first result, Dagster would mark that result as outdated.
+    A table without a version is opened to read its partition columns, which decide the dependencies of its assets. The
+    dependencies must be right from the beginning: if they changed after the first result, Dagster would mark this
+    result as outdated.
 
     Args:
         configuration: The configuration that has the tables.

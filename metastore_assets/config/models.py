@@ -352,8 +352,7 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return, in ascending order, the columns that have a policy and do not exist in the table: they may be
-        misspelt.
+        """Return, in ascending order, the columns that have a policy and do not exist in the table.
 
         Args:
             columns: The dotted paths of all columns of the table, structs, lists and maps included.

@@ -83,9 +83,7 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text without references unchanged, or with `${` escaped if the result is read as a configuration
-        again.
-        """
+        """Return a text that has no references; `${` is escaped if the result is read as a configuration again."""
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:

@@ -107,7 +107,8 @@ def _split_by_unique_name(
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
     """Return the tables whose names no other table has, and the rest as skipped tables.
 
-    Tables with an entry in the configuration count too. Case, and `-` in place of `_`, make no difference.
+    Names of tables with an entry in the configuration are compared, too. Names that differ only in case, or in `-` and
+    `_`, are equal.
     """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []

@@ -148,8 +148,8 @@ def _compare_with_record(
 ) -> DatabaseListing:
     """Return the listing of a database from the entries of its catalog, and update the record.
 
-    A recorded table is `dropped` if it has a published version, and the catalog no longer lists it or lists it as
-    something that cannot be read.
+    A recorded table is `dropped` if it has a published version, and the catalog either no longer lists it or lists it
+    as an object that cannot be read.
 
     Args:
         config: The configuration.

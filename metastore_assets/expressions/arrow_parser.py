@@ -2,8 +2,8 @@
 
 Arrow serializes an expression as a record batch: its literals are values in one row, and the schema's metadata lists
 calls, fields and literals in prefix order. pyarrow returns metadata as a mapping, which has no duplicate keys, so the
-entries are read from the schema's text form. Expressions whose names could be mistaken for a part of that text are
-refused.
+entries are read from the schema's text form. If a name in an expression could be mistaken for a part of that text,
+PredicateError is raised.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return a predicate that is true or false of null, and never null, as Arrow's `is_in`."""
+    """Return the predicate of Arrow's `is_in`, which for a null value is true or false, never null."""
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):

@@ -35,7 +35,7 @@ class PartitionCondition:
         Raises:
             ColumnNotFoundError: The condition names a column that is not in `types`.
             LiteralError: A literal is not a value of its column.
-            PredicateError: A column has no values that the condition could compare.
+            PredicateError: The type of a column has no comparable values.
         """
         leaves = [LeafColumn(name, name, type_, False) for name, type_ in types.items()]
         self._predicate = bind_predicate(condition, table, leaves, noun="partition column")
@@ -57,7 +57,7 @@ class PartitionCondition:
     def _may_match(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
         """Return whether a predicate may be true of a partition, given its values by column name.
 
-        A column without a value here may have any value.
+        A column that is not in `values` may have any value.
         """
         # Bound predicates have no negations, so an unknown value can be taken as matching.
         if isinstance(predicate, And):

@@ -102,7 +102,7 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
 
 
 def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
-    """Return the keys that a text selects as a readable key or, if it is none, as patterns.
+    """Return the keys that a text selects: as a readable key or, if no partition has this key, as patterns.
 
     Raises PartitionNotFoundError if it selects none.
     """

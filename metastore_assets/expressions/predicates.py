@@ -1,9 +1,9 @@
 """Bound predicates: one class per operator, each with all its evaluators.
 
-A bound predicate is typed and has no negations: it states which rows it is true of. SQL has three truth values, and a
-filter selects the rows where a predicate is true; null and false do not differ there. Binding pushes `not` down to the
-leaves, which are conditions on one column. Therefore `and` and `or` of "is true" are all that remains of three-valued
-logic. Except for `IsNull`, neither a leaf nor its negation is true of a null.
+A bound predicate is typed and contains no `not`. SQL has three truth values. A filter selects the rows where a
+predicate is true, so null and false need not be distinguished. Binding moves `not` to the leaves, which are conditions
+on one column. So a bound predicate is evaluated with two truth values only. Except for `IsNull`, neither a leaf nor its
+negation is true of a null.
 
 Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares by
 its UTF-8 bytes.
@@ -90,9 +90,9 @@ class BoundColumn:
 
 
 class CompleteClass(ABC):  # noqa: B024 (its families have the abstract methods)
-    """A base class whose concrete subclasses must define all abstract methods, which is checked at their definition.
+    """A base class whose concrete subclasses must define all abstract methods.
 
-    A subclass that is declared with `abstract=True` is not checked.
+    This is checked when a subclass is defined, unless it is declared with `abstract=True`.
     """
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
@@ -329,7 +329,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """The least and the greatest matching value, as arrays of length one; None if there are no such limits."""
+        """The least and the greatest matching value, as arrays of length one; None if matching values are no range."""
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
         some, every = self.match_range(column.minimum, column.maximum)
@@ -578,8 +578,8 @@ def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant
     Args:
         kind: `And` or `Or`.
         children: The predicates to join.
-        neutral: The constant that changes nothing, which is also the junction of no predicates. The other constant
-            decides.
+        neutral: The constant that does not change a junction, and that a junction of no predicates equals. The other
+            constant determines the result.
     """
     distinct: dict[Predicate, None] = {}
     for child in children:

@@ -98,13 +98,13 @@ class UnboundLiteral(CompleteClass, abstract=True):
         """
 
     def replacement(self, cls: TypeClass) -> str:
-        """Return what to write instead for a column of a class, for messages."""
+        """Return the literal to write instead for a column of a type class, for messages."""
         return expected_form(cls)
 
 
 @dataclass(frozen=True)
 class TextLiteral(UnboundLiteral):
-    """A text in quotes: a value of the column's type or, after a word such as `date`, of that `kind`."""
+    """A text in quotes. Its type is that of the column or, after a word such as `date`, the `kind`."""
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None
@@ -521,9 +521,10 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of an integer column with any number, as a predicate that needs only an integer.
+    """Return the comparison of an integer column with any number, as a comparison with an integer.
 
-    It is a constant, or `is not null`, if the column cannot have the number.
+    For example, `x < 1.5` becomes `x < 2`. If no value of the column can have the number, the result is a constant or
+    `is not null`.
 
     Args:
         column: A column of a class of integers, dates, times or decimals.

@@ -51,7 +51,7 @@ def explain_unavailable(objects: ObjectStore) -> str | None:
 
 
 class ConflictError(StoreError):
-    """Raised when another process committed meanwhile, so that the history has to be read again."""
+    """Raised when another process has changed the history since it was read, so that it has to be read again."""
 
 
 class HistoryTable:

@@ -1,9 +1,9 @@
 """Appending versions to a history, reading it, and removing values from it.
 
-As long as a version exists, its rows of the history can be computed from it. So a publish does not wait for a commit to
-the history: rows are appended after a pause between two publishes, after many publishes, and before versions expire.
-Readers compute the rows of versions that are not appended yet. The Delta table records the last appended version
-in the same commit as the rows: an interrupted append is repeated, and concurrent appends do not duplicate rows.
+While a version exists, its rows of the history can be computed from it. So not every publish commits to the history:
+rows are appended after a pause between two publishes, after many publishes, and before versions expire. Readers compute
+the rows of versions that are not appended yet. The Delta table records the last appended version in the same commit as
+the rows: an interrupted append is repeated, and concurrent appends do not duplicate rows.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def append_versions(versions: VersionStore) -> int:
 def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
     """Append missing versions if that is due, and return the greatest version number that may be removed.
 
-    A version must not be removed before the history has its rows. Without `deltalake`, or at a location where it cannot
-    write, there is no history, and all outdated versions may be removed.
+    A version must not be removed before the history has the version's rows. If `deltalake` is not installed or cannot
+    write to the location, there is no history, and all outdated versions may be removed.
 
     Args:
         versions: The versions of the table.

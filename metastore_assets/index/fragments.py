@@ -180,7 +180,7 @@ def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows,
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: IndexRows | None) -> None:
     """Write one segment with the rows of older segments and of a batch.
 
-    Fragments that were removed or replaced since are left out. If a fragment lacks a column, all of its rows count as
+    Fragments that were removed or replaced are left out. If a fragment lacks a column, all of its rows are counted as
     null in that column.
 
     Args:
@@ -204,7 +204,7 @@ def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: In
 
 
 def _read_live_rows(segment: Segment) -> IndexRows:
-    """Read all rows of a segment, except those of fragments that were removed or replaced since."""
+    """Read the rows of a segment, except those of fragments that newer segments remove or replace."""
     tables = segment.sections.read_sections(list(segment.sections.sections))
     with parquet_errors(segment.uri):
         names = column_schema(tables[ROWS].schema.field("minimum").type).names
@@ -324,9 +324,9 @@ def _replace_bounds(
 
 
 def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
-    """Return bounds and counts with one row per fragment.
+    """Add rows for missing fragments to bounds and counts, so that the result has one row per fragment.
 
-    Fragments without a row in `table` get a row that counts all of their rows as null.
+    An added row counts all rows of the fragment as null.
 
     Args:
         table: Bounds and counts of a column in some of the fragments.

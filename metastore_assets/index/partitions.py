@@ -4,7 +4,8 @@
                                          the statistics of a column, a row for each partition that has the column
 
 A small commit writes no segment. While few partitions differ from the index, the version's document lists them as
-unindexed, and their statistics are read from their profiles. When more differ, one segment is written for all of them.
+unindexed, and their statistics are read from their profiles. When many partitions differ, one segment is written with
+all of these.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def update_partitions(
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: PartitionRows | None) -> None:
     """Write one segment with the statistics of older segments and of a batch.
 
-    Partitions that were removed or replaced since are left out.
+    Partitions that were removed or replaced are left out.
 
     Args:
         output: The segment to write.

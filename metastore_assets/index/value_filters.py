@@ -4,8 +4,8 @@
                                             `slice <number> <field id>` a slice of each of their filters
 
 A value filter is a set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the first
-bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments. The
-larger a file is, the more slices a column has.
+bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments. In a
+larger file, a column has more slices.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _FilterSegment:
 
         Args:
             field_id: Field id of the column.
-            slicing: The number of leading hash bits that select a slice. The stored slices may have another number.
+            slicing: The number of leading hash bits that select a slice. The stored slices may use more or fewer bits.
             slice_: Number of the slice.
         """
         stored = self.slicings[field_id]
@@ -261,8 +261,8 @@ def update_value_filters(
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: ValueFilters | None) -> None:
     """Write one segment with the filters of older segments and of a batch.
 
-    Fragments that were removed or replaced since are left out. All filters are cut into slices again, because the
-    number of slices depends on their total size.
+    Fragments that were removed or replaced are left out. All filters are cut into slices again, because the number of
+    slices depends on the total size of the filters.
 
     Args:
         output: The segment to write.

@@ -161,7 +161,7 @@ def columns_markdown(title: str, columns: Sequence[ColumnPicture], text: str, li
 def _column(column: ColumnPicture, top: int) -> str:
     """Return the SVG elements of one column's row, from the height `top` down.
 
-    Beside the facts stand the histogram and percentiles or values; without a histogram, values or notes.
+    The row shows facts, then the histogram with percentiles or values. Without a histogram, it shows values or notes.
     """
     parts = [
         _text(_LEFT, top + 21, column.name, "n", 28),

@@ -87,8 +87,8 @@ def _read_bins(
 ) -> tuple[int, ...]:
     """Return the frequencies of the bars to draw; empty for a column without a histogram.
 
-    If the values in `top` are all values and evenly spaced, each has its own bar. Bins whose width is not a multiple of
-    the spacing would show a pattern that is not in the data.
+    If `top` contains all values of the column, and they are evenly spaced, each value has its own bar. Histogram bins
+    whose width is not a multiple of the spacing would show a pattern that is not in the data.
     """
     if not is_ordinal(row):
         return ()

@@ -61,7 +61,8 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
         lookup: The version whose statistics decide which fragments are read.
         table: The location of the table.
         spark: The session.
-        request: What to return. With a limit, only as many fragments are read as surely have that many matching rows.
+        request: What to return. With a limit, only as many fragments are read as are needed to certainly have that many
+            matching rows.
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.
@@ -93,8 +94,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
     Args:
         plan: The fragments, grouped by whether all or some of their rows match.
-        limit: The number of matching rows that suffice; None for all. Fragments are left out once the others are sure
-            to have that many.
+        limit: The number of matching rows that suffice; None for all. If some fragments certainly have that many
+            matching rows, the others are left out.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]

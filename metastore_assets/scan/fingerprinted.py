@@ -2,8 +2,8 @@
 
 A fingerprint is a short hash of a value. The table also stores all values that occur at least twice, with their
 frequencies. If a fingerprint occurs several times in the selected rows, the stored values with this fingerprint are
-looked up. If there is only one, all of its occurrences in these rows belong to that value. A fingerprint that occurs
-once stands for a value that occurs once.
+looked up. If only one stored value has the fingerprint, all of its occurrences in these rows are that value. A
+fingerprint that occurs once in these rows stands for a value that occurs once.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class PartialFragments:
         Args:
             lookup: The table as of a version.
             predicate: The predicate, bound to the table's columns.
-            match: What matches the predicate. Only its `partial_fragments` are read.
+            match: The fragments that match the predicate. Only `partial_fragments` are read.
             table: The location of the table.
             spark: Returns a session that reads where there is much to read; None for child processes only.
         """

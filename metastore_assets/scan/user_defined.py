@@ -54,9 +54,9 @@ class UserDefined:
         frequencies: Frequencies | None,
         table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """Return a column's statistics of some rows with the user-defined ones that the column has in the table.
+        """Add the user-defined statistics that a column has in the table to its statistics of some rows.
 
-        Those that cannot be computed of these rows are absent, with a reason.
+        Statistics that cannot be computed for these rows are absent, with a reason.
 
         Args:
             row: The statistics of some rows.

@@ -127,7 +127,7 @@ def _error_reason(error: BaseException) -> str:
 def count_remote_slots(spark: SparkSession) -> int:
     """Return how many tasks a server runs at the same time; 8 if that cannot be determined.
 
-    The number is `spark.default.parallelism`, or else the number of partitions that the server makes of a range.
+    The number is `spark.default.parallelism`, or else the number of partitions into which the server divides a range.
     """
     with interrupting_jobs(spark):
         setting = spark.conf.get("spark.default.parallelism", None)
@@ -137,9 +137,9 @@ def count_remote_slots(spark: SparkSession) -> int:
 
 @contextmanager
 def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
-    """If the block raises, for example on Ctrl-C, interrupt the jobs that it started on a Spark Connect server.
+    """If the block raises an error or Ctrl-C, interrupt the jobs that it started on a Spark Connect server.
 
-    Jobs of others continue there. A classic session needs no interruption, because it ends with the process.
+    Jobs of other clients continue. The jobs of a classic session end with this process.
 
     Raises:
         MetastoreError: The server ended, or tasks or results are too large for it.

@@ -1,4 +1,4 @@
-"""A gRPC channel to the Spark Connect server of this machine. It sends the token to no other process.
+"""A gRPC channel to the Spark Connect server of this machine, which never sends its token to another process.
 
 A client unpickles the server's answers, and sends it pickled functions. So before each call, the channel checks that
 the listening socket belongs to the server's process.

@@ -63,8 +63,9 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
     The process that starts the server determines the settings, environment variables and working folder of the server
     until it stops. The server listens on the loopback address, and requires a token that only this user can read.
 
-    PySpark chooses a free port before the server binds it, so another process may take the port in between. Then the
-    server starts again on another port. Other processes see a new server only once it holds its port.
+    PySpark chooses a free port before the server binds the port, so another process may take the port in between. In
+    this case the server starts again on another port. Other processes see a new server only after it has bound its
+    port.
 
     Args:
         master: `local[…]`.

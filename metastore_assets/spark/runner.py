@@ -1,8 +1,8 @@
 """A runner of tasks on Spark, and helpers for other Spark jobs.
 
-A job applies `mapInArrow` to a frame of task numbers. Tasks and results travel as pickles, so no row of a table passes
-between the JVM and Python. Workers need no package besides this one. A slot is a place for one running task, usually a
-core.
+A job applies `mapInArrow` to a frame of task numbers. Tasks and results are sent as pickles, so no row of a table
+passes between the JVM and Python. Workers need no package besides this one. A slot is a place for one running task,
+usually a core.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ def result_batch(blob: bytes) -> pa.RecordBatch:
 def pack(value: object) -> bytes:
     """Return a task, a function or a result as bytes for `pickle.loads` in another process.
 
-    Functions may be local to the driver. Arrow scalars travel as Arrow arrays: pickled as Python values, they would
-    lose nanoseconds and years beyond 9999.
+    Functions may be local to the driver. Arrow scalars are pickled as Arrow arrays: as Python values, they would lose
+    nanoseconds and years beyond 9999.
     """
     sink = io.BytesIO()
     _pickler()(sink, pickle.HIGHEST_PROTOCOL).dump(value)

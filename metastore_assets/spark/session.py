@@ -165,7 +165,7 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """Within the block, make PySpark start JVMs with some settings, which override spark-defaults.conf.
+    """Within the block, PySpark starts JVMs with the given settings, which override spark-defaults.conf.
 
     Args:
         settings: The settings.

@@ -1,6 +1,6 @@
 """Child processes that run isolated tasks: started at first need, used by one caller at a time, and reused.
 
-A child ends with its parent, however the parent ends: the child's pipe of requests is then closed.
+When the parent ends for any reason, its end of the pipe of requests is closed, so the child ends, too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class ChildProcessEnded(Exception):
 def acquire_child() -> Iterator[ChildProcess]:
     """Yield a child for the exclusive use of the caller: an idle one, or else a new one.
 
-    Any exception in the block, an interrupt included, ends the child, because its pending answers belong to nobody.
+    Any exception in the block, including an interrupt, ends the child, because the next caller would receive its
+    pending answers.
     """
     with _lock:
         child = _idle.pop() if _idle else None

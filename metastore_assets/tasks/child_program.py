@@ -161,7 +161,10 @@ class _Worker:
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:
-        """Answer one request. On an error outside of tasks, exit the process, because the parent would wait forever."""
+        """Answer one request.
+
+        After an error outside of tasks, exit the process, because the parent would otherwise wait forever.
+        """
         try:
             with count_io() as counter:
                 if isinstance(request, RunTasks):

@@ -1,4 +1,4 @@
-"""The runner that isolates crashes: tasks run in a child process, and a crash is blamed on the file that was read.
+"""The runner that isolates crashes: tasks run in a child process, and a crash becomes an error about one file.
 
 Native readers of foreign files run only here, never in the process that plans a table. Functions and tasks, which may
 hold credentials, reach the child through a pipe.
@@ -87,7 +87,7 @@ def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> An
 
     Args:
         function: Reads the metadata file at `path`.
-        path: The file to blame for a crash.
+        path: The file that an error about a crash names.
         arguments: Picklable arguments of the function.
 
     Raises:

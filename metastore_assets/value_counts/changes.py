@@ -44,7 +44,7 @@ def changes_between(
 
     Returns:
         By field id, a table of `change`, `value`, `before` and `after`, by increasing value. `change` is one of
-            `CHANGES`. `before` and `after` are frequencies, null where the value does not occur.
+        `CHANGES`. `before` and `after` are frequencies; null means that the value does not occur.
     """
     changes_by_column: dict[str, pa.Table] = {}
     for type_class in sorted(set(columns.values())):
@@ -64,8 +64,8 @@ def _updates(
     """Return all updated values with their frequencies before and after the steps.
 
     The columns are `column`, `value`, `before` and `after`. A frequency is null where the value does not occur. Returns
-    None if a step did not record its updates: it rebuilt the value counts, or only one of its versions has the type
-    class.
+    None if the updates of a step were not recorded, because the step rebuilt the value counts, or because only one of
+    its two versions has the type class.
     """
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())

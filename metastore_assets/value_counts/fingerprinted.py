@@ -8,8 +8,8 @@
 Keys start with the fingerprint, because removed values are identified by their fingerprint alone.
 
 `values` has exactly the values whose fingerprint occurs at least twice in the table: every repeated value, and
-occasionally a value that shares its fingerprint with another. All other values occur once. Their number is the number
-of all non-null values minus the frequencies in `values`.
+occasionally a value that shares its fingerprint with another value. Values that are not in `values` occur once. Their
+number is the number of all non-null rows minus the frequencies in `values`.
 """
 
 from __future__ import annotations

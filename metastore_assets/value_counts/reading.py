@@ -114,7 +114,8 @@ class ValueCountReader:
         Args:
             column: The field id of the column.
             type_class: The class of its values.
-            least: With 2 or more, values that occur once are omitted. Other values below `least` are not filtered out.
+            least: If it is 2 or more, values that occur once are omitted. This is the only effect: other values below
+                `least` are not omitted.
         """
         start = pa.table(
             {

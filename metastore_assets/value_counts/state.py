@@ -57,7 +57,7 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """How the value counts of a column were built from scratch, and the numbers that decided it."""
+    """The way in which the value counts of a column were built from scratch, and the numbers that decided it."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: partial counts that are summed in one task; `ranges`: one task for each range of values."""

@@ -71,7 +71,7 @@ def plain_array(array: pa.Array) -> pa.Array:
 def logical_nulls(array: pa.Array) -> pa.BooleanArray:
     """Return for each value whether it is null, also if the null is in a dictionary or in a child of a union.
 
-    `Array.is_null` does this from pyarrow 26 on; earlier versions count them as values.
+    From pyarrow 26 on, `Array.is_null` returns the same; before, it returns False for such nulls.
     """
     if t.is_dictionary(array.type):
         return logical_nulls(array.dictionary).take(array.indices).fill_null(True)
@@ -166,7 +166,7 @@ def _walk(
         field: The field.
         parents: The name and the identity of each field around it, outermost first.
         repeated: Whether one of the fields around it is a list or a map.
-        name: The name in the path, if it is not the field's own.
+        name: The name to use in the path instead of the field's name; None for the field's name.
     """
     # Parquet writers choose the name of a list's element, so its path and default identity are fixed here.
     label = field.name if name is None else name

@@ -94,7 +94,7 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
 
 
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
-    """Return a polars series of physical values as an array of the canonical type. The inverse of `physical_series`.
+    """Return a polars series of physical values as an array of the canonical type: the inverse of `physical_series`.
 
     Floats must be in ascending order.
     """

@@ -137,7 +137,7 @@ def class_named(name: str) -> TypeClass:
 def type_fingerprint(type: pa.DataType) -> str:
     """Return a text that is equal for two types exactly if the profiles of columns of these types can be merged.
 
-    It is the name of the class, or for types without a class the kind of container or the Arrow type.
+    The text is the name of the type class. For a type without a class it is the kind of container or the Arrow type.
     """
     try:
         return type_class(type).name

@@ -1,4 +1,4 @@
-"""HTML elements as values: plain text is escaped in one function, where it becomes markup."""
+"""HTML elements as values. Only the function `to_html` turns plain text into HTML, and escapes it."""
 
 from __future__ import annotations
 
