@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from metastore_assets.errors import SnapshotNotFoundError
+from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 
 FIELD_ID = b"metastore.field_id"
 """Metadata key of an Arrow field, at every depth. Its value is the field's identity, which survives renames.
@@ -212,6 +212,32 @@ class Snapshot(SnapshotMetadata):
     """Sorted by (partition_key, id). Ids are distinct, and so are pairs of partition key and path."""
 
 
+class UnstreamableError(TableFormatError):
+    """Raised while fragments are streamed, if the format must see all of them together.
+
+    For example, a data file may be listed several times. `TableFormat.snapshot` can then be read, or says what is
+    wrong.
+    """
+
+
+@dataclass(frozen=True)
+class SnapshotStream:
+    """One committed state of a table, whose fragments are read one after the other."""
+
+    metadata: SnapshotMetadata
+    fragments: Iterator[Fragment]
+    """The fragments of the snapshot, in any order. They can be iterated once. The iteration raises the errors of
+    `TableFormat.snapshot`, and UnstreamableError."""
+    snapshot: Snapshot | None = None
+    """The snapshot with all of its fragments, if the format has read them all before it can yield the first one."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> SnapshotStream:
+        """Return the stream of a snapshot that is in memory."""
+        metadata = SnapshotMetadata(**{each.name: getattr(snapshot, each.name) for each in fields(SnapshotMetadata)})
+        return cls(metadata, iter(snapshot.fragments), snapshot)
+
+
 FragmentPath: TypeAlias = tuple[str, str]
 """Partition key and path of a fragment. A snapshot has at most one fragment with the same pair."""
 
@@ -297,6 +323,16 @@ class TableFormat(Protocol):
             SnapshotNotFoundError: the table does not have the state that `at` names.
             TableFormatError: the metadata cannot be read.
         """
+
+    def stream(self) -> SnapshotStream:
+        """Return the table's snapshot as a stream of fragments.
+
+        Formats whose metadata list fragments one after the other hold few of them in memory. By default, the stream is
+        that of `snapshot()`.
+
+        Raises the errors of `snapshot`.
+        """
+        return SnapshotStream.of(self.snapshot())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return what changed from an earlier snapshot to the one that `snapshot()` would return now.

@@ -21,6 +21,7 @@ from metastore_assets.formats.base import (
     Snapshot,
     SnapshotDiff,
     SnapshotReference,
+    SnapshotStream,
     TableFormat,
 )
 
@@ -53,6 +54,19 @@ class RedactedFormat(TableFormat):
         with redact_errors(self._uri):
             snapshot = self._table_format.snapshot()
         return replace(snapshot, fragments=tuple(map(_redact_fragment, snapshot.fragments)))
+
+    def stream(self) -> SnapshotStream:
+        with redact_errors(self._uri):
+            stream = self._table_format.stream()
+
+        def fragments() -> Iterator[Fragment]:
+            with redact_errors(self._uri):
+                yield from map(_redact_fragment, stream.fragments)
+
+        if stream.snapshot is not None:
+            redacted = tuple(map(_redact_fragment, stream.snapshot.fragments))
+            return SnapshotStream.of(replace(stream.snapshot, fragments=redacted))
+        return SnapshotStream(stream.metadata, fragments())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         with redact_errors(self._uri):

@@ -11,10 +11,19 @@ import pyarrow as pa
 from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, ObjectNotFoundError, StoreError
 from metastore_assets.formats import MetadataCache
-from metastore_assets.formats.base import NoDiff, NoDiffError, SnapshotMetadata, SnapshotReference, TableFormat
+from metastore_assets.formats.base import (
+    NoDiff,
+    NoDiffError,
+    Snapshot,
+    SnapshotMetadata,
+    SnapshotReference,
+    TableFormat,
+    UnstreamableError,
+)
 from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
 from metastore_assets.pipeline.column_spec import check_sources, digest
+from metastore_assets.pipeline.fragment_runs import compare_stream
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
 from metastore_assets.pipeline.plan import (
     DEFAULT_REQUEST,
@@ -27,6 +36,7 @@ from metastore_assets.pipeline.plan import (
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.retired_fragments import find_retired
 from metastore_assets.pipeline.table_changes import TableChanges, changes_from_diff, compare_snapshot
+from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
@@ -151,13 +161,16 @@ def current_plan(
     try:
         with _explain_missing_entries():
             planner = _Planner(versions, table_format, table, request, attempt)
-            reason = "all fragments are needed"
-            if not complete:
-                try:
-                    return planner.plan_from_difference()
-                except NoDiffError as error:
-                    reason = str(error)
-            return planner.plan_from_snapshot(reason)
+            if complete:
+                return planner.plan_from_snapshot("all fragments are needed")
+            try:
+                return planner.plan_from_difference()
+            except NoDiffError as error:
+                reason = str(error)
+            plan_or_snapshot = planner.plan_from_stream(reason)
+            if isinstance(plan_or_snapshot, Plan):
+                return plan_or_snapshot
+            return planner.plan_from_snapshot(reason, plan_or_snapshot)
     except CorruptionError:
         if not request.full or attempt.ignores_newest:
             raise
@@ -214,9 +227,34 @@ class _Planner:
             raise NoDiffError("columns are stored as fingerprints")
         return self._plan(changes_from_diff(diff, base), spec, dropped_columns)
 
-    def plan_from_snapshot(self, reason: str) -> Plan:
-        """Return the plan made by a comparison of all fragments, for a reason."""
-        snapshot = self._format.snapshot()
+    def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
+        """Return the plan made by a comparison of all fragments in bounded memory.
+
+        If the plan needs all fragments in memory, return the complete snapshot, or None if it has not been read.
+
+        Args:
+            reason: Why all fragments are compared.
+        """
+        base = self._base
+        if base is None or self._request.forces_reading or not isinstance(base.fragments, StoredEntries):
+            return None
+        stream = self._format.stream()
+        spec, dropped_columns = self._resolve_policies(stream.metadata)
+        if spec.id != base.spec_id or needs_all_fragments(spec):
+            return stream.snapshot
+        try:
+            return self._plan(compare_stream(stream, base.fragments, reason), spec, dropped_columns)
+        except (NoDiffError, UnstreamableError):
+            return stream.snapshot
+
+    def plan_from_snapshot(self, reason: str, snapshot: Snapshot | None = None) -> Plan:
+        """Return the plan made by a comparison of all fragments in memory.
+
+        Args:
+            reason: Why all fragments are compared.
+            snapshot: The snapshot; None if it has not been read.
+        """
+        snapshot = snapshot or self._format.snapshot()
         spec, dropped_columns = self._resolve_policies(snapshot)
         return self._plan(compare_snapshot(snapshot, self._base, reason), spec, dropped_columns)
 

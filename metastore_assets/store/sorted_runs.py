@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import IO
 
 import pyarrow as pa
@@ -75,9 +74,7 @@ class SortedRuns:
     def __enter__(self) -> SortedRuns:
         return self
 
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self.close()
 
     def _read_runs(self) -> list[Iterable[pa.Table]]:
@@ -117,6 +114,37 @@ class SortedRuns:
             with pa.ipc.open_stream(os.pread(self._file.fileno(), size, start + _SIZE_BYTES)) as reader:
                 yield reader.read_all()
             start += _SIZE_BYTES + size
+
+
+class DistinctTexts:
+    """A check in bounded memory whether texts are distinct. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._runs = SortedRuns(pa.schema([("text", pa.string())]))
+        self._texts: list[str] = []
+        self._count = 0
+
+    def add(self, text: str) -> None:
+        """Add a text."""
+        self._texts.append(text)
+        if len(self._texts) == _BATCH_ROWS:
+            self._flush()
+
+    def are_distinct(self) -> bool:
+        """Return whether all added texts are distinct."""
+        self._flush()
+        return self._count == sum(map(len, self._runs.stream()))
+
+    def __enter__(self) -> DistinctTexts:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._runs.close()
+
+    def _flush(self) -> None:
+        self._count += len(self._texts)
+        self._runs.add_keys(pa.array(self._texts, pa.string()))
+        self._texts = []
 
 
 def subtract(rows: SortedRuns, removed: SortedRuns) -> Iterator[pa.Table]:

@@ -33,6 +33,7 @@ from metastore_assets.formats import (
     decode_partition_key,
     open_table_format,
 )
+from metastore_assets.formats.base import SnapshotStream
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.plugins import TABLE_FORMATS
 from tests.arrow_scalars import scalars_in
@@ -190,6 +191,14 @@ def assert_is_difference(diff: SnapshotDiff, before: Snapshot, now: Snapshot) ->
     added = [fragment for fragment in diff.added if fragment.id not in old_ids]
     assert added == [fragment for fragment in now.fragments if fragment.id not in old_ids]
     assert {fragment.id for fragment in diff.added} <= {fragment.id for fragment in now.fragments}
+
+
+def test_a_stream_has_the_fragments_of_the_snapshot(table: Table) -> None:
+    table.delete({0})
+    table_format = table.format()
+    snapshot, stream = table_format.snapshot(), table_format.stream()
+    assert stream.metadata == SnapshotStream.of(snapshot).metadata
+    assert sorted(stream.fragments, key=lambda each: (each.partition_key, each.id)) == list(snapshot.fragments)
 
 
 def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:

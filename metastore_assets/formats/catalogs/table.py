@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import HistoryChange, NoDiff, Snapshot, SnapshotDiff, SnapshotReference, TableFormat
+from metastore_assets.formats.base import (
+    Fragment,
+    HistoryChange,
+    NoDiff,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotReference,
+    SnapshotStream,
+    TableFormat,
+)
 from metastore_assets.formats.catalogs.base import CatalogEntry, RegisteredFolders
 from metastore_assets.formats.catalogs.client import load_catalog_entry
 from metastore_assets.storage.location_policy import catalog_location
@@ -51,6 +61,11 @@ class CatalogTable(TableFormat):
         with self._located() as located:
             return located.snapshot()
 
+    def stream(self) -> SnapshotStream:
+        with self._located() as located:
+            stream = located.stream()
+        return replace(stream, fragments=self._with_uri(stream.fragments))
+
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         with self._located() as located:
             return located.changes(since)
@@ -70,11 +85,21 @@ class CatalogTable(TableFormat):
         Errors that are raised in the context get the table's URI from the configuration as a prefix.
         """
         entry = load_catalog_entry(self._table)
-        uri = self._table.uri
-        try:
+        with self._errors_with_uri():
             if self._opened is None or self._opened[0] != entry:
                 self._opened = entry, self._open(located_table(self._table, entry), entry.folders)
             yield self._opened[1]
+
+    def _with_uri(self, fragments: Iterator[Fragment]) -> Iterator[Fragment]:
+        with self._errors_with_uri():
+            yield from fragments
+
+    @contextmanager
+    def _errors_with_uri(self) -> Iterator[None]:
+        """Put the table's URI in the configuration in front of the errors that the context raises."""
+        uri = self._table.uri
+        try:
+            yield
         except (TableNotFoundError, SnapshotNotFoundError, TableFormatError) as error:
             message = str(error)
             raise type(error)(message if message.startswith(uri) else f"{uri}: {message}") from error

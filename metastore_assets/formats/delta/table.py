@@ -30,7 +30,9 @@ from metastore_assets.formats.base import (
     SnapshotDiff,
     SnapshotMetadata,
     SnapshotReference,
+    SnapshotStream,
     TableFormat,
+    UnstreamableError,
     parse_state_time,
     state_not_found,
 )
@@ -53,6 +55,7 @@ from metastore_assets.formats.values import Constant, value_text
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
+from metastore_assets.store.sorted_runs import DistinctTexts
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -103,14 +106,34 @@ class DeltaFormat(TableFormat):
     def snapshot(self) -> Snapshot:
         """Return the snapshot of the version, by a replay of the log from its last checkpoint on."""
         with _delta_errors(self._location):
-            log, version = self._version()
-            # The identity is read first. If the table is recreated meanwhile, the cached head will not match its log.
-            identity = log_since(self._location, version).identity(version)
-            state = replay(self._location, log, version)
-            table = _Table(self._location_policy, state.protocol, state.metadata, self._filter)
-            fragments = [fragment for _, fragment, _ in table.files(state.adds)]
+            version, identity, state, table = self._replay()
+            fragments = [fragment for _, fragment, _ in table.distinct_files(state.adds)]
             metadata = self._snapshot_metadata(table, version, identity)
         return Snapshot(**vars(metadata), fragments=_sorted(fragments))
+
+    def stream(self) -> SnapshotStream:
+        """Return the snapshot of the version as a stream. The files of a checkpoint are read one after the other."""
+        with _delta_errors(self._location):
+            version, identity, state, table = self._replay()
+            metadata = self._snapshot_metadata(table, version, identity)
+
+        def fragments() -> Iterator[Fragment]:
+            with _delta_errors(self._location), DistinctTexts() as paths:
+                for _, fragment, _ in table.files(state.adds):
+                    paths.add(fragment.path)
+                    yield fragment
+                if not paths.are_distinct():
+                    raise UnstreamableError(f"{self._location.uri}: the log has a data file twice")
+
+        return SnapshotStream(metadata, fragments())
+
+    def _replay(self) -> tuple[int, Sequence[str] | None, TableState, _Table]:
+        """Replay the log. Return the version, the identity of its commit file, the state, and its metadata."""
+        log, version = self._version()
+        # The identity is read first. If the table is recreated meanwhile, the cached head will not match its log.
+        identity = log_since(self._location, version).identity(version)
+        state = replay(self._location, log, version)
+        return version, identity, state, _Table(self._location_policy, state.protocol, state.metadata, self._filter)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the difference that the commits since a version record.
@@ -142,7 +165,7 @@ class DeltaFormat(TableFormat):
         if changes.protocol or changes.metadata:
             before = _Table(self._location_policy, head.protocol, head.metadata, self._filter)
             table.check_same_layout(before, older)
-        added = _sorted(fragment for _, fragment, _ in table.files(changes.adds))
+        added = _sorted(fragment for _, fragment, _ in table.distinct_files(changes.adds))
         live = {(fragment.partition_key, fragment.path) for fragment in added}
         try:
             removed = table.removed_paths(file for file in changes.removed if file.was_live) - live
@@ -172,7 +195,7 @@ class DeltaFormat(TableFormat):
             table = _Table(self._location_policy, state.protocol, state.metadata, self._filter)
             statistics = statistics_column(table.fields, path)
             bounds = {}
-            for add, fragment, values in table.files(state.adds):
+            for add, fragment, values in table.distinct_files(state.adds):
                 if identity(path[0]) in values:
                     bounds[fragment.id] = constant_bounds(values[identity(path[0])], fragment.row_count)
                 elif statistics is not None:
@@ -364,17 +387,23 @@ class _Table:
 
         The partition values are a dict by column identity.
         """
-        ids: dict[str, str] = {}
         for add in adds:
             partition = self._partition(self._partition_texts(add.partition_values, add.path))
-            if partition.key is None:
-                continue
-            fragment = self._fragment(add, partition, partition.key)
+            if partition.key is not None:
+                yield add, self._fragment(add, partition, partition.key), partition.values
+
+    def distinct_files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
+        """Yield each file once, as `files` does. All paths are in memory.
+
+        Raises TableFormatError if two different files have the same path.
+        """
+        ids: dict[str, str] = {}
+        for add, fragment, values in self.files(adds):
             if (other := ids.setdefault(fragment.path, fragment.id)) is not fragment.id:
                 if other == fragment.id:
                     continue  # Some writers repeat a file in a checkpoint.
                 raise TableFormatError(f"{self._location.uri}: the log has the data file {fragment.path} twice")
-            yield add, fragment, partition.values
+            yield add, fragment, values
 
     def removed_paths(self, files: Iterable[RemovedFile]) -> frozenset[FragmentPath]:
         """Return partition key and path of each removed file in the selected partitions.

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats.base import Fragment, FragmentPath
+from metastore_assets.formats.base import Fragment, FragmentPath, UnstreamableError
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, Deletes
 from metastore_assets.formats.iceberg.equality import EqualityDeletes
@@ -33,6 +33,7 @@ from metastore_assets.formats.iceberg.schema import arrow_field, field_paths
 from metastore_assets.formats.iceberg.states import State
 from metastore_assets.formats.readers.columns import KINDS
 from metastore_assets.storage.corrupt_input import metadata_errors
+from metastore_assets.store.sorted_runs import DistinctTexts
 from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result, run_isolated
 from metastore_assets.tasks.runner import with_arguments
 
@@ -114,6 +115,32 @@ class FragmentPlanner:
         self.crosses_partitions = index.crosses_partitions
         self.repeats_files = bool(repeated)
         return list((planned | {key: _repeat(copies) for key, copies in repeated.items()}).values())
+
+    def stream(self, manifests: Sequence[Manifest]) -> Iterator[Fragment]:
+        """Yield the fragments of the selected partitions, in any order. Delete files are in memory, data files are not.
+
+        Args:
+            manifests: The manifests of the snapshot, with recorded specs.
+
+        Raises:
+            UnstreamableError: The snapshot lists a data file several times, or manifests differ from their list.
+            TableFormatError: A file has no reader.
+        """
+        deletes = list(self.entries([manifest for manifest in manifests if manifest.content != DATA]))
+        index = DeleteIndex(deletes, self.partitions.is_unpartitioned)
+        expected = f"{self.files.name}: a manifest has other files than the manifest list says"
+        if any(entry.content == DATA for entry in deletes):
+            raise UnstreamableError(expected)
+        with DistinctTexts() as keys:
+            for entry in self.entries([manifest for manifest in manifests if manifest.content == DATA]):
+                if entry.content != DATA or entry.spec_id not in self.specs_in_use:
+                    raise UnstreamableError(expected)
+                fragment = self.fragment(entry, index.deletes_of(entry))
+                keys.add(f"{fragment.partition_key}{chr(0)}{fragment.path}")
+                yield fragment
+            self.crosses_partitions = index.crosses_partitions
+            if not keys.are_distinct():
+                raise UnstreamableError(f"{self.files.name}: the snapshot lists a data file several times")
 
     def manifests(self, snapshot: IcebergSnapshot | None) -> list[Manifest]:
         """Return the manifests of a snapshot that may have live files in selected partitions; none without a snapshot.

@@ -18,6 +18,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import (
+    Fragment,
     HistoryChange,
     NoDiff,
     NoDiffError,
@@ -25,6 +26,7 @@ from metastore_assets.formats.base import (
     SnapshotDiff,
     SnapshotMetadata,
     SnapshotReference,
+    SnapshotStream,
     TableFormat,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
@@ -106,6 +108,25 @@ class IcebergFormat(TableFormat):
                 **self._metadata_fields(planner),
                 fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             )
+
+    def stream(self) -> SnapshotStream:
+        """Return the requested snapshot as a stream. Manifests are read one batch after the other."""
+        with self._iceberg_errors():
+            planner = self._planner(self._load())
+            manifests = planner.manifests(planner.state.snapshot)
+            specs = {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
+            if any(manifest.spec_id is None for manifest in manifests):
+                # The specs of all files, which are part of the metadata, are known when all manifests are read.
+                return SnapshotStream.of(self.snapshot())
+            planner.specs_in_use |= specs
+            metadata = SnapshotMetadata(**self._metadata_fields(planner))
+
+        def fragments() -> Iterator[Fragment]:
+            with self._iceberg_errors():
+                yield from planner.stream(manifests)
+                self._cache.put(self._planned_key, PlannedState.of(self._table, planner).encode())
+
+        return SnapshotStream(metadata, fragments())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return what changed since the state that was planned last, see `plan_changes`.

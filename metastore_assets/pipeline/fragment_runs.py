@@ -1,0 +1,102 @@
+"""The fragments of a snapshot, sorted by key in bounded memory, and their comparison with the published entries."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import pyarrow as pa
+
+from metastore_assets.formats.base import Fragment, SnapshotStream, UnstreamableError
+from metastore_assets.pipeline.table_changes import TableChanges
+from metastore_assets.store.entries import FRAGMENTS, StoredEntries
+from metastore_assets.store.manifest import FragmentEntry, fragment_key
+from metastore_assets.store.sorted_runs import SortedRuns
+
+_COLUMNS = pa.schema([("key", pa.string()), ("id", pa.string()), ("fragment", pa.binary())])
+"""Key of the fragment's entry, id of the fragment, and the pickled fragment."""
+_AT_ONCE = 1000
+"""Number of fragments that are pickled at a time."""
+
+
+class FragmentRuns:
+    """The fragments of a snapshot, partly in a temporary file. Use it as a context manager."""
+
+    def __init__(self, fragments: Iterable[Fragment]) -> None:
+        """Read all fragments. Raises UnstreamableError if two of them have the same partition key and path."""
+        self._runs = SortedRuns(_COLUMNS)
+        self.count = 0
+        """Number of fragments."""
+        remaining = iter(fragments)
+        try:
+            while chunk := list(islice(remaining, _AT_ONCE)):
+                keys = [fragment_key(fragment.partition_key, fragment.path) for fragment in chunk]
+                ids, data = [fragment.id for fragment in chunk], list(map(pickle.dumps, chunk))
+                self._runs.add(pa.table([keys, ids, data], schema=_COLUMNS))
+                self.count += len(chunk)
+        except BaseException:
+            self.close()
+            raise
+
+    def rows(self) -> Iterator[tuple[str, str, bytes]]:
+        """Yield key, id and pickled fragment, by ascending key.
+
+        Raises UnstreamableError at the end if two fragments have the same key.
+        """
+        count = 0
+        for table in self._runs.stream():
+            count += len(table)
+            yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
+        if count < self.count:
+            raise UnstreamableError("two fragments have the same partition key and path")
+
+    def close(self) -> None:
+        """Delete the temporary file."""
+        self._runs.close()
+
+    def __enter__(self) -> FragmentRuns:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.close()
+
+
+def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntry], reason: str) -> TableChanges:
+    """Compare all fragments of a snapshot with the published ones. Only those that differ are in memory.
+
+    Args:
+        stream: The snapshot.
+        published: The entries of the published fragments.
+        reason: Why all fragments are compared.
+
+    Raises:
+        UnstreamableError: The snapshot has to be read at once.
+        MetastoreError: The table cannot be read.
+    """
+    added: list[Fragment] = []
+    removed: list[str] = []
+    with FragmentRuns(stream.fragments) as runs:
+        current, stored = runs.rows(), _stored_rows(published)
+        new, old = next(current, None), next(stored, None)
+        while new is not None or old is not None:
+            if old is None or (new is not None and new[0] < old[0]):
+                assert new is not None
+                added.append(pickle.loads(new[2]))
+                new = next(current, None)
+            elif new is None or old[0] < new[0]:
+                removed.append(old[0])
+                old = next(stored, None)
+            else:
+                if new[1] != old[1]:
+                    added.append(pickle.loads(new[2]))
+                    removed.append(old[0])
+                new, old = next(current, None), next(stored, None)
+    added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
+    return TableChanges(stream.metadata, tuple(added), published.find_all(removed) if removed else {}, reason)
+
+
+def _stored_rows(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:
+    """Yield key and id of each published fragment, by ascending key."""
+    for table in published.stream_rows([FRAGMENTS.schema[0].name, "id"]):
+        yield from zip(table["key"].to_pylist(), table["id"].to_pylist(), strict=True)

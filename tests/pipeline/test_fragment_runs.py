@@ -1,0 +1,96 @@
+"""A comparison of streamed fragments with the published ones equals a comparison of both in memory."""
+
+from __future__ import annotations
+
+import tempfile
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotMetadata, SnapshotStream, UnstreamableError
+from metastore_assets.pipeline.fragment_runs import FragmentRuns, compare_stream
+from metastore_assets.pipeline.table_changes import compare_snapshot
+from metastore_assets.store import entries, sections, sorted_runs
+from metastore_assets.store.entries import StoredEntries
+from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.store.sample_versions import files, version, write_small_segments
+
+ROWS = st.dictionaries(
+    st.tuples(st.sampled_from(["all", "day=1", "day=10", "day=2"]), st.text("a/.0é", min_size=1, max_size=3)),
+    st.sampled_from(["x", "y"]),
+    max_size=12,
+)
+
+
+def fragment(key: str, path: str, content: str) -> Fragment:
+    return Fragment(f"{path}-{content}", key, path, 10, 1, source=None)  # type: ignore[arg-type]
+
+
+def published(folder: str, fragments: list[Fragment]) -> Version:
+    stored = [
+        FragmentEntry(one.id, one.partition_key, one.path, 10, 1, "spec", (), files(f"{number}"))
+        for number, one in enumerate(fragments)
+    ]
+    versions = VersionStore(ObjectStore(folder), "t")
+    versions.publish(replace(version(1), fragments=stored))
+    latest = versions.latest()
+    assert latest is not None
+    return latest
+
+
+@given(ROWS, ROWS, st.integers(1, 3), st.sampled_from([1, 300, 1 << 20]))
+def test_the_changes_are_those_of_a_comparison_in_memory(
+    before: dict[tuple[str, str], str], now: dict[tuple[str, str], str], batch: int, run: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(sorted_runs, "_RUN_BYTES", run)
+        patch.setattr(sorted_runs, "_BATCH_ROWS", batch)
+        write_small_segments(patch)
+        base = published(folder, [fragment(*key, content) for key, content in before.items()])
+        fragments = [fragment(*key, content) for key, content in now.items()]
+        ordered = tuple(sorted(fragments, key=lambda one: (one.partition_key, one.id)))
+        snapshot = Snapshot("delta", "2", None, pa.schema([]), (), fragments=ordered)
+        stream = replace(SnapshotStream.of(snapshot), fragments=iter(fragments))
+        assert isinstance(base.fragments, StoredEntries)
+        changes = compare_stream(stream, base.fragments, "a test")
+        expected = compare_snapshot(snapshot, base, "a test")
+        assert (changes.added, changes.removed) == (expected.added, expected.removed)
+        assert (changes.snapshot, changes.current) == (stream.metadata, None)
+
+
+def test_fragments_that_cannot_be_told_apart_are_not_streamed() -> None:
+    with FragmentRuns([fragment("all", "a", "x"), fragment("all", "a", "y")]) as runs, pytest.raises(UnstreamableError):
+        list(runs.rows())
+
+
+def test_memory_follows_the_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorted_runs, "_RUN_BYTES", 100_000)
+    monkeypatch.setattr(sorted_runs, "_BATCH_ROWS", 20)
+    monkeypatch.setattr(entries, "_ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr(sections, "_STREAMED_BYTES", 1)
+
+    def peak(count: int) -> int:
+        """Return the largest number of bytes of Python's objects during a comparison of many equal fragments."""
+
+        def fragments() -> Iterator[Fragment]:
+            return (fragment("all", f"{(7919 * number) % count:06}.parquet", "x") for number in range(count))
+
+        base = published(str(tmp_path / str(count)), list(fragments()))
+        assert isinstance(base.fragments, StoredEntries)
+        stream = SnapshotStream(SnapshotMetadata("delta", "", None, pa.schema([]), ()), fragments())
+        tracemalloc.start()
+        changes = compare_stream(stream, base.fragments, "a test")
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (changes.added, changes.removed) == ((), {})
+        return size
+
+    assert peak(20_000) < 2 * peak(2000), "ten times as many fragments"
