@@ -9,7 +9,7 @@ same fragments in the same order, so columns need no keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,25 +132,91 @@ class IndexReader:
             cls: The current type class of the column's values; None if the column has no values.
         """
         segments = self._reader.segments
-        tables = [segment.filter_live(_read_column(segment, field_id, cls)) for segment in segments]
-        if tables:
-            return IndexColumn(*pa.concat_tables(tables).columns)
-        no_counts = pa.chunked_array([], pa.int64())
-        no_values = pa.chunked_array([], pa.null() if cls is None else cls.arrow)
-        return IndexColumn(no_counts, no_counts, no_values, no_values)
+        return _index_column([segment.filter_live(_read_column(segment, field_id, cls)) for segment in segments], cls)
+
+    def select(self, names: Collection[str]) -> IndexSelection:
+        """Return the rows of the fragments whose profiles have some names. Other rows are not kept in memory."""
+        remaining = set(names)
+        ids: list[str] = []
+        rows: list[tuple[Segment, pa.Array]] = []
+        for segment in reversed(self._reader.segments):
+            start = 0
+            positions: list[int] = []
+            found: set[str] = set()
+            selected = pa.array(sorted(remaining), pa.string())
+            for part in segment.stream_section(ROWS, ["name", "id"]):
+                at = np.flatnonzero(pc.is_in(part["name"], value_set=selected).to_numpy())
+                positions += (at + start).tolist()
+                found.update(part["name"].take(pa.array(at)).to_pylist())
+                ids += part["id"].take(pa.array(at)).to_pylist()
+                start += len(part)
+            if positions:
+                rows.append((segment, pa.array(positions, pa.int64())))
+            removed = {name for part in segment.stream_section(TOMBSTONES, ["name"]) for name in part[0].to_pylist()}
+            remaining -= found | removed
+        return IndexSelection(tuple(ids), tuple(rows))
 
 
-def _read_column(segment: Segment, field_id: str, cls: TypeClass | None) -> pa.Table:
-    """Read the bounds and counts of a column for all fragments of a segment, including removed ones."""
+@dataclass(frozen=True)
+class IndexSelection:
+    """The rows of some fragments in the index of one version. It reads a few megabytes of a file at a time."""
+
+    ids: tuple[str, ...]
+    """Ids of the fragments that the index has."""
+    rows: tuple[tuple[Segment, pa.Array], ...]
+    """The segments with these fragments, in their order, and the positions of their rows in each."""
+
+    def column(self, field_id: str, cls: TypeClass | None) -> IndexColumn:
+        """Return the bounds and counts of a column in each of the fragments.
+
+        Args:
+            field_id: Field id of the column.
+            cls: The current type class of the column's values; None if the column has no values.
+        """
+        tables = [_read_column(segment, field_id, cls, positions) for segment, positions in self.rows]
+        return _index_column(tables, cls)
+
+
+def _select(segment: Segment, section: str, columns: Sequence[str], positions: pa.Array | None) -> pa.Table:
+    """Return the rows of a section at ascending positions; all rows for None."""
+    if positions is None:
+        return segment.read_section(section, columns)
+    tables, start = [], 0
+    at = positions.to_numpy()
+    for part in segment.sections.stream_section(section, columns):
+        here = at[(at >= start) & (at < start + len(part))] - start
+        tables.append(part.take(pa.array(here)))
+        start += len(part)
+    return pa.concat_tables(tables)
+
+
+def _index_column(tables: Sequence[pa.Table], cls: TypeClass | None) -> IndexColumn:
+    if tables:
+        return IndexColumn(*pa.concat_tables(tables).columns)
+    no_counts = pa.chunked_array([], pa.int64())
+    no_values = pa.chunked_array([], pa.null() if cls is None else cls.arrow)
+    return IndexColumn(no_counts, no_counts, no_values, no_values)
+
+
+def _read_column(segment: Segment, field_id: str, cls: TypeClass | None, positions: pa.Array | None = None) -> pa.Table:
+    """Read the bounds and counts of a column for fragments of a segment, including removed ones.
+
+    Args:
+        segment: The segment.
+        field_id: Field id of the column.
+        cls: The type class of the column's values; None if the column has no values.
+        positions: Ascending positions of the fragments in the segment; None for all.
+    """
     type_ = pa.null() if cls is None else cls.arrow
     names = ["null_count", "nan_count", "minimum", "maximum"]
     if column_section(field_id) not in segment.sections.sections:
         # The column is null in fragments that were written without it.
-        row_counts = segment.read_section(ROWS, ["row_count"])["row_count"]
+        row_counts = _select(segment, ROWS, ["row_count"], positions)["row_count"]
         zeros, no_values = pa.array(np.zeros(len(row_counts), np.int64)), pa.nulls(len(row_counts), type_)
         return pa.table([row_counts, zeros, no_values, no_values], names=names)
     value_columns = [] if cls is None else [f"minimum.{cls.name}", f"maximum.{cls.name}"]
-    table = segment.read_section(column_section(field_id), ["null_count", "nan_count", *value_columns])
+    names_in_file = ["null_count", "nan_count", *value_columns]
+    table = _select(segment, column_section(field_id), names_in_file, positions)
     bounds = [_bounds_of_class(table, side, cls) for side in ("minimum", "maximum")]
     return pa.table([table["null_count"], table["nan_count"], *bounds], names=names)
 

@@ -77,7 +77,7 @@ def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntr
     added: list[Fragment] = []
     removed: list[str] = []
     with FragmentRuns(stream.fragments) as runs:
-        current, stored = runs.rows(), _stored_rows(published)
+        current, stored = runs.rows(), stream_ids(published)
         new, old = next(current, None), next(stored, None)
         while new is not None or old is not None:
             if old is None or (new is not None and new[0] < old[0]):
@@ -96,7 +96,7 @@ def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntr
     return TableChanges(stream.metadata, tuple(added), published.find_all(removed) if removed else {}, reason)
 
 
-def _stored_rows(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:
+def stream_ids(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:
     """Yield key and id of each published fragment, by ascending key."""
     for table in published.stream_rows([FRAGMENTS.schema[0].name, "id"]):
         yield from zip(table["key"].to_pylist(), table["id"].to_pylist(), strict=True)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, VersionNotFoundError
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotStream, TableFormat, UnstreamableError
 from metastore_assets.pipeline.auto_policies import recorded_resolutions
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_runs import stream_ids
 from metastore_assets.pipeline.fragments import FragmentFailure
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.next_version import build_version
@@ -37,7 +38,8 @@ from metastore_assets.pipeline.verification.version_differences import (
     value_filter_differences,
 )
 from metastore_assets.spark.runner import SizedRunner
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.entries import StoredEntries, partition_contents
+from metastore_assets.store.manifest import FragmentEntry, Version, split_fragment_key
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore, versions_of
 
@@ -131,34 +133,40 @@ def verify(
         )
     engine = Engine.of(config, spark)
     progress(Progress(table.name, "plan"))
-    snapshot = open_table_format(table, MetadataCache(ignore_process=True), SizedRunner(spark)).snapshot()
+    table_format = open_table_format(table, MetadataCache(ignore_process=True), SizedRunner(spark))
+    stream = table_format.stream()
     table = with_hidden_key(config, table)
     spec = table_profile_spec(version.schema, table, recorded_resolutions(version, table))
-    if spec.id != version.spec_id or snapshot.schema != version.schema:
+    if spec.id != version.spec_id or stream.metadata.schema != version.schema:
         what = "policies" if spec.id != version.spec_id else "columns"
         raise MetastoreError(
             f"table {table.name!r} has other {what} than version {version.number}: refresh it before it is verified"
         )
-    fragments_by_partition, skipped = _verifiable_fragments(version, snapshot, scope.partitions)
-    is_complete = not skipped and len(fragments_by_partition) == len(version.partitions)
-    fragments = [fragment for members in fragments_by_partition.values() for fragment in members]
-    if scope.sample is not None:
-        fragments, is_complete = random.sample(fragments, min(scope.sample, len(fragments))), False
+    if scope.sample is None:
+        selected = _select_partitions(version, stream.snapshot or table_format.snapshot(), scope.partitions)
+    else:
+        selected = _draw_sample(version, table_format, stream, scope.partitions, scope.sample)
+    skipped = selected.skipped_partitions
+    is_complete = scope.sample is None and not skipped and selected.partitions == len(version.partitions)
     if is_complete and (missing := tuple(missing_files(versions.objects, version))):
         return Verification(table.name, version.number, 0, 0, False, skipped, missing, ())
-    changes = compare_snapshot(replace(snapshot, fragments=tuple(fragments)), None, "no version is published")
+    ordered = sorted(selected.fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
+    snapshot = Snapshot(**vars(stream.metadata), fragments=tuple(ordered))
+    changes = compare_snapshot(snapshot, None, "no version is published")
     plan = make_plan(PlanInputs(table.name, None, changes, spec))
     with _scratch_folder(versions.objects) as scratch:
         context = RefreshContext(engine, VersionStore(scratch, table.name), table, progress)
         profiled = profile_all(context, plan)
         entries = {entry.id: entry for entry in profiled.entries}
-        recomputation = Recomputation(engine, versions.objects, context.objects, version, spec, entries)
+        recomputation = Recomputation(
+            engine, versions.objects, context.objects, version, spec, selected.published, entries
+        )
         results = list(fragment_differences(recomputation))
         results += index_differences(recomputation)
         results += value_filter_differences(recomputation)
         recomputed = None
         if scope.sample is None and not profiled.failures:
-            count = len(fragments_by_partition)
+            count = selected.partitions
             progress(Progress(table.name, "reduce", 0, count, "partitions", count))
             recomputed = build_version(context, plan.target, entries)
             results += merge_differences(recomputation, recomputed, is_complete=is_complete)
@@ -177,22 +185,65 @@ def verify(
     )
 
 
-def _verifiable_fragments(
-    version: Version, snapshot: Snapshot, partitions: Collection[str]
-) -> tuple[dict[str, list[Fragment]], int]:
-    """Return the fragments to verify, by partition key, and the number of skipped partitions.
+@dataclass(frozen=True)
+class _Selection:
+    """The fragments to verify."""
 
-    A partition is skipped if the snapshot no longer has all of its fragments.
-    """
+    fragments: Sequence[Fragment]
+    published: Mapping[str, FragmentEntry]
+    """The entries of these fragments in the version, by fragment id."""
+    partitions: int
+    """Number of partitions with these fragments."""
+    skipped_partitions: int
+    """Number of partitions that are left out, because the snapshot no longer has all of their fragments."""
+
+
+def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _Selection:
+    """Return the fragments of some partitions, or of all. A partition is skipped if the snapshot lacks a fragment."""
     current = {fragment.id: fragment for fragment in snapshot.fragments}
-    members: dict[str, list[str]] = {}
+    members: dict[str, list[FragmentEntry]] = {}
     for entry in version.fragments:
-        members.setdefault(entry.partition_key, []).append(entry.id)
+        members.setdefault(entry.partition_key, []).append(entry)
     keys = match_partitions(version.table, partitions, members) if partitions else set(members)
-    complete = {
-        key: [current[id_] for id_ in members[key]] for key in keys if all(id_ in current for id_ in members[key])
-    }
-    return complete, len(keys) - len(complete)
+    complete = [key for key in keys if all(entry.id in current for entry in members[key])]
+    published = {entry.id: entry for key in complete for entry in members[key]}
+    return _Selection([current[id_] for id_ in published], published, len(complete), len(keys) - len(complete))
+
+
+def _draw_sample(
+    version: Version, table_format: TableFormat, stream: SnapshotStream, partitions: Collection[str], count: int
+) -> _Selection:
+    """Return fragments of the version, drawn at random. Drawn fragments that the snapshot does not have are left out.
+
+    Few fragments are in memory at a time.
+
+    Args:
+        version: The version.
+        table_format: Reads the snapshot, if it cannot be streamed.
+        stream: The snapshot.
+        partitions: Keys or patterns of the partitions to draw from; empty for all.
+        count: The number of fragments to draw.
+    """
+    entries = version.fragments
+    assert isinstance(entries, StoredEntries), "the version was read from a store"
+    keys = match_partitions(version.table, partitions, partition_contents(version)) if partitions else None
+    drawn: list[tuple[str, str]] = []
+    candidates = (row for row in stream_ids(entries) if keys is None or split_fragment_key(row[0])[0] in keys)
+    for number, row in enumerate(candidates):
+        # Each prefix of the fragments is sampled uniformly.
+        if number < count:
+            drawn.append(row)
+        elif (position := random.randrange(number + 1)) < count:
+            drawn[position] = row
+    ids = {id_ for _, id_ in drawn}
+    try:
+        fragments = [fragment for fragment in stream.fragments if fragment.id in ids]
+    except UnstreamableError:
+        fragments = [fragment for fragment in table_format.snapshot().fragments if fragment.id in ids]
+    current = {fragment.id for fragment in fragments}
+    published = {entry.id: entry for entry in entries.find_all([key for key, id_ in drawn if id_ in current]).values()}
+    skipped = {split_fragment_key(key)[0] for key, id_ in drawn if id_ not in current}
+    return _Selection(fragments, published, len({entry.partition_key for entry in published.values()}), len(skipped))
 
 
 @contextmanager

@@ -63,8 +63,10 @@ class Recomputation:
     version: Version
     spec: ProfileSpec
     """The profile spec of the version."""
+    published: Mapping[str, FragmentEntry] = field(default_factory=dict)
+    """The entries of the compared fragments in the version, by fragment id."""
     entries: Mapping[str, FragmentEntry] = field(default_factory=dict)
-    """The recomputed profiles, by fragment id."""
+    """The recomputed profiles, by fragment id. Fragments that could not be read are missing."""
 
 
 def entry_differences(
@@ -83,7 +85,7 @@ def entry_differences(
     of_fragment, of_partition = ("path", "partition_key", "row_count", "bytes"), ("row_count", "bytes", "fragments")
     pairs: list[tuple[str, str, object, object, tuple[str, ...]]] = [
         ("fragment", entry.path, entry, entries[entry.id], of_fragment)
-        for entry in version.fragments
+        for entry in recomputation.published.values()
         if entry.id in entries
     ]
     if recomputed is not None:
@@ -106,7 +108,7 @@ def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDiffer
     """Compare the profiles of the recomputed fragments with the stored ones. Yield the differences."""
     entries = recomputation.entries
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
-        for entry in sorted(recomputation.version.fragments, key=lambda entry: entry.files.states):
+        for entry in sorted(recomputation.published.values(), key=lambda entry: entry.files.states):
             if entry.id in entries:
                 stored = ProfileSource(stored_reader, entry.files, "fragment", merged=True)
                 computed = ProfileSource(computed_reader, entries[entry.id].files, "fragment", merged=True)
@@ -266,8 +268,10 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
     columns = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
     index_rows = read_rows(recomputation.engine, recomputation.scratch, len(columns), entries)
     try:
-        reader = IndexReader(recomputation.store, version.index)
-        positions = {id_: at for at, id_ in enumerate(reader.fragments(("id",))["id"].to_pylist())}
+        selection = IndexReader(recomputation.store, version.index).select(
+            {recomputation.published[entry.id].files.name for entry in entries}
+        )
+        positions = {id_: at for at, id_ in enumerate(selection.ids)}
         results = [
             VersionDifference("index", entry.path, Difference("", "index", "no row", "a row"))
             for entry in entries
@@ -280,7 +284,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
             leaf = columns[field_id]
             cls = class_or_none(leaf.type)
             computed = index_table(table, leaf.type).take(computed_rows)
-            stored = pa.table(vars(reader.column(field_id, cls))).take(stored_rows)
+            stored = pa.table(vars(selection.column(field_id, cls))).take(stored_rows)
             if cls is None or cls.kind != "float":
                 # Only floats have NaN. For other columns the count is null or 0, for example in fragments written
                 # before the column was added.
@@ -306,7 +310,9 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
     version, entries = recomputation.version, recomputation.entries
     if version.value_filters is None or not entries:
         return []
-    recomputed = {entry.files.name: entries[entry.id] for entry in version.fragments if entry.id in entries}
+    recomputed = {
+        entry.files.name: entries[entry.id] for entry in recomputation.published.values() if entry.id in entries
+    }
     stores = recomputation.store, recomputation.scratch
     try:
         wrong = find_wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed)
