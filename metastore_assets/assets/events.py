@@ -69,7 +69,7 @@ def _event(context: AssetExecutionContext, materialization: AssetMaterialization
 
 
 @contextmanager
-def keep_sqlite_open(context: AssetExecutionContext) -> Iterator[None]:
+def hold_sqlite_open(context: AssetExecutionContext) -> Iterator[None]:
     """Keep the SQLite files of the run's events open inside the block.
 
     Dagster opens and closes them for each event. SQLite merges its log into the file when the last connection closes,

@@ -73,8 +73,8 @@ class PartitionGrouping:
         """Return the partitions of some groups, by ascending key. Groups that do not exist are ignored."""
         entries = entries_of(version, PARTITIONS)
         if not self.columns:
-            found = entries.find_all(groups)
-            return [found[key] for key in sorted(found)]
+            partitions = entries.find_all(groups)
+            return [partitions[key] for key in sorted(partitions)]
         selected = set(groups)
         if len(selected) > _LOOKUPS:
             return [entry for entry in entries if self.key_of(entry.key) in selected]

@@ -13,7 +13,7 @@ from dagster import AssetExecutionContext, Failure, MetadataValue
 
 from metastore_assets.assets.backfills import Backfill, backfill_of, find_version_since_launch, is_oldest_run
 from metastore_assets.assets.checks import check_results
-from metastore_assets.assets.events import keep_sqlite_open, store_materializations
+from metastore_assets.assets.events import hold_sqlite_open, store_materializations
 from metastore_assets.assets.names import TABLE_TAG, Kind, TableNames, kinds_of, partition_key_map
 from metastore_assets.assets.partition_mapping import PartitionKeyMap, register_partitions
 from metastore_assets.assets.pending_events import (
@@ -78,7 +78,7 @@ def refresh_and_report(
     with _raise_failures(), hide_secrets():
         run = _TableRun.of(context, configuration, names)
         seconds = run.refresh_unless_done(tuple(partitions), full=full)
-        with keep_sqlite_open(context):
+        with hold_sqlite_open(context):
             yield from run.report(seconds)
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 import pyarrow as pa
 
 from metastore_assets.formats.base import Fragment, SnapshotStream, UnstreamableError
-from metastore_assets.pipeline.table_changes import TableChanges
+from metastore_assets.pipeline.table_changes import SnapshotChanges
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, fragment_key
 from metastore_assets.store.sorted_runs import SortedRuns
@@ -62,7 +62,7 @@ class FragmentRuns:
         self.close()
 
 
-def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntry], reason: str) -> TableChanges:
+def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntry], reason: str) -> SnapshotChanges:
     """Compare all fragments of a snapshot with the published ones. Only those that differ are in memory.
 
     Args:
@@ -93,7 +93,7 @@ def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntr
                     removed.append(old[0])
                 new, old = next(current, None), next(stored, None)
     added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
-    return TableChanges(stream.metadata, tuple(added), published.find_all(removed) if removed else {}, reason)
+    return SnapshotChanges(stream.metadata, tuple(added), published.find_all(removed) if removed else {}, reason)
 
 
 def stream_ids(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:

@@ -71,7 +71,7 @@ commits waste at most about 1 % of the tree's nodes, since a commit replaces abo
 
 
 @dataclass(frozen=True)
-class _StoredPartitions:
+class _PartitionChildren:
     """The partitions of the published version, as children of the table's group."""
 
     entries: StoredEntries[PartitionEntry] | None
@@ -165,7 +165,7 @@ class VersionBuilder:
             {key: child for key, child in now.items() if before.get(key) != child},
             frozenset(before.keys() - now.keys()),
             len(self._partitions),
-            _StoredPartitions(self._partitions.base, self._partition_child),
+            _PartitionChildren(self._partitions.base, self._partition_child),
         )
         if base is not None and base.spec_id == spec.id and not children.changed and not children.removed:
             self._table_files = base.files

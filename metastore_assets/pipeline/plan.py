@@ -28,7 +28,7 @@ from metastore_assets.pipeline.stages import (
     WriteIndexes,
     stages_to_json,
 )
-from metastore_assets.pipeline.table_changes import TableChanges
+from metastore_assets.pipeline.table_changes import SnapshotChanges
 from metastore_assets.store.entries import FRAGMENTS, PARTITIONS
 from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version, fragment_key
@@ -62,7 +62,7 @@ class PlanInputs:
     table: str
     base: Version | None
     """The last published version; None if there is none."""
-    changes: TableChanges
+    changes: SnapshotChanges
     """How the table's snapshot differs from the published version."""
     spec: ProfileSpec
     """The wanted outputs. Policies that depend on profiles still to be made are not resolved."""
@@ -122,7 +122,7 @@ class Target:
 
     number: int
     base: Version | None
-    changes: TableChanges
+    changes: SnapshotChanges
     spec: ProfileSpec
     specs: ProfileSpecs
     """The specs of all stored profiles, and of those that the plan makes, by id."""
@@ -449,18 +449,18 @@ def needs_all_fragments(spec: ProfileSpec) -> bool:
     return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
 
-def _fragments_to_profile(changes: TableChanges, ids: Collection[str]) -> tuple[Fragment, ...]:
+def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tuple[Fragment, ...]:
     """Return the fragments with some ids, sorted by partition key and id.
 
     Raises NoDiffError if `changes` does not contain one of them.
     """
     added = {fragment.id: fragment for fragment in changes.added}
     current = changes.current or {}
-    fragments = [added.get(id_) or current.get(id_) for id_ in ids]
-    known = [fragment for fragment in fragments if fragment is not None]
-    if len(known) < len(fragments):
+    candidates = [added.get(id_) or current.get(id_) for id_ in ids]
+    fragments = [fragment for fragment in candidates if fragment is not None]
+    if len(fragments) < len(candidates):
         raise NoDiffError("a stored profile of an unchanged fragment cannot be used")
-    return tuple(sorted(known, key=lambda fragment: (fragment.partition_key, fragment.id)))
+    return tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id)))
 
 
 def _reuse_partitions(

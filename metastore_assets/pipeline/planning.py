@@ -35,7 +35,7 @@ from metastore_assets.pipeline.plan import (
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.retired_fragments import find_retired
-from metastore_assets.pipeline.table_changes import TableChanges, changes_from_diff, compare_snapshot
+from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
 from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
@@ -280,7 +280,7 @@ class _Planner:
         check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
         return spec, dropped_columns
 
-    def _plan(self, changes: TableChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
+    def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
         base, attempt = self._base, self._attempt
         added = [fragment.id for fragment in changes.added]
         inputs = PlanInputs(

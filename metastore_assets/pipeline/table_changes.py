@@ -17,7 +17,7 @@ from metastore_assets.store.manifest import FragmentEntry, Version, fragment_key
 
 
 @dataclass(frozen=True)
-class TableChanges:
+class SnapshotChanges:
     """The difference between a table's snapshot and a published version, in fragments."""
 
     snapshot: SnapshotMetadata
@@ -41,7 +41,7 @@ class TableChanges:
         return None if snapshot is None else {fragment.id: fragment for fragment in snapshot.fragments}
 
 
-def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> TableChanges:
+def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> SnapshotChanges:
     """Compare all fragments of a snapshot with all of a published version.
 
     Args:
@@ -60,10 +60,10 @@ def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> T
         else:
             added.append(fragment)
     removed = {key: entry for key, entry in published.items() if key not in keys}
-    return TableChanges(snapshot, tuple(added), removed, reason)
+    return SnapshotChanges(snapshot, tuple(added), removed, reason)
 
 
-def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges:
+def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
     """Return the changes that a format reported, with the published entries of the removed fragments.
 
     Args:
@@ -86,4 +86,4 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> TableChanges:
     unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
     added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
     removed = {key: entry for key, entry in published.items() if key not in unchanged}
-    return TableChanges(diff.current, added, removed)
+    return SnapshotChanges(diff.current, added, removed)

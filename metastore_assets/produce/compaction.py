@@ -131,7 +131,7 @@ class _Flush:
     def run(self, dataset: Dataset, work: Work) -> DatasetState:
         state = dataset.state
         tasks = [
-            _MergeTask(dataset, work.spool, state.level0, key_range, 1, keep_tombstones=bool(shard.runs))
+            _MergeTask(dataset, work.spool, state.level0, key_range, 1, retains_tombstones=bool(shard.runs))
             for shard, key_range in zip(state.shards, state.ranges(), strict=True)
         ]
         new_runs = work.runner.map(_merge, tasks)
@@ -153,7 +153,7 @@ class _TierMerge:
         older_runs, taken = runs[: -self.count], runs[-self.count :]
         level = taken[-1].level + 1
         key_range = state.ranges()[self.shard]
-        task = _MergeTask(dataset, work.spool, taken, key_range, level, keep_tombstones=bool(older_runs))
+        task = _MergeTask(dataset, work.spool, taken, key_range, level, retains_tombstones=bool(older_runs))
         (new_runs,) = work.runner.map(_merge, [task])
         return _with_shard(state, self.shard, [Shard((*older_runs, *new_runs))], [])
 
@@ -246,13 +246,13 @@ class _MergeTask:
     runs: tuple[Run, ...]
     key_range: KeyRange
     level: int
-    keep_tombstones: bool
+    retains_tombstones: bool
 
 
 def _merge(task: _MergeTask) -> list[Run]:
     """Merge the rows of a key range from consecutive runs into one run.
 
-    Return a list with the run; an empty list if no row remains. Tombstones are left out unless `keep_tombstones` is
+    Return a list with the run; an empty list if no row remains. Tombstones are left out unless `retains_tombstones` is
     set.
     """
     run_schema = task.dataset.run_schema
@@ -261,7 +261,7 @@ def _merge(task: _MergeTask) -> list[Run]:
         runs = reversed(task.runs)
         streams = [read_run(task.dataset.storage, run, run_schema, task.key_range) for run in runs]
         for frame in merge_streams(streams, run_schema):
-            writer.write(frame if run_schema.amounts or task.keep_tombstones else frame.filter(~pl.col(TOMBSTONE)))
+            writer.write(frame if run_schema.amounts or task.retains_tombstones else frame.filter(~pl.col(TOMBSTONE)))
     return [writer.run(task.level)] if writer.rows else []
 
 

@@ -82,8 +82,8 @@ def shuffle(
     rows = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
         partial(_read_tasks, pack(read), packed, is_counting_io()), _SPARK_SCHEMA
     )
-    moved = repartition_by_id(rows, partitions, "partition").sortWithinPartitions("partition", "group", "position")
-    reduced = moved.mapInArrow(partial(_reduce_groups, pack(reduce), is_counting_io()), "result binary")
+    shuffled = repartition_by_id(rows, partitions, "partition").sortWithinPartitions("partition", "group", "position")
+    reduced = shuffled.mapInArrow(partial(_reduce_groups, pack(reduce), is_counting_io()), "result binary")
     return unpack_results(collect_results(reduced))
 
 

@@ -144,8 +144,8 @@ class EntryChanges(Entries[Entry]):
 
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
         unchanged = [key for key in keys if key not in self.put and key not in self.dropped]
-        found = self.base.find_all(unchanged) if self.base is not None and unchanged else {}
-        return {**found, **{key: self.put[key] for key in keys if key in self.put}}
+        stored = self.base.find_all(unchanged) if self.base is not None and unchanged else {}
+        return {**stored, **{key: self.put[key] for key in keys if key in self.put}}
 
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
         starts, key_of = tuple(prefixes), self.kind.key

@@ -66,7 +66,7 @@ def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterato
         (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the keys that are
         removed.
     """
-    cursors = [(_Cursor(source.rows), _Cursor(source.tombstones)) for source in sources]
+    cursors = [(_TableCursor(source.rows), _TableCursor(source.tombstones)) for source in sources]
     key_type = schema.field(0).type
     while lasts := [last for pair in cursors for cursor in pair if (last := cursor.last_key) is not None]:
         upper = min(lasts)
@@ -159,7 +159,7 @@ def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     return max(1, round(max(sqrt(row_count * footer_bytes / row_bytes), _MIN_GROUP_BYTES / row_bytes)))
 
 
-class _Cursor:
+class _TableCursor:
     """A position in a sequence of tables that are sorted by their first column."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:

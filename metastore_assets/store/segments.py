@@ -263,10 +263,10 @@ class Segment:
         The rows include rows that are not live.
         """
         try:
-            found = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
+            sections = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
         except KeyError as error:
             raise self._missing(error) from error
-        return one_chunk(found[TOMBSTONES][self._key]), found[ROWS].select(self._reader.kind.rows.names)
+        return one_chunk(sections[TOMBSTONES][self._key]), sections[ROWS].select(self._reader.kind.rows.names)
 
     @property
     def _key(self) -> str:

@@ -184,8 +184,8 @@ def _unchanged_references(
     holders: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in taken]) if taken else []
     if len(partitions) == 1 and not partitions.put and not uncounted.isdisjoint(version.files.paths()):
         holders += list(partitions)
-    found: dict[str, Counter[str]] = {}
+    references_by_path: dict[str, Counter[str]] = {}
     for entry in holders:
         for path in uncounted.intersection(entry.files.paths()):
-            found.setdefault(path, Counter())[entry.group] += 1
-    return found
+            references_by_path.setdefault(path, Counter())[entry.group] += 1
+    return references_by_path

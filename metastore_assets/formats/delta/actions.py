@@ -109,7 +109,7 @@ class Replay:
 
         Raises TableFormatError if one violates the protocol.
         """
-        for name, read in _read_ahead(self._location, names):
+        for name, read in _prefetch(self._location, names):
             self._add(name, _json_actions(read))
 
     def read_metadata(self, checkpoint: Sequence[str]) -> None:
@@ -184,7 +184,7 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
     return TableState(log_replay.protocol, log_replay.metadata, log_replay.files(checkpoint))
 
 
-def _read_ahead(location: Location, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _prefetch(location: Location, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield each name with a function that returns the content of this file of the log, or raises OSError.
 
     The next files are read in the background if the log is in an object store.

@@ -442,8 +442,8 @@ class _Table:
 
     def _partition(self, texts: tuple[str | None, ...]) -> _Partition:
         """Return the partition with recorded values, in the order of the partition columns."""
-        if (known := self._partitions.get(texts)) is not None:
-            return known
+        if (cached := self._partitions.get(texts)) is not None:
+            return cached
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]

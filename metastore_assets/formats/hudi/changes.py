@@ -25,7 +25,7 @@ from metastore_assets.formats.hudi.slices import (
     removed_file,
 )
 from metastore_assets.formats.hudi.state_record import StateRecord
-from metastore_assets.formats.hudi.timeline import Instant, State, Timeline
+from metastore_assets.formats.hudi.timeline import HudiState, Instant, Timeline
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location, StoredFile
 
@@ -56,7 +56,7 @@ class WritesBetween:
     """Whether a write of the older state began after one that only the newer state has."""
 
 
-def writes_between(timeline: Timeline, record: StateRecord, state: State) -> WritesBetween:
+def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) -> WritesBetween:
     """Return the writes between a recorded state and a state of the timeline.
 
     Raises NoDiffError if the timeline does not show them completely, or TableFormatError.
@@ -83,7 +83,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: State) -> Wri
     )
 
 
-def further_instants(timeline: Timeline, state: State, writes: WritesBetween) -> Sequence[Instant]:
+def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
     """Return the writes whose metadata are needed in any case, besides those of `writes`.
 
     Args:
@@ -144,7 +144,7 @@ class TouchedGroups:
             self._commits[commit.instant.requested] = replace(commit, writes=writes, replaced=replaced)
             self._confirmed.update((write.group, write.previous) for write in writes if write.previous is not None)
 
-    def slices(self, state: State) -> dict[Group, FileSlice]:
+    def slices(self, state: HudiState) -> dict[Group, FileSlice]:
         """Return the file slice of each touched group in a state of the timeline.
 
         Raises the errors of `plan_file_slices`.
@@ -153,7 +153,7 @@ class TouchedGroups:
         commits = [self._commits[instant] for instant in sorted(self._commits.keys() & self._active.keys())]
         return plan_group_slices(self._timeline, state, commits, self._listed)
 
-    def earlier_slices(self, state: State, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
+    def earlier_slices(self, state: HudiState, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
         """Return the file slice of each touched group in an earlier state. Some of the files may have been removed.
 
         Args:
@@ -181,7 +181,7 @@ class TouchedGroups:
                 raise NoDiffError("log files of the earlier snapshot were removed or rolled back")
         return slices
 
-    def _read_unread_commits(self, state: State, files: Sequence[GroupFile]) -> None:
+    def _read_unread_commits(self, state: HudiState, files: Sequence[GroupFile]) -> None:
         """Read the commits that show which of the files are the newest base files of a state."""
         bases: dict[Group, dict[str, set[str]]] = {}
         for group, parsed, stored in files:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.hudi.columns import HudiColumns
-from metastore_assets.formats.hudi.merge import MergePlan, merge_files
+from metastore_assets.formats.hudi.merge import HudiMergePlan, merge_files
 from metastore_assets.formats.hudi.merge_plan import PlannedSlice
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
@@ -36,7 +36,7 @@ class HudiFragmentSource:
     """Name and type of number columns that the files may store as texts."""
     meta_columns: bool
     """Whether the columns that Hudi adds are requested."""
-    merge_plan: MergePlan | None
+    merge_plan: HudiMergePlan | None
     """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
 
     def open(self) -> FileFragmentReader:

@@ -51,7 +51,7 @@ class StateColumns:
         return self.schema.with_texts(self.missing)
 
 
-class FragmentPlanner:
+class HudiFragmentPlanner:
     """Makes the fragments of a state from its file slices in selected partitions."""
 
     def __init__(

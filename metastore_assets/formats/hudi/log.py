@@ -46,14 +46,14 @@ def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
     Raises ArrowInvalid for a truncated or corrupt file.
     """
     with file:
-        cursor = _Cursor(file)
+        cursor = _PieceReader(file)
         blocks = []
         while cursor.position < cursor.size:
             blocks.append(_read_block(cursor))
     return blocks
 
 
-class _Cursor:
+class _PieceReader:
     """A reader of small consecutive pieces of a file. It fetches many pieces with one request."""
 
     def __init__(self, file: pa.NativeFile) -> None:
@@ -157,7 +157,7 @@ def encode_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes
     return _MAGIC + length.to_bytes(8, "big") + body + (length + len(_MAGIC)).to_bytes(8, "big")
 
 
-def _read_block(cursor: _Cursor) -> LogBlock:
+def _read_block(cursor: _PieceReader) -> LogBlock:
     """Read the header of the block at the cursor, and move the cursor to the end of the block."""
     start = cursor.position
     if cursor.read(len(_MAGIC)) != _MAGIC:

@@ -104,7 +104,7 @@ class MergeRules:
 
 
 @dataclass(frozen=True)
-class MergePlan:
+class HudiMergePlan:
     """What hudi-rs needs to merge a file slice, besides its files."""
 
     rules: MergeRules
@@ -135,7 +135,7 @@ def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBloc
 
 
 def merge_files(
-    location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], plan: MergePlan
+    location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], plan: HudiMergePlan
 ) -> pa.NativeFile:
     """Merge a file slice into a temporary Parquet file, and return that file opened.
 
@@ -184,7 +184,7 @@ def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, 
     return by_payload if payload else by_strategy
 
 
-def _write_table(folder: str, plan: MergePlan) -> None:
+def _write_table(folder: str, plan: HudiMergePlan) -> None:
     """Write the properties and the timeline of the temporary table that hudi-rs reads."""
     rules = plan.rules
     hoodie = os.path.join(folder, ".hoodie")

@@ -14,10 +14,10 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.file_cache import HudiFileCache
 from metastore_assets.formats.hudi.log import LogBlock, applied_blocks, live_instants
-from metastore_assets.formats.hudi.merge import MergePlan, MergeRules, log_blocks
+from metastore_assets.formats.hudi.merge import HudiMergePlan, MergeRules, log_blocks
 from metastore_assets.formats.hudi.schema import HudiSchema
 from metastore_assets.formats.hudi.slices import FileSlice, parse_data_file_name
-from metastore_assets.formats.hudi.timeline import State, Timeline
+from metastore_assets.formats.hudi.timeline import HudiState, Timeline
 from metastore_assets.storage.location import StoredFile
 
 
@@ -27,7 +27,7 @@ class PlannedSlice:
 
     file_slice: FileSlice
     """The slice without log files that apply to no rows of the state."""
-    merge_plan: MergePlan | None
+    merge_plan: HudiMergePlan | None
     """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
     log_ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
     """Position and length of the blocks that apply, for each log file. Empty if all blocks of all log files apply.
@@ -39,7 +39,7 @@ class PlannedSlice:
 class MergePlanner:
     """Decides for each file slice of a state whether hudi-rs must merge it, and by which rules."""
 
-    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, cache: HudiFileCache) -> None:
+    def __init__(self, timeline: Timeline, state: HudiState, schema: HudiSchema, cache: HudiFileCache) -> None:
         self._cache = cache
         self._timeline = timeline
         self._state = state
@@ -93,7 +93,7 @@ class MergePlanner:
                 f"{uri}: the file group {file_slice.file_id} has log files of concurrent writes, whose order is not "
                 "defined"
             )
-        return PlannedSlice(file_slice, MergePlan(rules, self.schema.avro, instants), ranges)
+        return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), ranges)
 
     def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
         """Return the block headers of a log file, from the cache where possible, else from the file."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats.hudi.commits import Commit, Group
 from metastore_assets.formats.hudi.completion_times import CompletionTimes
-from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, State, Timeline
+from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, HudiState, Timeline
 from metastore_assets.storage.location import StoredFile
 
 _BASE = re.compile(r"(?P<id>[^_.][^_]*)_(?P<token>[^_]*)_(?P<instant>\d+)\.(?P<kind>parquet|orc|hfile|lance)")
@@ -113,7 +113,7 @@ def removed_file(path: str) -> StoredFile:
 
 
 def plan_file_slices(
-    timeline: Timeline, state: State, commits: Sequence[Commit], is_selected: Callable[[str], bool]
+    timeline: Timeline, state: HudiState, commits: Sequence[Commit], is_selected: Callable[[str], bool]
 ) -> list[FileSlice]:
     """Return the file slices of a state in the selected partitions, sorted by partition and file id.
 
@@ -131,7 +131,7 @@ def plan_file_slices(
 
 
 def plan_group_slices(
-    timeline: Timeline, state: State, commits: Sequence[Commit], files: Sequence[GroupFile]
+    timeline: Timeline, state: HudiState, commits: Sequence[Commit], files: Sequence[GroupFile]
 ) -> dict[Group, FileSlice]:
     """Return the file slices that a state has of certain file groups, without listing the table.
 
@@ -162,7 +162,7 @@ class _GroupFiles:
 class _SlicePlanner:
     """Collects the files of a state by file group, and makes one file slice of each group."""
 
-    def __init__(self, timeline: Timeline, state: State, is_selected: Callable[[str], bool]) -> None:
+    def __init__(self, timeline: Timeline, state: HudiState, is_selected: Callable[[str], bool]) -> None:
         self._timeline = timeline
         self._state = state
         self._is_selected = is_selected

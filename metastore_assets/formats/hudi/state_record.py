@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metastore_assets.formats.hudi.commits import Commit
-from metastore_assets.formats.hudi.timeline import Instant, State
+from metastore_assets.formats.hudi.timeline import HudiState, Instant
 from metastore_assets.storage.location import StoredFile
 
 
@@ -21,9 +21,9 @@ class StateRecord:
     instants: tuple[Instant, ...]
     """The completed writes of the state on the active timeline, ordered by start time."""
     until: str
-    """See `State`."""
+    """See `HudiState`."""
     start: str
-    """See `State`."""
+    """See `HudiState`."""
     unfinished: frozenset[str]
     """Start times of incomplete writes, compactions and clusterings, whether they belong to the state or not."""
     cleans: frozenset[str]
@@ -43,9 +43,9 @@ class StateRecord:
     """Partition columns that are text only because some partition's value cannot be parsed as the column's type."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> HudiState:
         """The planned state, with everything that selects files."""
-        return State(
+        return HudiState(
             id="",
             committed_at=None,
             instants=self.instants,

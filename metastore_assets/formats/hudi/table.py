@@ -38,7 +38,7 @@ from metastore_assets.formats.hudi.changes import (
 )
 from metastore_assets.formats.hudi.commits import Commit, read_commits
 from metastore_assets.formats.hudi.file_cache import HudiFileCache
-from metastore_assets.formats.hudi.fragment_planner import FragmentPlanner, StateColumns
+from metastore_assets.formats.hudi.fragment_planner import HudiFragmentPlanner, StateColumns
 from metastore_assets.formats.hudi.merge_plan import MergePlanner
 from metastore_assets.formats.hudi.partitions import PATH_COLUMN, PartitionPaths, partition_types, value_type
 from metastore_assets.formats.hudi.schema import (
@@ -53,7 +53,7 @@ from metastore_assets.formats.hudi.schema import (
 )
 from metastore_assets.formats.hudi.slices import FileSlice, logs_of, plan_file_slices
 from metastore_assets.formats.hudi.state_record import StateRecord
-from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, boolean_property, load_timeline
+from metastore_assets.formats.hudi.timeline import HudiState, Instant, Timeline, boolean_property, load_timeline
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location
@@ -232,12 +232,12 @@ class HudiFormat(TableFormat):
         """Return the partition columns that data files do not store."""
         return paths.columns if boolean_property(timeline.properties, _DROPPED, False) else ()
 
-    def _planner(self, timeline: Timeline, state: State, columns: StateColumns) -> FragmentPlanner:
+    def _planner(self, timeline: Timeline, state: HudiState, columns: StateColumns) -> HudiFragmentPlanner:
         merge_planner = MergePlanner(timeline, state, columns.complete_schema, self._cache)
         is_selected = self._partition_filter(columns.paths, columns.partition_types)
-        return FragmentPlanner(self._location, merge_planner, columns, is_selected)
+        return HudiFragmentPlanner(self._location, merge_planner, columns, is_selected)
 
-    def _metadata(self, timeline: Timeline, state: State, columns: StateColumns) -> SnapshotMetadata:
+    def _metadata(self, timeline: Timeline, state: HudiState, columns: StateColumns) -> SnapshotMetadata:
         schema = columns.complete_schema
         names = (*META_COLUMNS, OPERATION) if schema.has_operations else META_COLUMNS
         added = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []
@@ -254,7 +254,7 @@ class HudiFormat(TableFormat):
     def _record_state(
         self,
         timeline: Timeline,
-        state: State,
+        state: HudiState,
         schema: Commit | None,
         columns: StateColumns,
         metadata: SnapshotMetadata,

@@ -84,7 +84,7 @@ class Timeline:
         """
         return _layout(self.location, self.properties)
 
-    def state(self, at: str | None) -> State:
+    def state(self, at: str | None) -> HudiState:
         """Return the state that `at` names: an instant, the id of a state, or a time.
 
         Without `at`, return the newest state. Raises SnapshotNotFoundError.
@@ -114,7 +114,7 @@ class Timeline:
             )
         return state
 
-    def _state(self, until: str, without: frozenset[str]) -> State:
+    def _state(self, until: str, without: frozenset[str]) -> HudiState:
         """Return the state of the completed instants up to `until`, inclusive, except those in `without`."""
         excluded = frozenset(instant for instant in without if instant <= until)
         instants = tuple(
@@ -122,7 +122,7 @@ class Timeline:
         )
         newest = instants[-1].requested if instants else NO_INSTANT
         missing = sorted(instant for instant in excluded if instant < newest)
-        return State(
+        return HudiState(
             id="~".join([newest, ",".join(missing)]) if missing else newest,
             committed_at=instant_time(max((instant.became_visible for instant in instants), default="")),
             instants=instants,
@@ -133,7 +133,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class State:
+class HudiState:
     """The completed writes whose rows a reader sees at one point in time."""
 
     id: str

@@ -8,7 +8,7 @@ import struct
 import pyarrow as pa
 
 from metastore_assets.formats.bounds import FragmentBounds
-from metastore_assets.formats.iceberg.manifests import FileEntry, Statistics
+from metastore_assets.formats.iceberg.manifests import FileEntry, FileStatistics
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.formats.values import Constant, constant, unscaled_decimal
 from metastore_assets.statistics.declaration import Guarantee
@@ -53,7 +53,7 @@ def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
     return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")
 
 
-def _null_count(statistics: Statistics, field_id: int, rows: int) -> int | None:
+def _null_count(statistics: FileStatistics, field_id: int, rows: int) -> int | None:
     nulls, values = statistics.null_value_counts.get(field_id), statistics.value_counts.get(field_id)
     if nulls is None or values not in (None, rows) or not 0 <= nulls <= rows:
         return None

@@ -15,7 +15,7 @@ from metastore_assets.formats.base import Fragment, FragmentPath, NoDiffError
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, target_path
 from metastore_assets.formats.iceberg.manifests import DATA, FileEntry, Manifest
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot
-from metastore_assets.formats.iceberg.plan import FragmentPlanner
+from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.touched_manifests import TouchedManifests
 
 _DELETE_MANIFEST = 1
@@ -23,7 +23,7 @@ _DELETE_MANIFEST = 1
 
 
 @dataclass(frozen=True)
-class FragmentChanges:
+class FragmentDifference:
     """The fragments by which two snapshots of a table differ."""
 
     added: tuple[Fragment, ...]
@@ -34,7 +34,7 @@ class FragmentChanges:
     """Fragments of the earlier snapshot that have the partition key and path of an added one."""
 
 
-def plan_changes(planner: FragmentPlanner, since: IcebergSnapshot | None) -> FragmentChanges:
+def plan_changes(planner: IcebergFragmentPlanner, since: IcebergSnapshot | None) -> FragmentDifference:
     """Return the difference between an earlier snapshot and the planner's state.
 
     Args:
@@ -54,12 +54,12 @@ def plan_changes(planner: FragmentPlanner, since: IcebergSnapshot | None) -> Fra
     if any(manifest.spec_id is None for manifest in (*before, *manifests)):
         raise NoDiffError("the table does not record the partition specs of its manifests")
     planner.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
-    kept = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
+    unchanged = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
     with _earlier_snapshot(since):
-        old = list(planner.entries([manifest for manifest in before if _manifest_identity(manifest) not in kept]))
-    new = list(planner.entries([manifest for manifest in manifests if _manifest_identity(manifest) not in kept]))
-    kept_manifests = [manifest for manifest in manifests if _manifest_identity(manifest) in kept]
-    return _FileChanges(planner, kept_manifests, *_without_common(old, new)).fragments()
+        old = list(planner.entries([manifest for manifest in before if _manifest_identity(manifest) not in unchanged]))
+    new = list(planner.entries([manifest for manifest in manifests if _manifest_identity(manifest) not in unchanged]))
+    shared_manifests = [manifest for manifest in manifests if _manifest_identity(manifest) in unchanged]
+    return _FileChanges(planner, shared_manifests, *_without_common(old, new)).fragments()
 
 
 def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
@@ -109,28 +109,28 @@ class _FileChanges:
 
     def __init__(
         self,
-        planner: FragmentPlanner,
-        kept_manifests: Sequence[Manifest],
+        planner: IcebergFragmentPlanner,
+        shared_manifests: Sequence[Manifest],
         removed: Sequence[FileEntry],
         added: Sequence[FileEntry],
-        kept: Sequence[FileEntry],
+        unchanged: Sequence[FileEntry],
     ) -> None:
         """Split each list of files into data files and delete files.
 
         Args:
             planner: plans the fragments of the current snapshot.
-            kept_manifests: the manifests that both snapshots list.
+            shared_manifests: the manifests that both snapshots list.
             removed: files in other manifests, which only the earlier snapshot has.
             added: files in other manifests, which only the current snapshot has.
-            kept: files in other manifests, which both snapshots have.
+            unchanged: files in other manifests, which both snapshots have.
         """
         self._planner = planner
-        self._kept_manifests = kept_manifests
+        self._shared_manifests = shared_manifests
         self._removed, self._removed_deletes = _split(removed)
         self._added, self._added_deletes = _split(added)
-        self._kept, self._kept_deletes = _split(kept)
+        self._unchanged, self._unchanged_deletes = _split(unchanged)
 
-    def fragments(self) -> FragmentChanges:
+    def fragments(self) -> FragmentDifference:
         """Return the fragments that differ.
 
         Raises NoDiffError. If a snapshot has several fragments of one path and partition, this is detected
@@ -139,7 +139,7 @@ class _FileChanges:
         touched = self._touched()
         added_paths = set(map(self._planner.fragment_path, self._added))
         replaced = [entry for entry in self._removed if self._planner.fragment_path(entry) in added_paths]
-        deletes = [*self._kept_deletes, *self._read(_DELETE_MANIFEST, [*self._added, *replaced, *touched])]
+        deletes = [*self._unchanged_deletes, *self._read(_DELETE_MANIFEST, [*self._added, *replaced, *touched])]
         old_index, new_index = (self._index([*deletes, *more]) for more in (self._removed_deletes, self._added_deletes))
         old_ids = {
             (fragment.partition_key, fragment.path): fragment.id
@@ -161,13 +161,13 @@ class _FileChanges:
             raise NoDiffError("position delete files are of other partitions than their data files")
         added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
         replaced_paths = old_ids.keys() & {(fragment.partition_key, fragment.path) for fragment in added}
-        return FragmentChanges(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
+        return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 
     def _touched(self) -> list[FileEntry]:
         """Return the data files of both snapshots to which a removed or added delete file applies."""
         changed = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
-        candidates = [*self._kept, *self._read(DATA, changed)]
+        candidates = [*self._unchanged, *self._read(DATA, changed)]
         for others in (self._removed, self._added):
             if len({entry.path for entry in (*others, *candidates)}) < len(others) + len(candidates):
                 raise _listed_again()
@@ -190,7 +190,7 @@ class _FileChanges:
 
         Delete files touch the data files that they apply to, and data files touch the delete files that apply to them.
         """
-        manifests = [manifest for manifest in self._kept_manifests if manifest.content == content]
+        manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
         selected = TouchedManifests(self._planner.partitions, touching).select(manifests)
         return list(self._planner.entries(selected))
 

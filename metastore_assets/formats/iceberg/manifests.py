@@ -83,7 +83,7 @@ class Manifest(NamedTuple):
     """False if the list records that all entries have the status DELETED."""
 
 
-class Statistics(NamedTuple):
+class FileStatistics(NamedTuple):
     """Column statistics of one data file, by field id."""
 
     value_counts: Mapping[int, int]
@@ -112,7 +112,7 @@ class FileEntry(NamedTuple):
     referenced_data_file: str | None
     content_offset: int | None
     content_size: int | None
-    statistics: Statistics | None
+    statistics: FileStatistics | None
 
 
 def read_manifest_list(location: Location, path: str) -> list[Manifest]:
@@ -212,7 +212,7 @@ def _entry(
     spec_id: int,
     partition: tuple[Any, ...],
     sequence_number: int | None,
-    statistics: Statistics | None,
+    statistics: FileStatistics | None,
 ) -> FileEntry:
     """Return the entry of a file.
 
@@ -261,11 +261,11 @@ def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, boo
     return record.get("lower_bound"), record.get("upper_bound"), mixed
 
 
-def _statistics(file: Mapping[str, Any]) -> Statistics:
-    return Statistics(*(_mapping(file.get(name)) for name in _STATISTICS_FIELDS.values()))
+def _statistics(file: Mapping[str, Any]) -> FileStatistics:
+    return FileStatistics(*(_mapping(file.get(name)) for name in _STATISTICS_FIELDS.values()))
 
 
-def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
+def _deleted_paths(file: Mapping[str, Any]) -> FileStatistics | None:
     """Return the bounds of the paths in a position delete file; None for other files or without bounds."""
     if file.get("content") != POSITION_DELETES:
         return None
@@ -273,7 +273,7 @@ def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
         {key: value for key, value in _mapping(file.get(name)).items() if key == DELETED_PATH_ID}
         for name in ("lower_bounds", "upper_bounds")
     )
-    return Statistics({}, {}, lower, upper) if lower or upper else None
+    return FileStatistics({}, {}, lower, upper) if lower or upper else None
 
 
 def _mapping(value: Any) -> Mapping[int, Any]:

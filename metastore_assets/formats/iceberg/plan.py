@@ -30,7 +30,7 @@ from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMeta
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, field_paths
-from metastore_assets.formats.iceberg.states import State
+from metastore_assets.formats.iceberg.states import IcebergState
 from metastore_assets.formats.readers.columns import KINDS
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.store.sorted_runs import DistinctTexts
@@ -57,11 +57,11 @@ class PlannedFragment:
     has_deletes: bool
 
 
-class FragmentPlanner:
+class IcebergFragmentPlanner:
     """Plans the fragments of one state of a table, and reads the manifests that list their files."""
 
     def __init__(
-        self, files: TableFiles, metadata: TableMetadata, state: State, partition_filter: PartitionFilter
+        self, files: TableFiles, metadata: TableMetadata, state: IcebergState, partition_filter: PartitionFilter
     ) -> None:
         """Prepare the plan.
 

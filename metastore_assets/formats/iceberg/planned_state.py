@@ -10,7 +10,7 @@ from datetime import datetime
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import NoDiffError, SnapshotReference
-from metastore_assets.formats.iceberg.plan import FragmentPlanner
+from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.schema import arrow_schema
 
 _REASONS = {
@@ -35,7 +35,7 @@ class PlannedState:
     """Whether the snapshot lists a data file several times."""
 
     @classmethod
-    def of(cls, table: TableConfig, planner: FragmentPlanner) -> PlannedState:
+    def of(cls, table: TableConfig, planner: IcebergFragmentPlanner) -> PlannedState:
         """Return the record of the state of a planner that has planned its fragments."""
         files, partitions, metadata = planner.files, planner.partitions, planner.metadata
         specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]

@@ -13,7 +13,7 @@ from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMeta
 
 
 @dataclass(frozen=True)
-class State:
+class IcebergState:
     """A state of a table: a snapshot and the schema to read it with."""
 
     snapshot: IcebergSnapshot | None
@@ -27,7 +27,7 @@ class State:
         return "" if self.snapshot is None else str(self.snapshot.id)
 
 
-def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
+def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> IcebergState:
     """Return the state that `at` names; without `at`, the current state.
 
     Args:
@@ -56,7 +56,7 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
     return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
 
 
-def history_change_since(metadata: TableMetadata, state: State, previous: SnapshotReference) -> HistoryChange:
+def history_change_since(metadata: TableMetadata, state: IcebergState, previous: SnapshotReference) -> HistoryChange:
     """Return whether the table was rolled back, or only its metadata changed, between two states.
 
     The result is "metadata changed" if both have the same snapshot. It is "rolled back" if the previous snapshot is no
@@ -76,17 +76,19 @@ def history_change_since(metadata: TableMetadata, state: State, previous: Snapsh
     return "rolled back" if is_previous or int(previous.id) in metadata.snapshots or not line else None
 
 
-def _current_state(name: str, metadata: TableMetadata) -> State:
+def _current_state(name: str, metadata: TableMetadata) -> IcebergState:
     current = metadata.current_snapshot_id
     snapshot = None if current is None else _snapshot(name, metadata, current, "the current one")
     # Adding, renaming or dropping a column is a commit without a snapshot.
-    return State(snapshot, _schema(name, metadata, None), _time(metadata.last_updated_ms))
+    return IcebergState(snapshot, _schema(name, metadata, None), _time(metadata.last_updated_ms))
 
 
-def _state(name: str, metadata: TableMetadata, snapshot_id: int, at: str, *, current_schema: bool = False) -> State:
+def _state(
+    name: str, metadata: TableMetadata, snapshot_id: int, at: str, *, current_schema: bool = False
+) -> IcebergState:
     snapshot = _snapshot(name, metadata, snapshot_id, at)
     schema = _schema(name, metadata, None if current_schema else snapshot.schema_id)
-    return State(snapshot, schema, _time(snapshot.timestamp_ms))
+    return IcebergState(snapshot, schema, _time(snapshot.timestamp_ms))
 
 
 def _snapshot(name: str, metadata: TableMetadata, snapshot_id: int, at: str) -> IcebergSnapshot:

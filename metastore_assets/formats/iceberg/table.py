@@ -35,10 +35,10 @@ from metastore_assets.formats.iceberg.changes import plan_changes
 from metastore_assets.formats.iceberg.locations import table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
-from metastore_assets.formats.iceberg.plan import FragmentPlanner
+from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.planned_state import PlannedState
 from metastore_assets.formats.iceberg.schema import arrow_schema
-from metastore_assets.formats.iceberg.states import State, history_change_since, resolve_state
+from metastore_assets.formats.iceberg.states import IcebergState, history_change_since, resolve_state
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.listing import StoredFile
@@ -55,7 +55,7 @@ class _LoadedTable:
     folder: Location
     """The table's current folder."""
     metadata: TableMetadata
-    state: State
+    state: IcebergState
     """The state that the configuration requests."""
 
 
@@ -221,11 +221,11 @@ class IcebergFormat(TableFormat):
         location, path = location_policy.resolve(metadata.location)
         return location_policy, location.below(path)
 
-    def _planner(self, loaded: _LoadedTable) -> FragmentPlanner:
+    def _planner(self, loaded: _LoadedTable) -> IcebergFragmentPlanner:
         files = table_files(loaded.location_policy, loaded.folder, loaded.metadata, loaded.state.snapshot)
-        return FragmentPlanner(files, loaded.metadata, loaded.state, self._filter)
+        return IcebergFragmentPlanner(files, loaded.metadata, loaded.state, self._filter)
 
-    def _metadata_fields(self, planner: FragmentPlanner) -> dict[str, Any]:
+    def _metadata_fields(self, planner: IcebergFragmentPlanner) -> dict[str, Any]:
         """Return the arguments of SnapshotMetadata for the state of a planner that has planned its fragments."""
         partitions, state = planner.partitions, planner.state
         return {

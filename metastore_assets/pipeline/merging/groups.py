@@ -95,8 +95,8 @@ class GroupChildren:
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
         """Return the children of the next version that have one of the keys, by key."""
         unchanged = [key for key in keys if key not in self.changed and key not in self.removed]
-        found = dict(self.stored.find_all(unchanged)) if unchanged else {}
-        return found | {key: self.changed[key] for key in keys if key in self.changed}
+        stored = dict(self.stored.find_all(unchanged)) if unchanged else {}
+        return stored | {key: self.changed[key] for key in keys if key in self.changed}
 
     def read_all(self) -> dict[str, Child]:
         """Return all children of the next version by key, sorted by key."""

@@ -153,8 +153,8 @@ class _StoredNodes:
         """Load the nodes that have one of the keys."""
         missing = [key for key in dict.fromkeys(keys) if key not in self._loaded]
         if missing:
-            found = self._lookup.find_all(missing)
-            self._loaded |= {key: found.get(key) for key in missing}
+            nodes = self._lookup.find_all(missing)
+            self._loaded |= {key: nodes.get(key) for key in missing}
 
     def load_parts(self) -> None:
         """Load the nodes of the branches directly below the nodes that have been loaded."""
@@ -222,10 +222,10 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     if len(reused) < len(names) or any(node.valid_spec_id != context.spec.id for node in reused.values()):
         raise StoredTreeError("a node is missing, or was valid for another profile spec")
     keys = [key for branch in change.put.values() for key in branch.children]
-    found = children.find_all(keys)
-    if len(found) < len(keys):
+    merged = children.find_all(keys)
+    if len(merged) < len(keys):
         raise StoredTreeError("a node has a child that the group does not have")
-    merge = _merge(group, change.put, {key: child.files for key, child in found.items()}, _files(reused))
+    merge = _merge(group, change.put, {key: child.files for key, child in merged.items()}, _files(reused))
     return _plan(context, merge, root, (), change.dropped)
 
 

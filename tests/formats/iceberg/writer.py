@@ -112,14 +112,14 @@ class IcebergWriter:
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence
         removed_entries = {id(entry) for entry in removed}
-        kept = [one for one in self.manifests if keep_manifests and not removed_entries & set(map(id, one[1]))]
-        kept_entries = {id(entry) for _, entries in kept for entry in entries}
+        unchanged = [one for one in self.manifests if keep_manifests and not removed_entries & set(map(id, one[1]))]
+        kept_entries = {id(entry) for _, entries in unchanged for entry in entries}
         numbers = {id(entry): number for number, (_, entries) in enumerate(self.manifests, 1) for entry in entries}
         groups: dict[Any, list[Entry]] = {}
         for entry in (entry for entry in self.live if id(entry) not in kept_entries):
             key = (entry["spec_id"], min(1, entry["content"])), numbers[id(entry)] if keep_manifests else 0
             groups.setdefault(key, []).append(entry)
-        self.manifests = kept
+        self.manifests = unchanged
         for entry in added:
             groups.setdefault(((entry["spec_id"], min(1, entry["content"])), 0), []).append(entry)
         for (key, _), entries in groups.items():
