@@ -1,0 +1,144 @@
+"""Golden roots: small roots of each table format, as the current code writes them. `make golden` stores them in the tests.
+
+An archive `roots/format_<FORMAT_VERSION>.tar.xz` has, for each table format, a folder with the root. The tests read the
+archives of all formats that there were, and compare the files of the newest with those that the code writes now.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import re
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from metastore_assets.store.version_document import FORMAT_VERSION
+from tests.cli.run_command import run
+from tests.formats.hudi.tables import HudiMergeOnRead
+from tests.formats.iceberg.tables import IcebergDeletionVectors
+from tests.formats.table_writers import DeltaCopyOnWrite, ParquetFiles, Row, Table
+
+ROOTS = Path(__file__).with_name("roots")
+TABLES: Mapping[str, Callable[[Path], Table]] = {
+    "delta": DeltaCopyOnWrite,
+    "files": ParquetFiles,
+    "hudi": HudiMergeOnRead,
+    "iceberg": IcebergDeletionVectors,
+}
+COLUMNS: Mapping[str, Any] = {
+    "id": {"frequencies": "repeated", "algorithm": "fingerprints", "value_filter": "on"},
+    "text": {"by_partition": "on", "ranks": "on"},
+}
+"""Policies that need each kind of stored file."""
+_ID = re.compile(r"[0-9a-f]{32,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{12,}")
+
+
+def rows_of(ids: range, day: str) -> list[Row]:
+    """Return one row per id; a half of the texts is Oslo, a quarter each Bari and Lyon."""
+    return [(key, ("Bari", "Lyon", "Oslo", "Oslo")[key % 4], day) for key in ids]
+
+
+def write_root(kind: str, folder: Path) -> Path:
+    """Write a table of a format and its statistics. Returns the root.
+
+    The Delta table has three versions: of its first state, of its last state, and compacted. The others have one version,
+    of the last state, because their files differ only in what planning caches.
+    """
+    config = folder / "metastore.yaml"
+    table = {"name": "t", "uri": str(folder / "table"), "columns": dict(COLUMNS)}
+    config.write_text(yaml.safe_dump({"root": str(folder / "root"), "engine": "auto", "tables": [table]}))
+    source = TABLES[kind](folder / "table")
+    source.append(rows_of(range(30), "2024-01-01") + rows_of(range(30, 60), "2024-01-02"))
+    if kind == "delta":
+        _metastore(config, "refresh", "t")
+    source.delete(range(10))
+    source.append(rows_of(range(60, 70), "2024-01-02"))
+    _metastore(config, "refresh", "t")
+    if kind == "delta":
+        _metastore(config, "compact", "t")
+    return folder / "root"
+
+
+def write_archive() -> Path:
+    """Write the roots of all formats as an archive of the current format."""
+    ROOTS.mkdir(exist_ok=True)
+    archive = ROOTS / f"format_{FORMAT_VERSION}.tar.xz"
+    tarred = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=tarred, mode="w") as tar:
+        for kind in TABLES:
+            (Path(folder) / kind).mkdir()
+            tar.add(write_root(kind, Path(folder) / kind), arcname=kind)
+    archive.write_bytes(lzma.compress(tarred.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+    return archive
+
+
+def read_archive(archive: Path, folder: Path) -> Path:
+    """Extract an archive into a folder, whose subfolders are then the roots."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def describe_files(root: Path) -> dict[str, Any]:
+    """Return by path the structure of each stored file, in which ids are replaced by `*`.
+
+    For Parquet this is the type of each column and the keys of the metadata; for JSON the keys and the types of values.
+    """
+    described: dict[str, Any] = {}
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        name = without_ids(path.relative_to(root).as_posix())
+        for field, value in _fields(path):
+            described.setdefault(f"{name}: {field}", set()).add(value)
+    return {name: sorted(values) for name, values in described.items()}
+
+
+def without_ids(text: str) -> str:
+    """Replace random ids and digests in a path by `*`."""
+    return _ID.sub("*", text)
+
+
+def _fields(path: Path) -> Iterator[tuple[str, str]]:
+    if path.suffix == ".parquet":
+        file = pq.ParquetFile(path)
+        for index in range(len(file.schema)):
+            column = file.schema.column(index)
+            yield column.path, f"{column.physical_type} {column.logical_type}"
+        for key in file.schema_arrow.metadata or {}:
+            yield "metadata", without_ids(key.decode())
+    elif path.suffix == ".json":
+        text = path.read_text(encoding="utf-8")
+        # The log of the history has a document per line.
+        for document in text.splitlines() if "_delta_log" in path.parts else [text]:
+            yield from _json_fields(json.loads(document), "")
+    else:
+        yield "", "file"
+
+
+def _json_fields(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _json_fields(item, f"{prefix}.{without_ids(key)}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _json_fields(item, f"{prefix}[]")
+    else:
+        yield prefix, type(value).__name__
+
+
+def _metastore(config: Path, *arguments: str) -> None:
+    result = run(*arguments, config=config)
+    if result.exit_code:
+        raise RuntimeError(f"metastore {' '.join(arguments)}: {result.output}")
+
+
+if __name__ == "__main__":
+    written = write_archive()
+    sys.stdout.write(f"{written}: {written.stat().st_size:,} bytes\n")
