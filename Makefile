@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo demo-s3 ui test test-fast test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench bench-against lock dist clean
+.PHONY: help setup demo demo-s3 ui test test-fast test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats golden mutants bench bench-against lock dist clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ format: $(INSTALLED) ## Format the code and sort its imports
 
 formats: $(INSTALLED) ## Profile real tables of every format, compare with what is known of them, write docs/reference/real-tables.md
 	@$(WITH_JAVA) $(BIN)/python -m scripts.realtables $(ARGS)
+
+golden: $(INSTALLED) ## Write the roots of tests/golden with this code, after FORMAT_VERSION was raised
+	@$(BIN)/python -m tests.golden.writing
 
 mutants: $(INSTALLED) ## Make mistakes in a copy of the produce/reduce layer, and see that its tests find each
 	@$(BIN)/python -m scripts.mutants $(ARGS)

@@ -1,4 +1,4 @@
-"""Golden roots: small roots of each table format, as the current code writes them. `make golden` stores them in the tests.
+"""Golden roots: small roots of each table format, as the current code writes them. `make golden` stores them.
 
 An archive `roots/format_<FORMAT_VERSION>.tar.xz` has, for each table format, a folder with the root. The tests read the
 archives of all formats that there were, and compare the files of the newest with those that the code writes now.
@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import re
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -38,7 +39,9 @@ COLUMNS: Mapping[str, Any] = {
     "text": {"by_partition": "on", "ranks": "on"},
 }
 """Policies that need each kind of stored file."""
+_PROFILES = ("fragments", "nodes", "partitions", "table", "value_counts")
 _ID = re.compile(r"[0-9a-f]{32,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{12,}")
+_ID_TEXT = re.compile(f"'({_ID.pattern})'")
 
 
 def rows_of(ids: range, day: str) -> list[Row]:
@@ -49,8 +52,8 @@ def rows_of(ids: range, day: str) -> list[Row]:
 def write_root(kind: str, folder: Path) -> Path:
     """Write a table of a format and its statistics. Returns the root.
 
-    The Delta table has three versions: of its first state, of its last state, and compacted. The others have one version,
-    of the last state, because their files differ only in what planning caches.
+    The Delta table has three versions: of its first state, of its last state, and compacted. The others have one
+    version, of the last state, because their files differ only in what planning caches.
     """
     config = folder / "metastore.yaml"
     table = {"name": "t", "uri": str(folder / "table"), "columns": dict(COLUMNS)}
@@ -74,8 +77,9 @@ def write_archive() -> Path:
     tarred = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=tarred, mode="w") as tar:
         for kind in TABLES:
-            (Path(folder) / kind).mkdir()
-            tar.add(write_root(kind, Path(folder) / kind), arcname=kind)
+            tar.add(write_root(kind, Path(folder)), arcname=kind)
+            shutil.rmtree(folder)
+            Path(folder).mkdir()
     archive.write_bytes(lzma.compress(tarred.getvalue(), preset=9 | lzma.PRESET_EXTREME))
     return archive
 
@@ -98,6 +102,21 @@ def describe_files(root: Path) -> dict[str, Any]:
         for field, value in _fields(path):
             described.setdefault(f"{name}: {field}", set()).add(value)
     return {name: sorted(values) for name, values in described.items()}
+
+
+def read_values(root: Path) -> dict[str, list[str]]:
+    """Return by path and column the stored values of profiles and value counts.
+
+    They depend only on the table's rows, except ids, which are replaced by `*`.
+    """
+    values: dict[str, list[str]] = {}
+    for path in sorted(root.rglob("*.parquet")):
+        if path.parent.name in _PROFILES:
+            table = pq.read_table(path)
+            for column, array in zip(table.column_names, table.columns, strict=True):
+                name = f"{without_ids(path.relative_to(root).as_posix())}: {column}"
+                values.setdefault(name, []).append(_ID_TEXT.sub("'*'", str(array.to_pylist())))
+    return {name: sorted(texts) for name, texts in values.items()}
 
 
 def without_ids(text: str) -> str:
