@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from metastore_assets.config import MetastoreConfig
+from metastore_assets.formats.base import NoDiff, SnapshotDiff, SnapshotReference, TableFormat
+from metastore_assets.formats.delta.table import DeltaFormat
+from metastore_assets.formats.iceberg.table import IcebergFormat
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
@@ -36,6 +43,26 @@ def versions(config: MetastoreConfig) -> VersionStore:
 def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> RefreshResult:
     """Refresh the only table."""
     return refresh(config, config.tables[0], lambda: spark, **how)
+
+
+@contextmanager
+def differences_missing_at_random(seed: int) -> Iterator[None]:
+    """Make Delta and Iceberg tables report no difference for about every third plan. These plans compare all fragments.
+
+    The random numbers are not those of a history, so that its steps stay the same.
+    """
+    draw = random.Random(f"differences {seed}")
+    formats: list[type[TableFormat]] = [DeltaFormat, IcebergFormat]
+    with ExitStack() as patches:
+        for table_format in formats:
+            changes = table_format.changes
+
+            def sometimes(self: TableFormat, since: SnapshotReference, changes: Any = changes) -> SnapshotDiff | NoDiff:
+                result: SnapshotDiff | NoDiff = changes(self, since)
+                return NoDiff("left out by the test") if draw.random() < 1 / 3 else result
+
+            patches.enter_context(patch.object(table_format, "changes", sometimes))
+        yield
 
 
 def from_scratch(config: MetastoreConfig, spark: SparkSession, folder: Path) -> dict[str, Any]:

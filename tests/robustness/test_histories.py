@@ -16,7 +16,7 @@ from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
 from tests.robustness.iceberg_tables import IcebergCopyOnWrite
-from tests.robustness.refresh_assertions import assert_equals_scratch, refreshed
+from tests.robustness.refresh_assertions import assert_equals_scratch, differences_missing_at_random, refreshed
 from tests.robustness.statistics_assertions import assert_statistics
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_any_long_history(spark: SparkSession, tmp_path: Path, kind: type[Histor
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Refresh and compare after each step. A fragment that was ever profiled is read again only if types changed."""
+    """Refresh, at random without the format's difference, and compare after each step. A fragment that was ever profiled is read again only if types changed."""
     history = kind(folder, seed)
     config = history.config()
     all_fragments = set()
@@ -63,7 +63,8 @@ def _follow(
         if step:
             history.take(step)
         now = history.fragments()
-        result = refreshed(config, spark)
+        with differences_missing_at_random(100 * seed + len(history.states)):
+            result = refreshed(config, spark)
         published = Metastore(config.root).table("t")
         assert_statistics(published, history.live(), step)
         before, types = types, {row.column: row.type for row in published.statistics()}

@@ -34,7 +34,7 @@ from tests.robustness.policy_histories import (
     Policies,
     refreshed,
 )
-from tests.robustness.refresh_assertions import no_spark
+from tests.robustness.refresh_assertions import differences_missing_at_random, no_spark
 
 # Of pyiceberg, where a commit finds nothing to delete.
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
@@ -107,7 +107,8 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
             history.take(step)
             if not always and len(done) < length:
                 continue
-            done.append(history.refresh())
+            with differences_missing_at_random(100 * seed + len(done)):
+                done.append(history.refresh())
             table, live = Metastore(history.config().root).table("t"), history.live()
             assert_answers(table, live, history.config(), draw)
             if (always or seed % 3 == 0) and before.version.number in before.versions.numbers():
