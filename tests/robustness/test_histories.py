@@ -54,7 +54,10 @@ def test_any_long_history(spark: SparkSession, tmp_path: Path, kind: type[Histor
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Refresh, at random without the format's difference, and compare after each step. A fragment that was ever profiled is read again only if types changed."""
+    """Refresh, at random without the format's difference, and compare after each step.
+
+    A fragment that was ever profiled is read again only if types changed.
+    """
     history = kind(folder, seed)
     config = history.config()
     all_fragments = set()
