@@ -300,6 +300,20 @@ def test_cleaned_files(history: CleanedHistory) -> None:
     assert_no_diff(former, config, "no clean")
 
 
+def test_replaced_files_whose_clean_was_archived(history: CleanedHistory) -> None:
+    """Nothing names the files of the replaced group. They must not stay in the difference as if they were live."""
+    config = _config(history.writer.folder)
+    history.insert("w", [_A])
+    former = Planned.of(config)
+    history.replace("z", [_B])
+    history.clean()
+    assert_difference(former, config)
+    _archive(history, len(history.states) - 2)
+    for path in history.writer.timeline.glob("*.clean"):
+        path.unlink()
+    assert_no_diff(former, config, "uncertain which files")
+
+
 def test_files_that_a_clean_removed_before_it_completed(history: CleanedHistory) -> None:
     """Nothing names the former files: they must not stay beside the files that replace them."""
     config = _config(history.writer.folder)
