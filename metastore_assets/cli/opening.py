@@ -136,6 +136,7 @@ def open_relation(
         view = filter_table(table, predicate)
         # Finding the table's location may query a catalog, so it happens only when files must be read.
         if view.match.partial_fragments:
+            watcher.working(name, "reading files")
             view = filter_table(table, predicate, find_table_config(config, name), spark)
         yield view, key
         watcher.hide()

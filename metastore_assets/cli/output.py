@@ -22,8 +22,10 @@ Answer = Mapping[str, Any]
 """A JSON object."""
 GAP = 2
 """Blank cells between the columns of a grid."""
-_MINIMUM_WIDTH = 16
-"""The width in cells below which the last column of a grid is not truncated."""
+_MINIMUM_WIDTH = 20
+"""The width in cells below which a column of a grid is not truncated. A time is not longer."""
+_MINIMUM_LAST_WIDTH = 16
+"""The same of the last column."""
 _ANSI_CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -85,37 +87,48 @@ class Page:
     def fitting_grid(self, columns: Sequence[GridColumn], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
         """Print a grid that fits the terminal, and return the headings of the columns that are hidden.
 
-        The cells of the last column are truncated in the middle, unless that column is aligned to the right. Columns
-        are hidden only if that is not sufficient. Without a terminal, everything is printed.
+        Long texts are truncated in the middle first. Numbers and columns without a heading, such as bars, are never
+        truncated. If that is not sufficient, columns are hidden. Without a terminal, everything is printed.
 
         Args:
             columns: The columns.
             rows: The rows, each with one cell for each column.
-            less_important: The headings of the columns that may be hidden, in the order of hiding.
+            less_important: The headings of the columns that may be hidden, in the order of hiding. Columns without a
+                heading are hidden after them, the last one first.
         """
-        width = self.width
-        texts = [[column.heading, *(_text(row[index]) for row in rows)] for index, column in enumerate(columns)]
-        widths = {
-            column.heading: max(map(count_cells, column_texts))
-            for column, column_texts in zip(columns, texts, strict=True)
-        }
-        last = columns[-1]
-        if not last.right:
-            widths[last.heading] = min(widths[last.heading], _MINIMUM_WIDTH)
-        hidden = []
-        for heading in less_important:
-            if width is None or sum(widths.values()) + GAP * (len(widths) - 1) <= width:
+        if self.width is None:
+            self.grid(columns, rows)
+            return []
+        widths = [
+            max([count_cells(column.heading), *(count_cells(_text(row[index])) for row in rows)])
+            for index, column in enumerate(columns)
+        ]
+        shown = list(range(len(columns)))
+        hidden: list[str] = []
+        for heading in (*less_important, *(column.heading for column in columns if not column.heading)):
+            if _minimal_width(columns, widths, shown) <= self.width:
                 break
-            del widths[heading]
-            hidden.append(heading)
-        shown = [index for index, column in enumerate(columns) if column.heading in widths]
-        shown_rows = [[row[index] for index in shown] for row in rows]
-        if width is not None and not last.right:
-            del widths[last.heading]
-            room = max(_MINIMUM_WIDTH, width - sum(widths.values()) - GAP * len(widths))
-            shown_rows = [[*row[:-1], truncate_middle(_text(row[-1]), room)] for row in shown_rows]
-        self.grid([columns[index] for index in shown], shown_rows)
-        return hidden
+            index = next((index for index in reversed(shown) if columns[index].heading == heading), None)
+            if index is not None:
+                shown.remove(index)
+                hidden.append(heading)
+        limits = self._limits(columns, widths, shown)
+        fitting = [[_truncate(row[index], limits.get(index)) for index in shown] for row in rows]
+        self.grid([columns[index] for index in shown], fitting)
+        return [heading for heading in hidden if heading]
+
+    def _limits(self, columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> dict[int, int]:
+        """Return the cells to which each long text column is truncated; the columns share the room equally."""
+        assert self.width is not None
+        minimal = {index: _minimal_cells(columns, widths, shown, index) for index in shown}
+        room = self.width - _minimal_width(columns, widths, shown)
+        long = sorted((index for index in shown if minimal[index] < widths[index]), key=lambda index: widths[index])
+        limits = {}
+        for number, index in enumerate(long):
+            extra = min(widths[index] - minimal[index], max(0, room) // (len(long) - number))
+            limits[index] = minimal[index] + extra
+            room -= extra
+        return limits
 
     def _render_row(self, columns: Sequence[GridColumn], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
         last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
@@ -145,6 +158,29 @@ class Page:
 
 def _text(part: Part) -> str:
     return part if isinstance(part, str) else part.text
+
+
+def _truncate(part: Part, limit: int | None) -> Part:
+    if limit is None:
+        return part
+    if isinstance(part, str):
+        return truncate_middle(part, limit)
+    return Styled(truncate_middle(part.text, limit), part.style)
+
+
+def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> int:
+    """Return the width in cells of a grid in which all long texts are truncated as much as possible."""
+    cells = sum(_minimal_cells(columns, widths, shown, index) for index in shown)
+    return cells + GAP * max(0, len(shown) - 1)
+
+
+def _minimal_cells(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int], index: int) -> int:
+    """Return the width in cells to which a column may be truncated; its own width if it is not text."""
+    column = columns[index]
+    if column.right or not column.heading:
+        return widths[index]
+    shortest = _MINIMUM_LAST_WIDTH if index == shown[-1] else _MINIMUM_WIDTH
+    return min(widths[index], max(shortest, count_cells(column.heading)))
 
 
 def answer(document: object, draw: Callable[[Page], None], *, as_json: bool) -> None:

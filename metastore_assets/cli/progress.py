@@ -30,8 +30,16 @@ class Watcher(Protocol):
     def __call__(self, event: Event) -> None:
         """Show the stage and the counts of a refresh's progress event."""
 
-    def working(self, stage: str) -> None:
-        """Show a stage without counts, such as "removing files", until the next event."""
+    def working(self, table: str, stage: str, done: int = 0, total: int = 0, unit: str = "") -> None:
+        """Show a stage of other work than a refresh, until the next event.
+
+        Args:
+            table: The table's name; empty if the work is not about one table.
+            stage: What is being done, such as "removing versions".
+            done: The number of finished parts.
+            total: The number of all parts; 0 if unknown.
+            unit: What the parts are, in the plural.
+        """
 
     def spark_starts(self) -> None:
         """Show that a Spark session is being started, until the next event."""
@@ -49,7 +57,7 @@ class HiddenProgress:
     def __call__(self, event: Event) -> None:
         """Show nothing."""
 
-    def working(self, stage: str) -> None:
+    def working(self, table: str, stage: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         """Show nothing."""
 
     def spark_starts(self) -> None:
@@ -98,13 +106,15 @@ class ProgressLine:
         """Show the stage and the counts of an event."""
         self._show(_format_stage(event), event)
 
-    def working(self, stage: str) -> None:
-        """Show a stage without counts."""
-        self._show(stage, None)
+    def working(self, table: str, stage: str, done: int = 0, total: int = 0, unit: str = "") -> None:
+        """Show a stage of other work than a refresh."""
+        from metastore_assets.pipeline.outcome import Progress
+
+        self(Progress(table, stage, done, total, unit))
 
     def spark_starts(self) -> None:
         """Show that a Spark session is being started."""
-        self.working("starting Spark")
+        self._show("starting Spark", None)
 
     def spark_runs(self, spark: SparkSession) -> None:
         """Start to count the tasks of this session; a second session is ignored."""
@@ -137,7 +147,11 @@ class ProgressLine:
         if room < len(counts):
             counts = counts.rstrip() if len(counts.rstrip()) <= room else ""
         room = self._console.width - len(f"* {counts} {elapsed}  ")
-        name = self._event and f"{text.truncate(self._event.table, max(4, room - len(self._stage_text) - 2))}: "
+        name = (
+            self._event
+            and self._event.table
+            and f"{text.truncate(self._event.table, max(4, room - len(self._stage_text) - 2))}: "
+        )
         title = f"{name or ''}{self._stage_text}"
         cells: list[RenderableType] = [self._spinner, Text(title), Text(counts, "dim"), Text(elapsed, "cyan")]
         bar_width = room - text.count_cells(title) - 1

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import os
 import pty
 import re
 import struct
 import subprocess
 import termios
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metastore_assets.cli.commands.refresh import draw_refresh
-from metastore_assets.cli.output import Page
+from metastore_assets.cli.output import GridColumn, Page
+from metastore_assets.report.text import count_cells
 from tests.cli.run_command import PROGRAM, run
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def on_terminal(*arguments: str, folder: Path, width: int = 80, **environment: str) -> str:
+def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0, **environment: str) -> str:
     """What a command writes to a terminal of that width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
@@ -44,7 +50,7 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, **environment: s
                 break
             written += chunk
         os.close(ours)
-    assert process.returncode == 0, written
+    assert process.returncode == status, written
     return written.decode().replace("\r\n", "\n")
 
 
@@ -111,6 +117,40 @@ def test_colours_are_for_terminals_that_want_them(published: Path) -> None:
     assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent)
     assert "\x1b" not in on_terminal("show", "orders", folder=published.parent, NO_COLOR="1")
     assert "\x1b" not in on_terminal("show", "orders", folder=published.parent, TERM="dumb")
+    assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent, NO_COLOR=""), "an empty text is none"
+
+
+def test_errors_are_coloured_likewise(published: Path) -> None:
+    assert "\x1b[31merror: \x1b[0m" in on_terminal("show", "nothing", folder=published.parent, status=3)
+    assert "\x1b" not in on_terminal("show", "nothing", folder=published.parent, status=3, NO_COLOR="1")
+
+
+_CELLS = st.text("abc é日…", max_size=60)
+_COLUMNS = st.lists(
+    st.tuples(st.sampled_from(["", "name", "count", "a long heading"]), st.booleans()), min_size=1, max_size=6
+)
+
+
+@given(_COLUMNS, st.data(), st.integers(20, 120))
+def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, width: int) -> None:
+    """No line is wider than the terminal, unless numbers or one column alone are; what is hidden is reported."""
+    cells = [st.integers(0, 10**9).map(str) if right else _CELLS for _, right in columns]
+    rows = data.draw(st.lists(st.tuples(*cells), max_size=4))
+    less_important = data.draw(st.lists(st.sampled_from([heading for heading, _ in columns]), max_size=6))
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        page = Page()
+        page.width = width
+        hidden = page.fitting_grid([GridColumn(*column) for column in columns], rows, less_important)
+    lines = output.getvalue().splitlines()
+    assert len(lines) == len(rows) + 1
+    assert Counter(hidden) <= Counter(less_important)
+    kept = [column for column in columns if column[0]]
+    for heading in hidden:
+        kept.remove(next(column for column in reversed(kept) if column[0] == heading))
+    assert all(heading in lines[0] for heading, _ in kept), "a column is hidden and reported, or shown"
+    narrowest = sum(max(20, len(heading)) for heading, _ in kept) + 2 * len(kept)
+    assert max(map(count_cells, lines)) <= max(width, narrowest)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -166,3 +206,20 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
     output = capsys.readouterr().out
     assert "zip: int64 → string, because of '01234' in /t/b.csv, line 2\n" in output
     assert "n: null → decimal(10,2)\n" in output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show orders --partitions",
+        "locate orders state new",
+        "clustering orders",
+        "diff orders --all",
+        "changes orders --since 1",
+        "prune orders --where id>3",
+    ],
+)
+def test_every_table_fits(published: Path, command: str) -> None:
+    lines = _STYLE.sub("", on_terminal(*command.split(), folder=published.parent, width=60)).splitlines()
+    tables = [line for line in lines if not line.startswith("  ")]
+    assert max(map(len, tables[1:])) <= 60, tables

@@ -114,7 +114,7 @@ def _draw_column(page: Page, column: Answer, limit: int) -> None:
         GridColumn("value"),
         *(GridColumn(name, right=True) for name in ("before", "after", "change")),
     ]
-    page.grid(headings, lines)
+    page.fitting_grid(headings, lines)
     if total > len(lines):
         page.line(Styled(f"  and {total - len(lines):,} more (-n, --json)", "dim"))
 

@@ -7,6 +7,7 @@ import click
 from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation
 from metastore_assets.cli.options import output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
+from metastore_assets.cli.progress import show_progress
 from metastore_assets.report import text
 
 
@@ -29,7 +30,9 @@ def check_statistic(invocation: Invocation, reference: str, tries: int | None, s
     from metastore_assets.statistics.user_defined.loading import load_statistic
 
     named = load_statistic(reference)
-    counterexample = find_counterexample(named.statistic, tries or TRIES, seed)
+    with show_progress() as watcher:
+        watcher.working(named.name, "testing laws")
+        counterexample = find_counterexample(named.statistic, tries or TRIES, seed)
     result = {
         "statistic": reference,
         "name": named.name,

@@ -64,7 +64,7 @@ def _draw(page: Page, result: Answer) -> None:
         GridColumn("column", style="bold"),
         *(GridColumn(name, right=True) for name in ("in files", "at most", "skips")),
     ]
-    headings += [GridColumn("", style="green"), GridColumn("")]
+    headings += [GridColumn("", style="green"), GridColumn("verdict")]
     lines = []
     for column in measured:
         verdict = column["verdict"] if column["verdict"] != "unknown" else "too few files to judge"
@@ -79,7 +79,7 @@ def _draw(page: Page, result: Answer) -> None:
             )
         )
     if lines:
-        page.grid(headings, lines)
+        page.fitting_grid(headings, lines)
     scattered = [text.make_printable(column["column"]) for column in measured if column["verdict"] == "scattered"]
     if scattered:
         names = ", ".join(scattered[:5]) + (", …" if len(scattered) > 5 else "")

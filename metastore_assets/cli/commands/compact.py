@@ -13,6 +13,7 @@ from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import find_table_config, load_config
 from metastore_assets.cli.options import name_argument, output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
+from metastore_assets.cli.progress import show_progress
 from metastore_assets.report import text
 
 
@@ -34,7 +35,9 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
     config = load_config(invocation)
     table = find_table_config(config, name)
     versions = versions_of(config, table.name)
-    result = {"table": name, **asdict(compact_table(versions, table))}
+    with show_progress() as watcher:
+        watcher.working(name, "merging value counts")
+        result = {"table": name, **asdict(compact_table(versions, table))}
     for kind in ("frequencies", "ranks"):
         result[kind] = result[kind] and versions.objects.uri(result[kind])
     answer(result, lambda page: _draw(page, result), as_json=as_json)

@@ -47,6 +47,7 @@ def count(
     default = "now" if version is None else "version"
     choice: SnapshotChoice = "version" if (snapshot or default) == "version" else "now"
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
+        watcher.working(name, "counting rows")
         counted = count_rows(lookup, table, where, spark, snapshot=choice)
         watcher.hide()
     result = counted.to_json()

@@ -16,7 +16,6 @@ from metastore_assets.cli.options import output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import Watcher, show_progress
 from metastore_assets.cli.spark import LazySpark
-from metastore_assets.config.file import config_path
 from metastore_assets.errors import ConfigError
 from metastore_assets.report import text
 from metastore_assets.startup import allow_pandas
@@ -75,9 +74,9 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
         yield check_spark(config, spark if deep else None)
     yield check_dagster()
     if config is not None:
-        watcher.working("checking the root")
+        watcher.working("", "checking the root")
         yield check_root(config)
-        watcher.working("checking tables")
+        watcher.working("", "checking tables")
         tables = [table for table in config.tables if not names or table.name in names]
         yield from parallel_map(partial(check_table, config, deep=deep), tables)
 
@@ -85,6 +84,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, Finding]:
     """Return the configuration with the tables of databases, and what was found; None if it is not valid."""
     from metastore_assets.cli.diagnosis.finding import Finding
+    from metastore_assets.config.file import config_path
 
     file = config_path(invocation.config)
     if not file.exists():

@@ -10,6 +10,7 @@ from metastore_assets.cli.failures import Invocation, print_note
 from metastore_assets.cli.opening import load_config, resolve_table_name
 from metastore_assets.cli.options import name_argument, output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
+from metastore_assets.cli.progress import show_progress
 from metastore_assets.report import text
 
 
@@ -50,7 +51,9 @@ def expire(invocation: Invocation, name: str, retained: int | None, grace: float
             append_versions(versions)
         else:
             print_note(reason)
-    removed = versions.expire(limit, timedelta(hours=grace))
+    with show_progress() as watcher:
+        watcher.working(name, "removing versions")
+        removed = versions.expire(limit, timedelta(hours=grace))
     result = {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 

@@ -94,7 +94,7 @@ def _draw_list(page: Page, type: str, bins: Sequence[Answer]) -> None:
         )
         for row in bins
     ]
-    page.grid(columns, lines)
+    page.fitting_grid(columns, lines)
 
 
 def _draw_chart(page: Page, type: str, bins: Sequence[Answer], width: int) -> None:

@@ -15,6 +15,7 @@ from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, open_version
 from metastore_assets.cli.options import name_argument, output_options
 from metastore_assets.cli.output import GridColumn, Page, Styled, answer
+from metastore_assets.cli.progress import show_progress
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def history(
 
     table: Table = open_version(load_config(invocation), name)
     if append:
-        append_versions(table.versions)
+        with show_progress() as watcher:
+            watcher.working(name, "adding versions to the history")
+            append_versions(table.versions)
     if statistic is not None:
         try:
             points = table.history(column, statistic)
@@ -179,7 +182,7 @@ def _draw_statistic(page: Page, subject: str, points: Sequence[HistoryPoint]) ->
         )
         for point, number in _last_versions(page, list(zip(points, numbers, strict=True)))
     ]
-    page.grid([*columns, GridColumn("", style="green")], lines)
+    page.fitting_grid([*columns, GridColumn("", style="green")], lines)
 
 
 def _draw_heading(page: Page, subject: str, versions: Sequence[int], type_name: str = "") -> None:

@@ -72,4 +72,4 @@ def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
         )
         for row in rows
     ]
-    page.grid(columns, lines)
+    page.fitting_grid(columns, lines)

@@ -74,7 +74,7 @@ def _draw(page: Page, result: Answer) -> None:
             )
             for step in result["explanation"]
         ]
-        page.grid(columns, lines)
+        page.fitting_grid(columns, lines)
     for path in paths:
         page.line(text.make_printable(path))
     for fragment in result.get("eliminated", ()):

@@ -48,6 +48,7 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
     reference = parse_version_reference(before)
     oldest = reference if isinstance(reference, int) else resolve_version(versions, before).number
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
+        watcher.working(name, "removing versions")
         purged = purge_table(Engine.of(config, spark), versions, oldest)
         watcher.hide()
     result = {"table": name, **asdict(purged)}

@@ -76,4 +76,4 @@ def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
         )
         for row in rows
     ]
-    page.grid([GridColumn("q", right=True, style="bold"), GridColumn("value")], lines)
+    page.fitting_grid([GridColumn("q", right=True, style="bold"), GridColumn("value")], lines)

@@ -12,6 +12,7 @@ from metastore_assets.cli.files import write_atomically
 from metastore_assets.cli.opening import load_config, open_version
 from metastore_assets.cli.options import name_argument, output_options, since_option, version_option
 from metastore_assets.cli.output import answer, write_text
+from metastore_assets.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.versions import VersionReference
@@ -51,7 +52,13 @@ def report(
     is_current, reason = check.is_current(table.version)
     if reason is not None:
         print_note(reason)
-    page = report_page(table, earlier, is_current=is_current)
+    with show_progress() as watcher:
+        page = report_page(
+            table,
+            earlier,
+            is_current=is_current,
+            progress=lambda done, total: watcher.working(name, "reading columns", done, total, "columns"),
+        )
     if file == "-":
         write_text(page)
         return

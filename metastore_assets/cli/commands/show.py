@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.completion import complete_columns
-from metastore_assets.cli.drawing import draw_table_heading
+from metastore_assets.cli.drawing import draw_hidden_columns, draw_table_heading
 from metastore_assets.cli.failures import Invocation, print_note
 from metastore_assets.cli.opening import load_config, open_relation
 from metastore_assets.cli.options import (
@@ -116,4 +116,4 @@ def _draw_partitions(page: Page, statistics: Answer, entries: Sequence[Answer]) 
         )
         for entry in entries
     ]
-    page.grid(columns, lines)
+    draw_hidden_columns(page, page.fitting_grid(columns, lines, ["version", "fragments", "bytes"]))

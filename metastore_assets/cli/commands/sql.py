@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from metastore_assets.cli.drawing import draw_hidden_columns
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, open_metastore
 from metastore_assets.cli.options import output_options
@@ -83,6 +84,8 @@ def _draw(page: Page, result: pa.Table, rows: list[list[Any]]) -> None:
         GridColumn(text.make_printable(name), right=is_numeric)
         for name, is_numeric in zip(result.column_names, numeric, strict=True)
     ]
-    page.grid(columns, [[format_cell(value, limit) for value in row] for row in rows[:_LISTED_ROWS]])
+    lines = [[format_cell(value, limit) for value in row] for row in rows[:_LISTED_ROWS]]
+    headings = [column.heading for column in columns]
+    draw_hidden_columns(page, page.fitting_grid(columns, lines, headings[:0:-1]))
     if len(rows) > _LISTED_ROWS:
         page.line(Styled(f"  the first {_LISTED_ROWS:,} of {len(rows):,} rows (all with --json)", "dim"))

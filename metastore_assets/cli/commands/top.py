@@ -88,4 +88,4 @@ def _draw(page: Page, column: Answer, values: Sequence[Answer]) -> None:
         GridColumn("share", right=True),
         GridColumn("", style="green"),
     ]
-    page.grid(columns, lines)
+    page.fitting_grid(columns, lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -28,13 +28,20 @@ _TRENDED = 50
 """The number of versions in the trend of each column."""
 
 
-def report_page(lookup: Table, against: Table | None = None, *, is_current: bool | None = None) -> str:
+def report_page(
+    lookup: Table,
+    against: Table | None = None,
+    *,
+    is_current: bool | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> str:
     """Return the report about a version of a table as a complete HTML page.
 
     Args:
         lookup: The table at the version.
         against: The table at an earlier version, to show the changes since then; None for no changes.
         is_current: Whether the version describes the table's current snapshot; None if unknown.
+        progress: A function that receives the numbers of finished and of all columns.
 
     Raises:
         StoreError: Files of the version cannot be read.
@@ -47,10 +54,11 @@ def report_page(lookup: Table, against: Table | None = None, *, is_current: bool
         by_column.setdefault(record["field_id"], []).append(record)
     changes = {column.name: column for column in diff.columns if column.after is not None} if diff else {}
     rows = lookup.statistics()
-    columns = [
-        column_details(lookup, row, by_column.get(row.field_id, [])[-_TRENDED:], changes.get(row.column))
-        for row in rows
-    ]
+    columns = []
+    for number, row in enumerate(rows):
+        progress(number, len(rows))
+        records = by_column.get(row.field_id, [])[-_TRENDED:]
+        columns.append(column_details(lookup, row, records, changes.get(row.column)))
     sections = [
         _columns_section(columns, has_changes=diff is not None),
         *_changes_section(diff),
