@@ -124,6 +124,7 @@ UNGROUPED = PartitionGrouping()
 
 
 def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
+    """Return the group of some partitions: sums of their numbers, and no files."""
     return PartitionGroup(
         group,
         content_id,

@@ -67,6 +67,7 @@ def read_table_info(
             yield name
 
     def read() -> None:
+        """Read the tables that no other thread has taken. Tables that cannot be read are left out."""
         for name in pending_names():
             try:
                 version = versions_of(metastore, name).latest()

@@ -234,6 +234,7 @@ def _name_partitions(findings: Sequence[PartitionFinding]) -> str:
 def _result(
     check: NamedCheck, table: Table, finding: Finding, partitions: Sequence[PartitionFinding] | None = None
 ) -> CheckResult:
+    """Return the result of a check on a version, from the finding of the whole table."""
     return CheckResult(
         name=check.name,
         kind=check.check.kind,

@@ -107,6 +107,7 @@ def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         queue.put(task)
 
     def work() -> None:
+        """Take items from the queue and compute their results until the queue is empty."""
         while True:
             try:
                 future, item = queue.get_nowait()

@@ -131,6 +131,7 @@ class Page:
         return limits
 
     def _render_row(self, columns: Sequence[GridColumn], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
+        """Return a row as a line: cells padded to the widths, without blanks after the last cell that has text."""
         last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
         parts: list[Part] = []
         for index, cell in enumerate(row[: last + 1]):

@@ -107,6 +107,7 @@ class VariableResolver:
         """
 
         def value_of(match: re.Match[str]) -> str:
+            """Return the value of a matched reference, or its default; `${` for the escape `$${`."""
             if match[0] == "$${":
                 return "${"
             name, default = match["name"], match["default"]

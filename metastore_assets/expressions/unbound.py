@@ -114,6 +114,7 @@ class TextLiteral(UnboundLiteral):
         return repr(self.text)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
+        """Return the text as a value of the target's class. Its kind, if any, must be a temporal class or text."""
         cls = target.cls
         if self.kind is not None and cls.name == "string":
             # A column of texts, such as a folder's name, is compared with the text of a date.

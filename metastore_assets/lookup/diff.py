@@ -167,6 +167,7 @@ def _from_to(column: ColumnDiff, name: str) -> Json:
 
 
 def _column_diff_json(column: ColumnDiff) -> Json:
+    """Return the difference of a column as JSON, with null distances if there are none."""
     distances = column.distances
     measures = ("stability_index", "kolmogorov_smirnov", "jensen_shannon")
     return {

@@ -34,6 +34,7 @@ def explain_missing_files(method: F) -> F:
 
     @wraps(method)
     def explained(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the method. If a file is missing, raise MissingFileError with advice; raise corruption unchanged."""
         try:
             return method(self, *args, **kwargs)
         except MissingFileError:

@@ -179,6 +179,7 @@ def local_processor(
     def process(chunk: Chunk, part: str) -> ChunkResult:
         """Process one chunk. Report its progress as a part of the progress over all chunks, with the label `part`."""
         nonlocal before
+        # `before`: the progress after the previous chunk. Progress of this chunk is added to it.
         latest, begun = before, before
 
         def report(event: Progress) -> None:

@@ -159,6 +159,7 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
 
 
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
+    """Resolve `auto` and `repeated` policies. If the profile spec changes, the target gets all partitions."""
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:
         # Under another spec, any partition may have to be merged again.

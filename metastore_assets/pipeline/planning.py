@@ -281,6 +281,7 @@ class _Planner:
         return spec, dropped_columns
 
     def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
+        """Return the plan for some changes. Profiles of retired fragments and of earlier attempts are reused."""
         base, attempt = self._base, self._attempt
         added = [fragment.id for fragment in changes.added]
         inputs = PlanInputs(

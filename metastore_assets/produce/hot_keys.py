@@ -150,6 +150,7 @@ def apply_to_units(
     if task.rows is not None:
         # Deleting a unit that does not exist needs no tombstone.
         tombstones = run_schema.unit.semi(tombstones, previous)
+    # Content: the previous rows of units without instructions, and the new rows.
     unchanged_rows = run_schema.unit.anti(previous, instructions)
     content = run_schema.order.sort(pl.concat([unchanged_rows, written.drop(TOMBSTONE)]))
     run = run_schema.order.sort(pl.concat([written, tombstones])) if tombstones.height else written

@@ -9,7 +9,7 @@ from metastore_assets.errors import ProduceError
 from metastore_assets.produce.cogroup import ApplyTask
 from metastore_assets.produce.rows import Rows, frame_of, table_of
 
-_KNOWN = "_known"
+_HAS_PREVIOUS = "_has_previous"
 _NOVEL = "_novel"
 
 
@@ -57,14 +57,15 @@ def _call_hook(task: ApplyTask, written: pl.DataFrame, examples: pl.DataFrame, n
     hook, stage, rows = task.preserve, task.stage, task.rows
     assert hook is not None
     assert rows is not None
+    # One row per written row: its target key, the previous row of this key (nulls without one), and its number.
     joined = written.select(rows.order.columns)
-    for frame in (examples.with_columns(pl.lit(True).alias(_KNOWN)), novel):
+    for frame in (examples.with_columns(pl.lit(True).alias(_HAS_PREVIOUS)), novel):
         joined = rows.order.beside(joined, frame)
     try:
         result = hook(
             table_of(written, rows.schema),
             table_of(joined, rows.schema),
-            joined[_KNOWN].fill_null(False).to_arrow(),
+            joined[_HAS_PREVIOUS].fill_null(False).to_arrow(),
             joined[_NOVEL].to_arrow(),
         )
         values = frame_of(result.select(rows.value.names).cast(pa.schema(rows.value)))

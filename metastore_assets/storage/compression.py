@@ -150,6 +150,7 @@ class _Decompressed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with decompressed bytes. Return their number; 0 at the end. Raises OSError if damaged."""
         content = b""
         while not content:
             data = self._next()

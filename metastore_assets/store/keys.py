@@ -35,6 +35,7 @@ class KeySet:
         return bisect_left(self._keys, low) < bisect_right(self._keys, high)
 
     def filter(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with a selected key: by a hash table for many keys, else by binary search for each key."""
         keys = rows.column(0)
         if len(self._keys) > _FEW_KEYS:
             return rows.filter(pc.is_in(keys, value_set=pa.array(self._keys, keys.type)))
@@ -64,6 +65,7 @@ class KeyPrefixes:
         return at > 0 and bool(low.startswith(self._prefixes[at - 1]))
 
     def filter(self, rows: pa.Table) -> pa.Table:
+        """Return the rows whose key begins with a prefix: one slice for each prefix, by binary search."""
         keys = rows.column(0)
         positions = range(len(keys))
         parts = []

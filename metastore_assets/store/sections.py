@@ -214,6 +214,7 @@ class SectionWriter:
             return
         table = pa.concat_tables(self._section_tables)
         start = 0
+        # A large section begins with a small row group, so that reading its first rows is cheap.
         if not self._section_begun and table.num_rows >= _MIN_ROWS_WITH_HEAD:
             start = _HEAD_ROWS
             self._writer.write_table(table.slice(0, start), self._row_group_rows)

@@ -303,7 +303,7 @@ class SegmentReader:
         """Return all live rows, segment by segment: all columns, or some."""
         names = self.kind.rows.names if columns is None else list(columns)
         if len(self.segments) > 1 and "live_masks" not in self.__dict__:
-            # One read of each file gives both the masks and the rows.
+            # `live_masks` is a cached property that would read all keys first. One read of each file gives both.
             columns = list(dict.fromkeys([self.kind.key.name, *names]))
             pairs = self._read_all(lambda segment: segment.read_keys_and_rows(columns))
             keys = [one_chunk(rows[self.kind.key.name]) for _, rows in pairs]

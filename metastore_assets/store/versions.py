@@ -171,6 +171,7 @@ class VersionStore:
     def _entry_changes(
         self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None
     ) -> EntryChanges[Any]:
+        """Return the entries of a new version as changes. Raises StoreError if two fragments have the same key."""
         try:
             return EntryChanges.between(kind, base, version_entries(version, kind))
         except DuplicateKeyError as error:

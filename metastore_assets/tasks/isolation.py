@@ -49,6 +49,10 @@ class IsolatedRunner(TaskRunner):
         return self._threads
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        """Run the tasks in a child. After a crash, run each task that was in flight alone, then the others again.
+
+        `suspects` are the numbers of tasks that were in flight at a crash and have no outcome yet.
+        """
         tasks = batch.tasks
         paths = batch.paths if batch.paths is not None else [f"task {number}" for number in range(len(tasks))]
         outcomes: dict[int, Any] = {}

@@ -123,7 +123,8 @@ class Log:
                 names.append(commit_name(number))
                 number -= 1
                 continue
-            # A compacted file may overlap other files: newer actions win.
+            # No commit file: use the compacted file that covers this version and begins first. It may overlap other
+            # files, because newer actions take precedence.
             covering = [pair for pair in self.compactions if since < pair[0] <= number <= pair[1] <= version]
             if not covering:
                 break

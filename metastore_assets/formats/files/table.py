@@ -274,6 +274,7 @@ class FilesFormat(TableFormat):
         return self._text_readers[key][0]
 
     def _new_text_reader(self, file: DataFile) -> TextReader | None:
+        """Create the reader of a CSV or JSON file with the configured options; None for other kinds."""
         if file.kind == "csv":
             from metastore_assets.formats.files.csv.reader import CsvReader
 

@@ -238,6 +238,7 @@ class HudiFormat(TableFormat):
         return HudiFragmentPlanner(self._location, merge_planner, columns, is_selected)
 
     def _metadata(self, timeline: Timeline, state: HudiState, columns: StateColumns) -> SnapshotMetadata:
+        """Return the metadata of a state's snapshot. The schema has Hudi's own columns if they are requested."""
         schema = columns.complete_schema
         names = (*META_COLUMNS, OPERATION) if schema.has_operations else META_COLUMNS
         added = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []

@@ -125,6 +125,7 @@ class Clock:
         has_fraction = nanos > _MILLI
         # This restores the stored seconds, because Arrow subtracted one from those before 1970 in GMT.
         seconds = seconds + (has_fraction & (seconds < 0)) - self._base
+        # ORC truncates fractions towards 1970, so earlier seconds with a fraction are one too high.
         seconds = seconds - (has_fraction & (seconds < 0))
         local = seconds + self._java_offsets(seconds)
         if len(local) and not -_MAX_SECONDS < local.min() <= local.max() < _MAX_SECONDS:

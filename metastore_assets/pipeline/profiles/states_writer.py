@@ -289,6 +289,7 @@ def value_encoding(cls: TypeClass) -> str | None:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, str]:
+    """Return the Parquet encodings of the columns of a states file, by path of the Parquet column."""
     encodings = {SECTION_COLUMNS[1]: "DELTA_BINARY_PACKED"}
     for field in schema:
         if field.type == pa.list_(pa.int64()):

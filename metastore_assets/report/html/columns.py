@@ -132,6 +132,7 @@ def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any
 
 
 def _facts(row: ColumnStatistics) -> Markup:
+    """Return a section with the known statistics of a column as a list of names and values."""
     facts = [("values", text.format_number(row.value_count)), ("nulls", text.format_number(row.null_count))]
     if row.nan_count:
         facts.append(("NaN", text.format_number(row.nan_count)))
@@ -169,6 +170,7 @@ def _read_top(table: Table, row: ColumnStatistics) -> Top:
 
 
 def _values(row: ColumnStatistics, values: Top) -> Markup:
+    """Return a section with a bar for each frequent value, and a line for the number of all other values."""
     maximum = values[0][1]
     entries = [
         tag(
