@@ -186,7 +186,7 @@ def _hide(column: str) -> Suggestion:
 
 
 def _names(column: str, words: frozenset[str]) -> bool:
-    """Return whether the last part of a column's path has one of some words: `customerId` has `id`."""
+    """Return whether the last name in a column's path contains one of the words: `customerId` contains `id`."""
     last = column.rpartition(".")[2]
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
 

@@ -434,7 +434,7 @@ class DatabaseConfig(SharedTableConfig):
         return is_selected and not matches_any_pattern(table, self.exclude, ignore_case=True)
 
     def table(self, table: str) -> TableConfig:
-        """Return the configuration of one table of the database, whether or not `includes` is true of it.
+        """Return the configuration of one table of the database, even if the entry does not include the table.
 
         Args:
             table: Name of the table in the database.

@@ -145,7 +145,7 @@ class FieldMatcher:
         by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
 
         def find_index(field: pa.Field) -> int | None:
-            """Return the index of the matching file field: by id, else by name, else by the only equal name in lower case."""
+            """Return the index of the matching field in the file: by id, by name, or by the name in lower case."""
             key = identity(field)
             # The fields inside a variant have no ids, even if the column has one: they match by name.
             has_id = self._by_id and FIELD_ID in (field.metadata or {})

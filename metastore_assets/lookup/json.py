@@ -97,7 +97,7 @@ def _spread_json(spread: Spread | None) -> Json:
 
 
 def top_json(top: TopValues) -> list[Json]:
-    """Return the document of `top`: by decreasing frequency, then value."""
+    """Return the document of `top`: values with frequencies, by decreasing frequency, then by value."""
     return [{"value": scalar_json(value), "frequency": integer_json(frequency)} for value, frequency in top.values]
 
 

@@ -184,7 +184,7 @@ def _outcome(
 
 
 def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """Return the message of an error.
+    """Return the message of an error about a fragment, for the list of failures.
 
     If the table has hidden columns, details that may quote values are left out. A `FragmentError` never quotes hidden
     values (see `formats.redaction`), so its message is complete.

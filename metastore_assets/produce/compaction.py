@@ -190,7 +190,7 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
 
 def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge to run, or None if none is due or the credit pays for none.
+    """Return the next merge to run; None if no merge is due, or if the credit (a number of rows) is too small for it.
 
     If a shard has more than `max_runs` runs, return a merge at any cost.
     """

@@ -34,7 +34,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """The runs of a dataset, as a flow manifest records them."""
+    """The runs of a dataset in one version, as the version's manifest records them."""
 
     splitters: pl.DataFrame
     """The greatest key of each shard except the last, ascending."""

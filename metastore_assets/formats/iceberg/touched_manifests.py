@@ -48,7 +48,7 @@ class TouchedManifests:
         return [manifest for manifest in manifests if self._may_touch(manifest)]
 
     def _may_touch(self, manifest: Manifest) -> bool:
-        """Return whether a manifest may have files that the files touch, by sequence numbers and partition bounds."""
+        """Return whether the given files may touch a file of a manifest, by sequence numbers and partition bounds."""
         if self._all is None or manifest.spec_id is None:
             return self._all is not None
         if not _may_apply(manifest, self._all):
