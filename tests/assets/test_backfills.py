@@ -88,7 +88,7 @@ def events_of_run(lab: Lab, run: DagsterRun) -> ReportedEvents:
     return {(kind_of(event.asset_key), event.partition) for event in lab.events(run.run_id)}
 
 
-def test_scattered_partitions_are_read_once_and_told_by_their_runs(
+def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
     lab: Lab, workspace: WorkspaceProcessContext
 ) -> None:
     """Days 1, 3, 4 and 6 are three stretches, so three runs: one version, of which each tells its own partitions."""
@@ -129,7 +129,7 @@ def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProc
     assert stale(lab, "sales") == set()
 
 
-def test_partitions_that_are_gone_fail_their_run_alone(lab: Lab, workspace: WorkspaceProcessContext) -> None:
+def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspaceProcessContext) -> None:
     """The others of the backfill are done, and Dagster can still read the ranges of the runs that are to come."""
     lab.delete("day = '2024-01-03'")
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
@@ -143,7 +143,7 @@ def test_partitions_that_are_gone_fail_their_run_alone(lab: Lab, workspace: Work
     assert ("partitions", key_of(5)) in events_of_run(lab, runs[key_of(5)])
 
 
-def test_beside_an_older_run_one_does_its_own_part(
+def test_a_run_beside_an_older_run_reads_only_its_partitions(
     lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path
 ) -> None:
     """Where nothing limits runs, they start together: the oldest of those at work is the first."""

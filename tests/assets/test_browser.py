@@ -156,7 +156,7 @@ def look_at_graph(page: Any, lab: Lab, url: str) -> None:
     page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / "graph.png")
 
 
-def test_what_a_person_sees(lab: Lab, page: Any) -> None:
+def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
     """Sensors see the tables without being switched on; the pages of a partition and of the table show its rows and
     its picture; and a daemon that was stopped goes on where it was."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -58,7 +58,7 @@ def checked(lab: Lab) -> Lab:
     return lab
 
 
-def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
+def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     """Unknown is a warning that says so; a check that does not fit the table fails and says why; others are made."""
     first = evaluations(run(checked))
     assert {name: (own.passed, own.severity.value) for name, own in first.items()} == {
@@ -131,7 +131,7 @@ def _goes_and_comes_back(lab: Lab) -> None:
     assert lab.tick("sales", back.cursor).asset_events == []
 
 
-def test_what_dagster_knows_beforehand() -> None:
+def test_check_specs_are_defined_before_any_run() -> None:
     """Names, what is expected in words, and which of them hold back what follows."""
     (table,) = MetastoreConfig.model_validate(yaml.safe_load(CONFIG)).tables
     specs = {spec.name: spec for spec in check_specs(table, AssetKey("statistics"))}
@@ -152,7 +152,7 @@ def test_what_dagster_knows_beforehand() -> None:
     assert specs["enough_rows"].description == "at least 150 rows, in each partition."
 
 
-def test_what_a_value_holds_is_shown_and_does_nothing() -> None:
+def test_values_with_markup_are_shown_literally() -> None:
     """Descriptions are Markdown: a value could fetch a picture from anywhere."""
     told = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
     assert told == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"

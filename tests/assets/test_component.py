@@ -40,7 +40,7 @@ def loaded(attributes: dict[str, Any], tables: str = "[{name: sales, uri: ../lak
             return definitions
 
 
-def test_what_is_scaffolded_loads() -> None:
+def test_the_scaffolded_component_loads() -> None:
     """With the configuration of a first table, whose paths are the project's."""
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(
@@ -55,7 +55,7 @@ def test_what_is_scaffolded_loads() -> None:
 
 
 @pytest.mark.parametrize("name", ["bad name!", "1st", "", "a.b"])
-def test_a_table_that_cannot_be_called_so_is_not_scaffolded(name: str, tmp_path: Path) -> None:
+def test_an_invalid_table_name_is_not_scaffolded(name: str, tmp_path: Path) -> None:
     """Nothing is written, and the error says what a name may be."""
     with pytest.raises(ValidationError, match=r"\b99\b.*`_`.*`-`"):
         ScaffoldOptions(table=name)
@@ -66,7 +66,7 @@ def test_a_table_that_cannot_be_called_so_is_not_scaffolded(name: str, tmp_path:
         assert set(sandbox.defs_folder_path.rglob("*")) == before
 
 
-def test_yaml_says_what_a_translator_would() -> None:
+def test_yaml_settings_equal_those_of_a_translator() -> None:
     """Prefix, the asset that writes a table, and attributes by table and kind."""
     definitions = loaded(
         {
@@ -86,7 +86,7 @@ def test_yaml_says_what_a_translator_would() -> None:
     assert {"of": "sales-partitions", "metastore/table": "lake.sales"}.items() <= node.tags.items()
 
 
-def test_yaml_may_say_other_keys() -> None:
+def test_yaml_may_set_other_keys() -> None:
     """Then dependencies, the job and the sensor go by these."""
     definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
     graph = definitions.resolve_asset_graph()
@@ -118,7 +118,7 @@ def test_yaml_names_a_translator() -> None:
         ({"prefixes": ["a"]}, "prefixes"),
     ],
 )
-def test_mistakes_are_told(attributes: dict[str, Any], message: str) -> None:
+def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception, match=r"defs\.yaml") as raised:
         loaded(attributes)
     assert re.search(message, "".join(traceback.format_exception(raised.value)))

@@ -10,7 +10,7 @@ from metastore_assets.errors import ConfigError
 from tests.assets.user_project import attached, config, write
 
 
-def test_the_writer_has_the_newest_statistics_itself(tmp_path: Path) -> None:
+def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     """Of the snapshot that it wrote, or none; its own metadata stay."""
     own = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)

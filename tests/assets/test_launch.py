@@ -120,7 +120,7 @@ def test_a_failed_blocking_check_does_not_stop_the_backfill(own: Lab) -> None:
     assert "row_count" in again.failed_checks[0]
 
 
-def test_a_repeated_backfill_follows_the_run_that_went_on(own: Lab) -> None:
+def test_a_repeated_backfill_waits_for_the_run_that_continued(own: Lab) -> None:
     """Ctrl-C ends the command and not the run: the same command again launches no second run for its partitions."""
     publish(own)
 
@@ -155,7 +155,7 @@ def test_a_run_that_fails(own: Lab) -> None:
 
 
 @pytest.mark.long
-def test_another_configuration_than_dagsters(own: Lab) -> None:
+def test_a_configuration_that_dagster_does_not_load_is_an_error(own: Lab) -> None:
     """A version that is published elsewhere does not count; a table that Dagster does not have has no job."""
     fill(own, BackfillSelection())
     config = load_config(own.config_file).model_copy(update={"root": str(own.folder / "elsewhere")})

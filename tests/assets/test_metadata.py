@@ -60,12 +60,12 @@ COLUMNS = [
         (20, ["key", "flag", "price", "one", "text", "day", "code"]),
     ],
 )
-def test_the_most_telling_columns_come_in_table_order(most: int, names: list[str]) -> None:
+def test_the_most_informative_columns_are_in_table_order(most: int, names: list[str]) -> None:
     """Distributions and repeated values by turns; keys, texts and constants last; never a column without a value."""
     assert [column.column for column in select_informative_columns(COLUMNS, most)] == names
 
 
-def test_what_is_not_exact_is_named() -> None:
+def test_guarantees_name_columns_that_are_not_exact() -> None:
     """An exception is a column by name; many are a number."""
     assert guarantee("statistics", COLUMNS) == "exact"
     estimates = [replace(column, distinct_count_guarantee="estimate") for column in COLUMNS[:6]]
@@ -80,7 +80,7 @@ def test_what_is_not_exact_is_named() -> None:
     )
 
 
-def test_percentiles_are_drawn_of_what_is_continuous() -> None:
+def test_percentiles_are_drawn_for_continuous_columns() -> None:
     """Of many values on a line of which none stands out; a value that does is worth more."""
     half = ((0.5, pa.scalar(1)),)
     price = row("price", "decimal_2", 900, percentiles=half)
@@ -101,7 +101,7 @@ def test_numbers_have_six_digits() -> None:
     }
 
 
-def test_a_kind_of_file_has_the_columns_that_it_has_something_of(tmp_path: Path) -> None:
+def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
     """Text and structs have no histogram, and a column that is not enumerated no frequencies."""
     data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
     table = publish(ObjectStore(str(tmp_path)), data)
@@ -126,7 +126,7 @@ def test_a_kind_of_file_has_the_columns_that_it_has_something_of(tmp_path: Path)
     }
 
 
-def test_numbers_to_be_plotted_are_numbers() -> None:
+def test_plotted_metadata_are_numbers() -> None:
     """Of each column under names of their own; what is not known or no number in JSON is left out; bounded in size."""
     rows = [row("a", "float64", 3, null_count=1000, mean=float("nan")), row("b", "string", 2, distinct_count=None)]
     assert {name: value.value for name, value in measured_metadata(rows).items()} == {
@@ -146,7 +146,9 @@ def test_numbers_to_be_plotted_are_numbers() -> None:
         ([1, 10**9, 10**9], ("1970-01-01 00:00:00", "1970-01-01 00:00:01"), ["…00:00:01"]),
     ],
 )
-def test_times_are_told_apart(tmp_path: Path, values: list[int], ends: tuple[str, str], labels: list[str]) -> None:
+def test_times_have_distinct_labels(
+    tmp_path: Path, values: list[int], ends: tuple[str, str], labels: list[str]
+) -> None:
     """Where there is no room for nanoseconds beside the day, what differs is shown."""
     table = publish(ObjectStore(str(tmp_path)), pa.table({"at": pa.array(values, pa.timestamp("ns"))}))
     (column,) = read_summary(table, None, 1).columns
@@ -156,13 +158,13 @@ def test_times_are_told_apart(tmp_path: Path, values: list[int], ends: tuple[str
     assert scalar_text(row.minimum) in statistics_markdown([row])
 
 
-def test_markdown_shows_names_as_they_are() -> None:
+def test_markdown_shows_names_literally() -> None:
     """Nothing in a name or value is taken for markup."""
     table = statistics_markdown([row("a|b*c<d>_\n", "string", 3)])
     assert table.splitlines()[2].startswith("| a\\|b\\*c\\<d\\>\\_\\\\n | t |")
 
 
-def test_user_defined_statistics_are_told_below_the_others() -> None:
+def test_user_defined_statistics_follow_the_others() -> None:
     """With what they are worth; of too many the first; nothing where there are none."""
     own = {
         "share": UserResult(pa.array([0.25]), "estimate"),
@@ -182,7 +184,7 @@ def test_user_defined_statistics_are_told_below_the_others() -> None:
     assert "| c0 | share |" in metadata["picture"].value
 
 
-def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_all() -> None:
+def test_a_wide_table_has_some_statistics_and_a_complete_schema_or_none() -> None:
     """Part of a schema would be shown as if columns had been dropped."""
     rows = [row(f"c{i}", "string", 3) for i in range(2000)]
     assert len(json.dumps(statistics_markdown(rows))) <= 7000
@@ -199,7 +201,7 @@ def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_
     assert max(len(serialize_value(value)) for value in (*wide.values(), *narrow.values())) < 40_000
 
 
-def test_what_a_table_holds_is_shown_and_does_nothing(tmp_path: Path) -> None:
+def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
     """No image, link or HTML in anything that Dagster renders, whatever the table's names and values are."""
     names = ["![n](http://127.0.0.1:9/n.png)", "<img src=x>", "http://a.example|b"]
     table = publish(
@@ -223,7 +225,7 @@ def test_what_a_table_holds_is_shown_and_does_nothing(tmp_path: Path) -> None:
     assert all(len([token for token in parse(one) if token.type == "inline"]) == 1 for one in drawn)
 
 
-def test_a_custom_statistic_is_shown_and_does_nothing() -> None:
+def test_user_defined_values_with_markup_are_shown_literally() -> None:
     """Its name, its value, and why it has none."""
     for text in HOSTILE:
         own = {

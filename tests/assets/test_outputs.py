@@ -62,7 +62,7 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
     assert str(metadata["picture"]).startswith("![summary of statistics]")
 
 
-def test_what_did_not_change_is_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:
+def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:
     """Nor when definitions are loaded again; a partition that is materialized by hand is, and the table with it."""
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)
@@ -78,7 +78,7 @@ def test_what_did_not_change_is_not_reported_again(tmp_path: Path, instance: Dag
     assert commit(definitions, instance) is None
 
 
-def test_a_report_that_was_cut_off_is_made_up_for(tmp_path: Path, instance: DagsterInstance) -> None:
+def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterInstance) -> None:
     """Events of partitions after that of the table do not count as one of the table; nor does a tick mind that a person
     reported them, not a run."""
     write(tmp_path, "2024-01-01", 3)
@@ -106,7 +106,7 @@ def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, ins
     assert told(instance, materialize(definitions, instance, STATISTICS), STATISTICS) == {None: 2}
 
 
-def test_it_hangs_below_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
+def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
     """With the partitions of that one."""
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3, "2024-01-02": 4})]),

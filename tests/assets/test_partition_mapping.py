@@ -35,7 +35,7 @@ def instance() -> Iterator[DagsterInstance]:
         yield made
 
 
-def told(mapping: TablePartitions, *keys: str, instance: DagsterInstance) -> dict[str, str]:
+def mapped(mapping: TablePartitions, *keys: str, instance: DagsterInstance) -> dict[str, str]:
     return dict(mapping.key_map(keys, instance).dagster_keys)
 
 
@@ -43,7 +43,7 @@ days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
 
 
 @given(st.sets(days, max_size=20))
-def test_days_are_days(instance: DagsterInstance, chosen: set[date]) -> None:
+def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date]) -> None:
     """Those that the definition has, and no others; whether the day is one column or three."""
     there = {day for day in chosen if START <= day < END}
     for mapping, key in (
@@ -56,14 +56,12 @@ def test_days_are_days(instance: DagsterInstance, chosen: set[date]) -> None:
         keys = {day: key(day) for day in chosen}
         found = mapping.key_map(keys.values(), instance)
         assert found.dagster_keys == {keys[day]: day.isoformat() for day in there}
-        assert found.table_keys == {told: key for key, told in found.dagster_keys.items()}
+        assert found.table_keys == {mapped: key for key, mapped in found.dagster_keys.items()}
         assert set(found.unmapped) == {keys[day] for day in chosen - there}
 
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
-def test_of_several_dimensions_each_has_its_own(
-    instance: DagsterInstance, chosen: set[tuple[date, str | None]]
-) -> None:
+def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tuple[date, str | None]]) -> None:
     """The columns are in the table's order, Dagster's dimensions in theirs; values are encoded in the table's key."""
     definition = MultiPartitionsDefinition({"when": DAILY, "country": COUNTRIES})
     mapping = TablePartitions(definition, "land={country}/day={when}")
@@ -114,27 +112,27 @@ def test_of_several_dimensions_each_has_its_own(
         (DynamicPartitionsDefinition(name="shops"), None, "shop=Bari", None),
     ],
 )
-def test_one_by_one(
+def test_keys_are_mapped_by_format_and_definition(
     instance: DagsterInstance, definition: PartitionsDefinition, template: str | None, key: str, expected: str | None
 ) -> None:
     """Formats write a period in their ways; a time within a period is not the period; null and strangers are none."""
     instance.add_dynamic_partitions("shops", ["Oslo"])
     mapping = TablePartitions(definition, template)
     if expected is not None:
-        assert told(mapping, key, instance=instance) == {key: expected}
+        assert mapped(mapping, key, instance=instance) == {key: expected}
         return
     with pytest.raises(Exception, match=r"none of the table's 1 partitions|is not a partition key"):
-        told(mapping, key, instance=instance)
+        mapped(mapping, key, instance=instance)
 
 
 @pytest.mark.parametrize("key", ["day=2023-10-31", "day=2024-04-01", "day=1970-01-01", "day=9999-12-31"])
-def test_a_time_that_the_definition_may_come_to_is_no_mistake(instance: DagsterInstance, key: str) -> None:
+def test_future_times_stay_unmapped_without_error(instance: DagsterInstance, key: str) -> None:
     """Though it is all there is: the first rows of a table may be those of today."""
     found = TablePartitions(DAILY).key_map([key], instance)
     assert (found.dagster_keys, found.unmapped) == ({}, (key,))
 
 
-def test_today_is_none_before_it_is_over(instance: DagsterInstance) -> None:
+def test_the_current_day_is_unmapped_until_it_ends(instance: DagsterInstance) -> None:
     """As everywhere in Dagster, unless the definition has an end offset."""
     today = datetime.now(UTC).date()
     keys = [f"day={today - timedelta(days=1)}", f"day={today}"]
@@ -144,13 +142,13 @@ def test_today_is_none_before_it_is_over(instance: DagsterInstance) -> None:
     assert ahead.key_map(keys, instance).unmapped == ()
 
 
-def test_no_two_are_one(instance: DagsterInstance) -> None:
+def test_two_keys_of_one_partition_are_an_error(instance: DagsterInstance) -> None:
     with pytest.raises(ConfigError, match=r"'d=2024-01-02'.*'d=2024-1-2'"):
-        told(TablePartitions(DAILY), "d=2024-01-02", "d=2024-1-2", instance=instance)
+        mapped(TablePartitions(DAILY), "d=2024-01-02", "d=2024-1-2", instance=instance)
 
 
-def test_a_table_without_partitions_has_none(instance: DagsterInstance) -> None:
-    assert told(TablePartitions(DAILY), instance=instance) == {}
+def test_a_table_without_partitions_has_no_mapping(instance: DagsterInstance) -> None:
+    assert mapped(TablePartitions(DAILY), instance=instance) == {}
 
 
 @pytest.mark.parametrize(

@@ -76,33 +76,33 @@ def told(before: ReportedState, now: Version) -> tuple[list[str], tuple[str, ...
     return [entry.key for entry in changes.partitions], changes.table
 
 
-def test_everything_is_told_the_first_time() -> None:
+def test_everything_is_reported_the_first_time() -> None:
     assert told(ReportedState(), version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})) == (
         ["a", "b"],
         KINDS,
     )
 
 
-def test_only_partitions_computed_since_are_told() -> None:
+def test_only_partitions_computed_since_the_last_report_are_reported() -> None:
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(3, "t3", {"a": (1, files("a1")), "b": (2, files("b2")), "c": (3, files("c3"))})
     assert told(reported(before), now) == (["b", "c"], KINDS)
 
 
-def test_a_partition_that_came_back_is_told() -> None:
+def test_a_restored_partition_is_reported() -> None:
     """Gone in the version that was told last, so Dagster has forgotten it, but not the events."""
     now = version(3, "t3", {"a": (1, files("a1"))})
     assert told(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
 
 
-def test_files_that_say_the_same_are_told_when_they_are_others() -> None:
+def test_other_files_with_equal_content_are_reported() -> None:
     """After `full`: what Dagster shows would else name files that expire."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
     assert told(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
 
 
-def test_a_report_that_was_cut_goes_on() -> None:
+def test_an_interrupted_report_continues() -> None:
     """Those that it told are not told again, unless they were computed anew since: for a later version, or in a root
     that was replaced."""
     first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
@@ -117,24 +117,24 @@ def test_a_report_that_was_cut_goes_on() -> None:
     assert told(ReportedState(None, {"a": "c2"}, {"a": 1}), again)[0] == ["a"], "the same rows, in other files"
 
 
-def test_what_another_run_left_untold_is_told() -> None:
+def test_events_missing_from_another_run_are_reported() -> None:
     """The runs of a backfill tell their own partitions; of one that never came Dagster shows what was before."""
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
     assert told(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
 
 
-def test_a_table_without_partitions_has_none_to_tell() -> None:
+def test_a_table_without_partitions_reports_no_partition() -> None:
     assert told(ReportedState(), version(1, "t1", {"all": (1, files("a1"))}, columns=())) == ([], KINDS)
 
 
-def test_kinds_without_an_asset_are_not_told() -> None:
+def test_kinds_without_an_asset_are_not_reported() -> None:
     changes = find_pending_events(
         ReportedState(), version(1, "t1", {"a": (1, files("a1"))}), ("histograms", "statistics")
     )
     assert changes.table == ("histograms", "statistics")
 
 
-def test_only_kinds_with_other_files_are_told() -> None:
+def test_only_kinds_with_other_files_are_reported() -> None:
     """A kind without a file, and one whose files were taken over, did not change. Ranks are in the lists."""
     before = files("a1")
     assert changed_kinds(before, ProfileFiles("a2.s", "", ("a1.f0",))) == ("statistics",)
@@ -142,14 +142,14 @@ def test_only_kinds_with_other_files_are_told() -> None:
     assert changed_kinds(None, files("a", histograms=False)) == ("frequencies", "ranks", "statistics")
 
 
-def test_a_version_is_told_even_when_no_file_changed() -> None:
+def test_a_version_is_reported_even_if_no_file_changed() -> None:
     """Its snapshot did: the table's statistics are what says so."""
     before = version(1, "t1", {"a": (1, files("a1"))})
     assert told(reported(before), version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ([], ("statistics",))
     assert told(reported(before), before) == ([], ())
 
 
-def test_what_is_selected_is_told_changed_or_not() -> None:
+def test_selected_assets_are_reported_even_if_unchanged() -> None:
     """In the order of the version, without doubles; and what others tell is left to them."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
@@ -296,7 +296,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_after_a_whole_report_dagster_shows_the_version(steps: list[tuple[str, Any]]) -> None:
+def test_after_a_complete_report_dagster_shows_the_version(steps: list[tuple[str, Any]]) -> None:
     """Whatever was published, told, cut and left to runs that never came before: the last event of each partition names
     the files and the content that the version has. And then there is nothing more to tell."""
     entries: dict[str, tuple[int, str]] = {}

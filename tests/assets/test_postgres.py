@@ -47,7 +47,7 @@ def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield made
 
 
-def test_commits_are_told(lab: Lab) -> None:
+def test_commits_are_reported(lab: Lab) -> None:
     """By the sensor's runs: each changed partition once, those that are gone no more, and nothing is stale then."""
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
     lab.append(1, 7, 5, seed=1)
@@ -58,7 +58,7 @@ def test_commits_are_told(lab: Lab) -> None:
     assert lab.tick("sales").run_requests == []
 
 
-def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two batches: what was told is not told again, and what was not is told by the next run."""
     monkeypatch.setattr("metastore_assets.assets.events._BATCH", 2)
     store, told = PostgresEventLogStorage.store_event_batch, list[int]()

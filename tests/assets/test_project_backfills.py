@@ -79,25 +79,25 @@ def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Se
     raise AssertionError("the backfill does not come to an end")
 
 
-def rows_told(instance: DagsterInstance) -> dict[str, int]:
+def reported_rows(instance: DagsterInstance) -> dict[str, int]:
     """By day, the rows that were told of the statistics last."""
     records = instance.fetch_materializations(PARTITIONS, limit=1000, ascending=True).records
     events = [record.asset_materialization for record in records if record.asset_materialization]
     return {str(event.partition): int(event.metadata["dagster/partition_row_count"].value or 0) for event in events}
 
 
-def test_of_the_writer_and_what_hangs_below(workspace: WorkspaceProcessContext) -> None:
+def test_a_backfill_of_the_writer_and_dependent_assets(workspace: WorkspaceProcessContext) -> None:
     """Days that lie apart, and one of which nothing is written: each is told with its rows."""
     assert backfill(workspace, [1, 3, 4, 9], [RAW, PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS
     expected = {"2024-01-01": 1, "2024-01-03": 3, "2024-01-04": 4, "2024-01-09": 0}
-    assert rows_told(workspace.instance) == expected
+    assert reported_rows(workspace.instance) == expected
 
 
-def test_of_what_hangs_below_alone(workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
+def test_a_backfill_of_dependent_assets_only(workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
     """Stretches that lie apart are read as one piece of work, in one version."""
     assert backfill(workspace, [1, 2, 3, 5, 6], [RAW]) == BulkActionStatus.COMPLETED_SUCCESS
-    assert rows_told(workspace.instance) == {}
+    assert reported_rows(workspace.instance) == {}
     assert backfill(workspace, [1, 3, 6, 10], [PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS
-    told = rows_told(workspace.instance)
+    told = reported_rows(workspace.instance)
     assert {day: told[f"2024-01-{day:02}"] for day in (1, 3, 6, 10)} == {1: 1, 3: 3, 6: 6, 10: 0}
     assert open_table(str(tmp_path / "metastore"), "sales").version.number == 1

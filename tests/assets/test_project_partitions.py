@@ -45,7 +45,7 @@ from tests.assets.user_project import (
 )
 
 
-def test_statistics_hang_below_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
+def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
     """Partition by partition: in the run of the writer, after a commit, and when rows are gone or were never there."""
     rows = {"2024-01-01": 3, "2024-01-02": 5}
     definitions = Definitions.merge(
@@ -83,7 +83,7 @@ def test_statistics_hang_below_the_asset_that_writes_the_table(tmp_path: Path, i
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 13
 
 
-def test_what_was_made_of_the_writers_newest_rows_is_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
+def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
     """And what was not, is."""
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3})]),
@@ -104,7 +104,7 @@ def test_what_was_made_of_the_writers_newest_rows_is_not_outdated(tmp_path: Path
     assert status() == StaleStatus.FRESH
 
 
-def test_a_key_that_no_partition_has_is_said(tmp_path: Path, instance: DagsterInstance) -> None:
+def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: DagsterInstance) -> None:
     """The run fails with the table's keys and what to do, and the statistics stay published."""
 
     class Wrong(ByDay):
@@ -118,7 +118,7 @@ def test_a_key_that_no_partition_has_is_said(tmp_path: Path, instance: DagsterIn
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 2
 
 
-def test_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
+def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
     """A partition of the table is one of a day and a country; Dagster knows it by both."""
     both = MultiPartitionsDefinition({"day": DAYS, "land": StaticPartitionsDefinition(["FR", "DE"])})
 
@@ -151,7 +151,7 @@ def test_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
     [None, DAYS, MonthlyPartitionsDefinition("2024-01-01"), StaticPartitionsDefinition(["a", "b"])],
     ids=["none", "days", "months", "names"],
 )
-def test_the_asset_above_has_any_partitions(
+def test_the_writing_asset_may_have_other_partitions(
     tmp_path: Path, above: PartitionsDefinition | None, own: TablePartitions | None
 ) -> None:
     """Or none; names and times say what follows from what, or the translator does."""

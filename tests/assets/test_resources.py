@@ -50,7 +50,7 @@ def write(folder: Path) -> str:
 
 
 @pytest.mark.spark
-def test_a_session_starts_when_asked_for_and_stops_with_the_run(tmp_path: Path) -> None:
+def test_a_session_starts_at_first_use_and_stops_with_the_run(tmp_path: Path) -> None:
     """In a process of its own: there can be one session per process."""
     command = [sys.executable, "-c", PROGRAM, write(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -61,14 +61,14 @@ def test_a_session_starts_when_asked_for_and_stops_with_the_run(tmp_path: Path) 
 @pytest.mark.parametrize(
     "given", [None, LazyPySparkResource(spark_config={}), PySparkResource(spark_config={})], ids=type
 )
-def test_a_session_that_runs_already_is_used_and_left_alone(given: Any, spark: "SparkSession") -> None:
+def test_a_running_session_is_used_and_not_stopped(given: Any, spark: "SparkSession") -> None:
     """With the resource of a project's own as without."""
     with running_spark(given, {}) as session:
         assert session() is spark
     assert spark.range(3).count() == 3
 
 
-def test_settings_of_spark_are_said_in_one_place(tmp_path: Path) -> None:
+def test_settings_of_spark_in_two_places_are_refused(tmp_path: Path) -> None:
     resource = LazyPySparkResource(spark_config={"spark.executor.memory": "2g"})
     with pytest.raises(ConfigError, match="`spark`"):
         Configuration.of(write(tmp_path), spark=resource)
@@ -80,7 +80,7 @@ def test_the_versions_are_in_the_configured_root(tmp_path: Path) -> None:
     assert versions.latest() is None
 
 
-def test_a_file_is_read_when_it_is_needed_and_each_time_anew(tmp_path: Path) -> None:
+def test_the_configuration_file_is_read_when_it_is_resolved(tmp_path: Path) -> None:
     configuration = Configuration.of(tmp_path / "metastore.yaml")
     with pytest.raises(ConfigError, match=r"metastore\.yaml.*METASTORE_CONFIG"):
         configuration.resolved()
@@ -88,7 +88,7 @@ def test_a_file_is_read_when_it_is_needed_and_each_time_anew(tmp_path: Path) -> 
     assert configuration.resolved().root == str(tmp_path / "root")
 
 
-def test_s3_is_reached_as_the_resource_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looked up when it is needed, for whatever lies in S3; what the configuration says itself wins."""
     s3 = S3Resource(
         endpoint_url="http://127.0.0.1:5",
@@ -131,7 +131,7 @@ def test_s3_is_reached_as_the_resource_says(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.s3
-def test_a_glue_catalog_is_asked_as_the_resource_says(
+def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the files of its tables are read so; credentials that a catalog has itself are left alone."""

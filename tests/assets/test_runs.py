@@ -81,14 +81,14 @@ def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
     assert lab.tick("sales").run_requests == []
 
 
-def test_files_in_folders_go_the_same_way(lab: Lab) -> None:
+def test_plain_files_are_refreshed_in_the_same_way(lab: Lab) -> None:
     assert lab.reported_events(lab.refresh("visits-eu")) == all_of(1, 2, 3)
     lab.write_file(2, seed=1)
     assert lab.reported_events(lab.refresh("visits-eu")) == all_of(2)
     assert stale(lab, "visits-eu") == set()
 
 
-def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
+def test_metadata_contains_guarantees(lab: Lab) -> None:
     """Row counts, schema, files, guarantee, snapshot, duration, and a picture."""
     told_of = {kind_of(event.asset_key): event for event in lab.events(lab.refresh("sales").run_id)}
     version = lab.latest("sales")
@@ -124,7 +124,7 @@ def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
     assert described["shop"] == "5 distinct · no nulls · length 0 to 6 · '' to Zürich"
 
 
-def test_partitions_by_hand_are_read_again_and_published(lab: Lab) -> None:
+def test_manually_selected_partitions_are_read_again_and_published(lab: Lab) -> None:
     """One partition, a range, two that lie apart: each run is one version, and tells of no other partition."""
     lab.refresh("sales")
     assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(2), last=key_of(3))) == all_of(2, 3)
@@ -134,13 +134,13 @@ def test_partitions_by_hand_are_read_again_and_published(lab: Lab) -> None:
     assert stale(lab, "sales") == set()
 
 
-def test_by_hand_before_the_first_sensor_tick(lab: Lab) -> None:
+def test_a_manual_run_before_the_first_sensor_tick(lab: Lab) -> None:
     """The table-level assets bring up everything, partitions included."""
     assert lab.reported_events(lab.by_hand("sales", *KINDS)) == all_of(1, 2, 3)
     assert lab.tick("sales").run_requests == []
 
 
-def test_a_kind_by_hand_tells_of_the_others_that_changed(lab: Lab) -> None:
+def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
     """A version is published whole, whatever of it was selected."""
     lab.by_hand("sales", *KINDS)
     lab.append(2, seed=1)
@@ -156,7 +156,7 @@ def test_a_kind_by_hand_tells_of_the_others_that_changed(lab: Lab) -> None:
     assert lab.latest("sales").number == 2
 
 
-def test_a_partition_that_is_gone_is_said_to_be(lab: Lab) -> None:
+def test_a_removed_partition_is_reported(lab: Lab) -> None:
     """By hand: the others of the range are done; a run of nothing but gone partitions fails, and says why."""
     lab.by_hand("sales", *KINDS)
     lab.delete("day = '2024-01-02'")
@@ -166,7 +166,7 @@ def test_a_partition_that_is_gone_is_said_to_be(lab: Lab) -> None:
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(3)]
 
 
-def test_a_version_published_elsewhere_is_told_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
+def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
     """The command line refreshes without Dagster: the sensor notices, and the run reads nothing again."""
     lab.refresh("sales")
     lab.append(3, 4, seed=1)
@@ -203,7 +203,7 @@ def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
 
 
 @pytest.mark.long
-def test_a_file_that_ends_its_reader_fails_the_run_by_name(lab: Lab) -> None:
+def test_a_file_that_crashes_its_reader_fails_the_run_with_its_name(lab: Lab) -> None:
     with lab.config_file.open("a") as file:
         file.write("  - {name: maps, uri: ./maps, sensor: {interval: 5}}\n")
     folder = lab.folder / "maps"
@@ -221,7 +221,7 @@ def test_a_file_that_ends_its_reader_fails_the_run_by_name(lab: Lab) -> None:
     assert lab.refresh("maps").success
 
 
-def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> None:
+def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
     """Published, but not shown: Dagster's own log says so, and the next tick asks for a run that shows it."""
     lab.refresh("sales")
     lab.instance.wipe_assets([AssetKey(["sales", "sales_statistics"])])
@@ -229,7 +229,7 @@ def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> N
     assert lab.latest("sales").number == 1
 
 
-def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run died with two of four partitions told: the next tells the others, and the table."""
 
     def dying(context: AssetExecutionContext, events: Iterable[AssetMaterialization]) -> None:
@@ -246,7 +246,7 @@ def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch
     assert lab.latest("sales").number == 1
 
 
-def test_the_public_way_to_report(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_public_method_stores_the_same_events(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a version of Dagster lacks the private parts that make it fast, a run reports the same."""
     monkeypatch.setattr("metastore_assets.assets.events.HAS_EVENT_LOG", False)
     lab.append(4)
@@ -269,7 +269,7 @@ def test_the_job_takes_partitions(lab: Lab) -> None:
         take("day=2024-02-*")
 
 
-def test_a_table_without_partitions_has_events_of_its_own_only(lab: Lab) -> None:
+def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> None:
     """And, with a column under `ranks: on`, one of ranks."""
     with lab.config_file.open("a") as file:
         file.write("  - {name: flat, uri: ./flat, columns: {shop: {ranks: on}}}\n")
@@ -288,7 +288,7 @@ def test_a_table_without_partitions_has_events_of_its_own_only(lab: Lab) -> None
     assert stale(lab, "flat") == set()
 
 
-def test_a_root_that_was_replaced_is_told_anew(lab: Lab) -> None:
+def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
     """Version numbers start over; what Dagster was told before is no longer of this Metastore."""
     lab.refresh("sales")
     lab.append(1, seed=1)
@@ -297,7 +297,7 @@ def test_a_root_that_was_replaced_is_told_anew(lab: Lab) -> None:
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
 
 
-def test_a_table_that_was_made_again_is_observed_anew(lab: Lab) -> None:
+def test_a_recreated_table_is_observed_again(lab: Lab) -> None:
     """Dropped and written anew, a Delta table counts its snapshots from 0 again."""
     lab.refresh("sales")
     rmtree(lab.folder / "sales")
@@ -308,7 +308,7 @@ def test_a_table_that_was_made_again_is_observed_anew(lab: Lab) -> None:
     assert partitions(lab.instance, "sales") == [key_of(2), key_of(9)]
 
 
-def test_a_mended_policy_needs_no_commit(lab: Lab) -> None:
+def test_a_corrected_policy_needs_no_commit(lab: Lab) -> None:
     """Other policies, another layout: everything is computed anew, for the same snapshot."""
     lab.refresh("sales")
     text = lab.config_file.read_text(encoding="utf-8")

@@ -52,7 +52,7 @@ def config(lake: str) -> MetastoreConfig:
     )
 
 
-def assert_nothing_told(*told: str, folder: Path | None = None) -> None:
+def assert_no_secrets(*told: str, folder: Path | None = None) -> None:
     """In none of the texts and in no file below the folder."""
     files = [file.read_bytes() for file in folder.rglob("*") if file.is_file()] if folder else []
     for secret in ENVIRONMENT.values():
@@ -103,7 +103,7 @@ def test_a_project_on_s3(
         assert not result.success
         errors += [str(event) for event in result.all_events]
         written, log = capfd.readouterr(), caplog.text
-        assert_nothing_told(shown, str(found), *errors, written.out, written.err, log, folder=home)
+        assert_no_secrets(shown, str(found), *errors, written.out, written.err, log, folder=home)
 
 
 @pytest.mark.s3
@@ -134,7 +134,7 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
     failed = run("--debug", "refresh", "sales", config=file)
     assert failed.exit_code == 3
     assert "Traceback" in failed.stderr
-    assert_nothing_told(*(text for one in (*done, failed) for text in (one.stdout, one.stderr)))
+    assert_no_secrets(*(text for one in (*done, failed) for text in (one.stdout, one.stderr)))
 
 
 def test_errors_that_are_stored_have_no_secrets() -> None:

@@ -86,7 +86,7 @@ def pools(definitions: Definitions) -> set[str]:
     }
 
 
-def test_the_parts_are_the_whole(tmp_path: Path) -> None:
+def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
     """Assets and sensors one by one are what all definitions are; of some tables only, what is named."""
     two = config(tmp_path)
     two = two.model_copy(update={"tables": [*two.tables, TableConfig(name="other", uri="o")]})
@@ -104,7 +104,7 @@ def test_the_parts_are_the_whole(tmp_path: Path) -> None:
         build_metastore_assets(two, tables=["sails"])
 
 
-def test_long_names_are_no_problem(tmp_path: Path) -> None:
+def test_long_names_are_shortened(tmp_path: Path) -> None:
     """Though a tag of Dagster has 63 characters at most; and a prefix that names cannot have is refused."""
     names = ["a" * 99 + "b", "a" * 99 + "c"]
     tables = [TableConfig(name=name, uri="u") for name in names]
@@ -116,7 +116,7 @@ def test_long_names_are_no_problem(tmp_path: Path) -> None:
             MetastoreTranslator(prefix)
 
 
-def test_two_assets_of_a_table_need_two_keys(tmp_path: Path) -> None:
+def test_two_assets_of_a_table_need_different_keys(tmp_path: Path) -> None:
     class Same(MetastoreTranslator):
         def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
             return AssetKey([asset.table.name])
@@ -148,7 +148,7 @@ def test_definitions_load_where_only_runs_have_the_environment(
     assert told(instance, commit(definitions, instance), STATISTICS) == {None: 2}
 
 
-def test_a_file_is_the_same_configuration(tmp_path: Path) -> None:
+def test_a_path_and_a_configuration_object_give_equal_definitions(tmp_path: Path) -> None:
     """And paths in it are relative to it."""
     file = tmp_path / "metastore.yaml"
     file.write_text("root: ./metastore\nengine: auto\ntables: [{name: sales, uri: ./sales}]", encoding="utf-8")

@@ -43,7 +43,7 @@ def statuses(definitions: Definitions) -> dict[str, DefaultSensorStatus]:
     return {sensor.name.removesuffix("_commits"): sensor.default_status for sensor in repository.sensor_defs}
 
 
-def test_sensors_are_as_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_sets_the_status_of_sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table's word goes before that of the file; an argument goes before both."""
     file = written(tmp_path)
     assert statuses(build_metastore_definitions(file)) == {"a": RUNNING, "b": RUNNING}
@@ -74,7 +74,7 @@ class AsWritten(ByDay):
         return eager if asset.kind == "partitions" else None
 
 
-def test_a_condition_by_the_clock(tmp_path: Path) -> None:
+def test_a_scheduled_automation_condition(tmp_path: Path) -> None:
     """As docs/how-to/dagster.md has it: each tick of the clock asks for the statistics."""
     made = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
     start = datetime(2024, 1, 1, 12, 1)
@@ -88,7 +88,7 @@ def test_a_condition_by_the_clock(tmp_path: Path) -> None:
             assert first.total_requested == requested, minutes
 
 
-def test_a_condition_that_follows_what_is_written(tmp_path: Path) -> None:
+def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> None:
     """As docs/how-to/dagster.md has it: each partition of the writer asks for the table's, and its run tells of it."""
     rows = {"2024-01-02": 3, "2024-01-05": 4}
     writer = raw_sales(tmp_path, rows)

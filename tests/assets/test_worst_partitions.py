@@ -60,7 +60,9 @@ def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_what_no_partition_violates_by_itself(tmp_path: Path, instance: DagsterInstance, partitioned: bool) -> None:
+def test_a_check_that_no_single_partition_violates(
+    tmp_path: Path, instance: DagsterInstance, partitioned: bool
+) -> None:
     """A value that occurs once in each partition; of a table without partitions nothing is said of them."""
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(tmp_path / "t"), "columns": {"x": {"checks": ["unique"]}}}

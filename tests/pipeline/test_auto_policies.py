@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     st.lists(st.tuples(st.integers(0, 4 * FREQUENCY_LIMIT), st.integers(1, 40)), min_size=1, max_size=30),
     st.booleans(),
 )
-def test_no_small_change_undoes_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
+def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
     """What is estimated is listed again only below half of what made it so, and never both at once."""
     for distinct, repeats in walk:
         values = distinct * repeats
@@ -124,7 +124,7 @@ def _without_estimated_percentiles(answer: dict[str, Any]) -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_a_walk_across_the_threshold(walk: Walk) -> None:
+def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
     walk.put(0, 1, 2, 3)
     walk.refresh()
     assert (walk.state(), latest(walk.config).decisions) == ("enumerated", {})
@@ -177,7 +177,7 @@ def test_a_walk_across_the_threshold(walk: Walk) -> None:
 
 
 @pytest.mark.spark
-def test_a_near_unique_table_lists_nothing_from_the_first_on(walk: Walk) -> None:
+def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
     """More than half of more than 65,536 values of a file differ: no list is written, and none is kept."""
     folder = walk.folder / "lake" / "part=0"
     folder.mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_a_near_unique_table_lists_nothing_from_the_first_on(walk: Walk) -> None
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_policies_are_switched_without_reading(walk: Walk) -> None:
+def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
     """Off reads nothing; on again reads only what was profiled without, and says so."""
     walk.put(0, 1)
     walk.refresh()

@@ -92,7 +92,7 @@ def key(partition: int) -> str:
     return f"part={partition}"
 
 
-def test_a_first_version_takes_all(lake: Lake) -> None:
+def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
     """One chunk: a version describes the whole table. Nothing is left to be done then."""
     plan = plan_of(lake, BackfillSelection())
     assert (plan.version, plan.missing, plan.stale, len(plan.chunks), plan.fragments) == (0, 12, 0, 1, 12)
@@ -105,7 +105,7 @@ def test_a_first_version_takes_all(lake: Lake) -> None:
     assert plan_of(lake, BackfillSelection("all")).seconds is not None
 
 
-def test_a_part_is_saved_before_the_first_version(lake: Lake) -> None:
+def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake: Lake) -> None:
     """Nothing is told of a table of which most is unknown; what was read is not read again."""
     selection = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, selection)
@@ -118,7 +118,7 @@ def test_a_part_is_saved_before_the_first_version(lake: Lake) -> None:
     assert (rest.versions, rest.fragments, rest.done) == ([1], 3, True)
 
 
-def test_read_without_publishing(lake: Lake) -> None:
+def test_no_publish_saves_profiles_only(lake: Lake) -> None:
     """What is chosen is read, and the next refresh publishes it."""
     fill(lake, BackfillSelection())
     for partition in (2, 5, 9):
@@ -129,7 +129,7 @@ def test_read_without_publishing(lake: Lake) -> None:
     assert refresh(config_of(lake), lake.table, no_spark).fragments_profiled == 2
 
 
-def test_missing_and_stale(lake: Lake) -> None:
+def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
     """By mode; what is not chosen and out of date is read with it, for the version would not be true else."""
     fill(lake, BackfillSelection())
     lake.append(3, 8)
@@ -152,7 +152,7 @@ def test_missing_and_stale(lake: Lake) -> None:
     assert plan_of(lake, BackfillSelection("stale")).chunks == ()
 
 
-def test_removed_partitions_are_a_version(lake: Lake) -> None:
+def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
     """Without a selection, though no partition has anything to be read; with one, nothing of it is to be done."""
     fill(lake, BackfillSelection())
     lake.files()[0].unlink()
@@ -162,7 +162,7 @@ def test_removed_partitions_are_a_version(lake: Lake) -> None:
     assert (done.versions, done.partitions, done.fragments, done.done) == ([2], 0, 0, True)
 
 
-def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each chunk is a version, by number of partitions or by bytes; each partition is read once. What is told of it on
     the way is of the whole: bytes and rows rise over all chunks, to what there is of both."""
     fill(lake, BackfillSelection())
@@ -188,7 +188,7 @@ def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [entry.version for entry in latest(config_of(lake)).partitions].count(1) == 0
 
 
-def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
+def test_all_outdated_partitions_are_one_chunk(lake: Lake) -> None:
     """What the newest version lacks comes first, and in one; stale partitions are read whole, the old files too."""
     fill(lake, BackfillSelection())
     for partition in (2, 4, 30):
@@ -201,7 +201,7 @@ def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("event", [8, *(pytest.param(event, marks=pytest.mark.long) for event in (1, 3, 13, 20, 27))])
-def test_interrupted_and_repeated(lake: Lake, event: int) -> None:
+def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
     """Whatever it was at: the next one goes on; no more than the chunk that was not read to its end is read again."""
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), event, chunk_partitions=3)
@@ -216,7 +216,7 @@ def test_interrupted_and_repeated(lake: Lake, event: int) -> None:
 
 
 @pytest.mark.long
-def test_what_is_read_of_a_chunk_is_not_read_again(lake: Lake) -> None:
+def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
     """Interrupted between reading and publishing, by the name of the attempt; another request has nothing of it."""
     fill(lake, BackfillSelection())
     events: list[str] = []
@@ -231,7 +231,7 @@ def test_what_is_read_of_a_chunk_is_not_read_again(lake: Lake) -> None:
 
 
 @pytest.mark.long
-def test_another_choice_does_not_go_on(lake: Lake) -> None:
+def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
     """Nor does one that starts anew; the interrupted one goes on all the same."""
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
@@ -244,7 +244,7 @@ def test_another_choice_does_not_go_on(lake: Lake) -> None:
     assert paths(lake, "backfills") == []
 
 
-def test_partitions_dropped_meanwhile_are_omitted(lake: Lake) -> None:
+def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
     """A table does not stand still for hours: what came is read as every refresh reads it, what went is not missed."""
     fill(lake, BackfillSelection())
 
@@ -263,7 +263,7 @@ def test_partitions_dropped_meanwhile_are_omitted(lake: Lake) -> None:
 
 
 @pytest.mark.long
-def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
+def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
     """The chunks before are versions, and stay; once it is mended, the rest is read."""
     fill(lake, BackfillSelection())
     broken = next((lake.uri / "part=7").iterdir())
@@ -283,7 +283,7 @@ def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
     assert_same(lake_again, everything(config_of(lake, "other")))
 
 
-def test_a_list_of_keys(lake: Lake) -> None:
+def test_partition_keys_from_a_list(lake: Lake) -> None:
     """An empty one is no selection of everything; unknown ones are named, and how many they are."""
     assert plan_of(lake, BackfillSelection(keys=())).chunks == ()
     fill(lake, BackfillSelection())
@@ -296,7 +296,7 @@ def test_a_list_of_keys(lake: Lake) -> None:
         plan_of(lake, BackfillSelection("all", ("part=9",), first="2", last="4"))
 
 
-def test_time_expected() -> None:
+def test_the_expected_duration() -> None:
     """By the version that read most; no less for each than the quickest took."""
     assert expected_seconds([], 100, 1) is None
     efforts = [RefreshStats(1, 0, 2.0), RefreshStats(4, 1000, 10.0), RefreshStats(1, 10, 3.0)]
@@ -304,7 +304,7 @@ def test_time_expected() -> None:
     assert expected_seconds(efforts, 0, 3) == 6.0
 
 
-def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
+def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
     """What it has read is not read again; but where what it kept is damaged, the next one reads all."""
     config = config_of(lake)
     refresh(config, lake.table, no_spark)
@@ -331,7 +331,7 @@ def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
 
 @pytest.mark.s3
 @pytest.mark.long
-def test_interrupted_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
+def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
     """The record and what attempts keep are objects like others."""
     config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
 
@@ -363,7 +363,7 @@ def test_interrupted_on_an_object_store(lake: Lake, s3_options: dict[str, str]) 
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_whatever_is_chosen_all_is_true_in_the_end(
+def test_any_sequence_of_backfills_gives_the_version_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """After random commits and backfills, some of them interrupted: each version says what one from scratch says, a

@@ -94,7 +94,9 @@ def _value(text: str) -> Any:
 
 
 @pytest.mark.parametrize("seed", [21, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(22, 50))])
-def test_after_any_commits_it_is_what_duckdb_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_counts_by_partition_equal_duckdbs_after_any_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Columns are kept so and not any more meanwhile; lookups do without the lists of partitions."""
     draw = random.Random(seed)
     if seed % 2:
@@ -129,7 +131,7 @@ def test_after_any_commits_it_is_what_duckdb_counts(tmp_path: Path, monkeypatch:
     assert stored_counts(reader(lake)) == counted(lake, on)
 
 
-def test_turning_it_on_reads_stored_profiles_only(plain: Plain) -> None:
+def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> None:
     """Also when the table gets its second partition, or keeps only one; and turning it off leaves nothing."""
     plain.put("p=1/one", pa.table({"a": ["x", "x", None, "y"], "b": [1, 2, 3, 3]}))
     plain.put("p=2/one", pa.table({"a": ["y", "z", "z", "z"], "b": [3, 3, None, 4]}))
@@ -167,7 +169,7 @@ def stages(plain: Plain) -> set[str]:
     return result
 
 
-def test_a_column_that_widens_and_partitions_that_are_called_otherwise(plain: Plain) -> None:
+def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
     for part in (1, 2, 3):
         plain.put(f"p={part}/one", pa.table({"a": [part, 7], "b": ["x"] * 2}))
     plain.columns = {"a": ON, "b": ON}
@@ -184,7 +186,7 @@ def test_a_column_that_widens_and_partitions_that_are_called_otherwise(plain: Pl
 
 
 @pytest.mark.parametrize("all_of_them", [True, False])
-def test_partitions_that_get_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
+def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
     """The same files in partitions of other names, as when an Iceberg spec calls its field otherwise: none is read."""
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = tmp_path / "lake"

@@ -48,7 +48,7 @@ class Lake:
         return VersionStore(ObjectStore(self.config.root), "t")
 
     @property
-    def told(self) -> Table:
+    def answers(self) -> Table:
         return open_table(self.config.root, "t")
 
     def put(self, name: str, rows: pa.Table) -> None:
@@ -119,7 +119,7 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(f"CREATE VIEW t AS SELECT * FROM read_parquet('{files}', hive_partitioning = false)")
-        answer = lake.told
+        answer = lake.answers
         for column, name in CLASSES.items():
             counted = f'SELECT "{column}" AS value, count(*) AS n FROM t WHERE "{column}" IS NOT NULL GROUP BY 1'
             listed = connection.execute(
@@ -142,7 +142,7 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
-def test_every_tool_reads_compacted_lists_as_they_are(lake: Lake, seed: int) -> None:
+def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
     """Values of every class, in one partition or several; gone with the next commit, and there again."""
     draw = random.Random(seed)
     lake.columns = {"default": {"frequencies": "all"}, "money": {"ranks": "on"}, "text": {"ranks": "on"}}
@@ -150,83 +150,83 @@ def test_every_tool_reads_compacted_lists_as_they_are(lake: Lake, seed: int) -> 
     for at in range(3):
         lake.put(f"part={at % (1 + seed % 2)}/{at}", drawn(draw, 60))
     lake.refresh()
-    assert (lake.told.frequencies_file, lake.told.ranks_file) == (None, None)
+    assert (lake.answers.frequencies_file, lake.answers.ranks_file) == (None, None)
     assert lake.compact()
     assert not lake.compact(), "there is nothing left to do"
     assert_plain(lake, {"money", "text", "ratio"})
     lake.put("part=0/1", drawn(draw, 60))
     lake.refresh()
-    assert (lake.told.frequencies_file, lake.told.ranks_file) == (None, None), "they would not be true any more"
+    assert (lake.answers.frequencies_file, lake.answers.ranks_file) == (None, None), "they would not be true any more"
     assert lake.compact()
     assert_plain(lake, {"money", "text", "ratio"})
 
 
-def test_they_stay_as_long_as_they_are_true(lake: Lake) -> None:
+def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
     """Rows that only moved, and another policy, change no list; a column of another name does, and so do ranks."""
     rows = pa.table({"a": [1, 2, 2, 5], "b": ["x", "y", "y", "z"]})
     lake.put("one", rows)
     lake.put("two", rows)
     lake.refresh()
     assert lake.compact()
-    before = lake.told.frequencies_file
+    before = lake.answers.frequencies_file
     (lake.folder / "lake" / "one.parquet").unlink()
     lake.put("two", pa.concat_tables([rows, rows]))
     lake.refresh()
-    assert lake.told.version.number == 3
-    assert lake.told.frequencies_file == before
+    assert lake.answers.version.number == 3
+    assert lake.answers.frequencies_file == before
     lake.columns = {"a": {"ranks": "on"}}
     lake.refresh()
-    assert (lake.told.frequencies_file, lake.told.ranks_file) == (before, None)
+    assert (lake.answers.frequencies_file, lake.answers.ranks_file) == (before, None)
     assert lake.compact()
-    assert lake.told.frequencies_file == before
-    assert pq.read_table(lake.path(lake.told.ranks_file)).to_pylist() == [
+    assert lake.answers.frequencies_file == before
+    assert pq.read_table(lake.path(lake.answers.ranks_file)).to_pylist() == [
         {"column": "a", "value": {"int64": 1}, "frequency": 2, "rank": 0},
         {"column": "a", "value": {"int64": 2}, "frequency": 4, "rank": 2},
         {"column": "a", "value": {"int64": 5}, "frequency": 2, "rank": 6},
     ]
     lake.columns = {"a": {"ranks": "off"}, "b": {"frequencies": "off"}}
     lake.refresh()
-    assert (lake.told.frequencies_file, lake.told.ranks_file) == (None, None)
+    assert (lake.answers.frequencies_file, lake.answers.ranks_file) == (None, None)
 
 
-def test_what_repeats_by_fingerprints(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_files_of_fingerprinted_columns_have_repeated_values(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file has the values that occur at least twice, also where others share their fingerprints."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 5)
     lake.columns = {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     lake.put("one", pa.table({"a": [*range(300), 7, 7, 290]}))
     lake.refresh()
     assert lake.compact()
-    rows = pq.read_table(lake.path(lake.told.frequencies_file)).to_pylist()
+    rows = pq.read_table(lake.path(lake.answers.frequencies_file)).to_pylist()
     assert rows == [
         {"column": "a", "value": {"int64": 7}, "frequency": 3},
         {"column": "a", "value": {"int64": 290}, "frequency": 2},
     ]
-    assert lake.told.ranks_file is None
+    assert lake.answers.ranks_file is None
 
 
-def test_a_purge_leaves_no_value_in_them(lake: Lake) -> None:
+def test_a_purge_removes_deleted_values_from_plain_files(lake: Lake) -> None:
     lake.columns = {"a": {"ranks": "on"}}
     lake.put("one", pa.table({"a": ["Ada", "Bea"]}))
     lake.put("two", pa.table({"a": ["Bea"] * 3}))
     lake.refresh()
     assert lake.compact()
-    held = {lake.path(lake.told.frequencies_file), lake.path(lake.told.ranks_file)}
+    held = {lake.path(lake.answers.frequencies_file), lake.path(lake.answers.ranks_file)}
     (lake.folder / "lake" / "one.parquet").unlink()
     lake.refresh()
     assert all(Path(path).exists() for path in held), "the version before names them"
-    purge(Engine(no_spark), lake.versions, lake.told.version.number)
+    purge(Engine(no_spark), lake.versions, lake.answers.version.number)
     assert not any(Path(path).exists() for path in held)
     lake.compact()
-    assert pq.read_table(lake.path(lake.told.ranks_file)).num_rows == 1
+    assert pq.read_table(lake.path(lake.answers.ranks_file)).num_rows == 1
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_one_that_is_missing_or_damaged_is_written_again(lake: Lake, *, is_damaged: bool) -> None:
+def test_missing_or_damaged_plain_files_are_written_again(lake: Lake, *, is_damaged: bool) -> None:
     lake.columns = {"a": {"ranks": "on"}}
     lake.put("one", pa.table({"a": [1, 2]}))
     lake.refresh()
     assert lake.compact()
-    for file in (lake.told.frequencies_file, lake.told.ranks_file):
+    for file in (lake.answers.frequencies_file, lake.answers.ranks_file):
         path = lake.path(file)
         held = pq.read_table(path)
         if is_damaged:
@@ -235,7 +235,7 @@ def test_one_that_is_missing_or_damaged_is_written_again(lake: Lake, *, is_damag
             Path(path).unlink()
         assert lake.compact()
         assert not lake.compact()
-        again = lake.told.ranks_file if file and file.endswith("ranks.parquet") else lake.told.frequencies_file
+        again = lake.answers.ranks_file if file and file.endswith("ranks.parquet") else lake.answers.frequencies_file
         assert again != file
         assert pq.read_table(lake.path(again)).equals(held)
 
@@ -246,7 +246,7 @@ def test_expiry_removes_unreferenced_files(lake: Lake) -> None:
     lake.put("one", pa.table({"a": [1, 2]}))
     lake.refresh()
     lake.compact()
-    path = Path(lake.path(lake.told.frequencies_file))
+    path = Path(lake.path(lake.answers.frequencies_file))
     lake.versions.expire(1, timedelta(0))
     assert path.exists()
     lake.put("two", pa.table({"a": [3]}))
@@ -255,7 +255,7 @@ def test_expiry_removes_unreferenced_files(lake: Lake) -> None:
     assert not path.exists()
 
 
-def test_of_a_table_without_lists_there_is_nothing_to_write(lake: Lake) -> None:
+def test_a_table_without_value_counts_has_no_plain_files(lake: Lake) -> None:
     lake.columns = {"default": {"frequencies": "off"}}
     lake.put("one", pa.table({"a": [1, 2]}))
     lake.refresh()

@@ -33,7 +33,7 @@ def table_of_days(folder: Path, **options: Any) -> MetastoreConfig:
     return MetastoreConfig.model_validate({"root": str(folder / "root"), "tables": [own], "engine": "auto"})
 
 
-def test_a_window_moves_with_the_days(tmp_path: Path) -> None:
+def test_a_condition_on_current_date_selects_other_partitions_the_next_day(tmp_path: Path) -> None:
     """Nothing is read again for it, and on the same day nothing is published."""
     config = table_of_days(tmp_path, partitions="day >= current_date - 2")
     seen = []
@@ -45,7 +45,7 @@ def test_a_window_moves_with_the_days(tmp_path: Path) -> None:
     assert seen == [["03", "04", "05", "06"], ["03", "04", "05", "06"], ["04", "05", "06"]]
 
 
-def test_a_backfill_of_what_a_condition_is_true_of(tmp_path: Path) -> None:
+def test_a_backfill_of_the_partitions_that_match_a_condition(tmp_path: Path) -> None:
     config = table_of_days(tmp_path)
     table = config.tables[0]
     refresh(config, table, no_spark)

@@ -92,7 +92,7 @@ def noticed(folder: Path) -> str:
     return "" if result.is_right and not result.skipped_partitions else str(result)
 
 
-def test_a_file_of_any_kind_that_is_missing_is_named(intact: Path) -> None:
+def test_errors_name_missing_files_of_every_kind(intact: Path) -> None:
     result = kinds(intact)
     assert len(result) > 20
     for kind, paths in result.items():

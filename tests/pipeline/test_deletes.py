@@ -30,7 +30,7 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
 
 @pytest.mark.parametrize("lists", ["all", "off"])
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
-def test_a_shrinking_range_equals_one_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
+def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
     """The files with the values furthest out go first, whole or in part: bins become finer, and bounds closer."""
     draw = random.Random(seed)
     lake = tmp_path / "lake"
@@ -38,21 +38,21 @@ def test_a_shrinking_range_equals_one_from_scratch(tmp_path: Path, lists: str, s
     fields = {"name": "t", "uri": str(lake), "columns": {"default": {"frequencies": lists}}}
     table = TableConfig.model_validate(fields)
 
-    def told(root: str) -> dict[str, Any]:
+    def published(root: str) -> dict[str, Any]:
         config = MetastoreConfig(root=str(tmp_path / root), tables=[table], engine="auto")
         refresh(config, table, no_spark)
         return everything(config)
 
     for number in range(FILES):
         put(lake, number, draw, 60)
-    widths = [told("root")["table"]["columns"]["n"]["bins"][0]]
+    widths = [published("root")["table"]["columns"]["n"]["bins"][0]]
     for number, step in enumerate(range(0, FILES - 6, 6)):
         for gone in range(step, step + 5):
             (lake / f"{gone}.parquet").unlink()
         kept = pq.read_table(lake / f"{step + 5}.parquet")
         pq.write_table(kept.slice(50), lake / f"{step + 5}.parquet")
-        result = told("root")
-        assert_same(result, told(f"scratch{number}"))
+        result = published("root")
+        assert_same(result, published(f"scratch{number}"))
         widths.append(result["table"]["columns"]["n"]["bins"][0])
         query = f"SELECT min(n), max(n), min(s), max(s), count(n), count(*) FROM read_parquet('{lake}/*.parquet')"
         own = result["table"]["columns"]

@@ -47,7 +47,7 @@ def write(folder: Path, *names: str) -> None:
     pq.write_table(pa.table(arrays), folder / "lake" / "1.parquet")
 
 
-def test_a_dropped_column_stops_nothing(tmp_path: Path) -> None:
+def test_refreshes_continue_after_a_column_is_dropped(tmp_path: Path) -> None:
     """It is named in each result; the version stays current; nothing changes when the policy is removed, and it counts
     again when the column is back."""
     write(tmp_path, "id", "note")
@@ -123,7 +123,7 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
     assert refreshed(tmp_path, hidden).dropped_columns == ("note",), "it has been gone for a version"
 
 
-def test_what_is_said_of_dropped_columns(tmp_path: Path) -> None:
+def test_warnings_name_dropped_columns(tmp_path: Path) -> None:
     """Of those that the configuration still names."""
     (table,) = config_of(tmp_path, {**NOTE, "id": {}}).tables
     assert table.dropped_columns_warning(()) is None

@@ -36,7 +36,7 @@ def refreshed(config: MetastoreConfig, spark: SparkSession) -> VersionStore:
     return VersionStore(ObjectStore(config.root), "t")
 
 
-def test_old_versions_go_and_a_restore_reads_nothing(
+def test_old_versions_are_removed_and_a_restore_reads_no_file(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over random commits; entries lie in bases and changes. A file that left comes back while it is still known."""

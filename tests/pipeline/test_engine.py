@@ -44,7 +44,7 @@ def _auto(lake: Lake, root: str) -> MetastoreConfig:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", _KINDS)
-def test_without_spark_comes_out_what_comes_out_on_it(spark: SparkSession, tmp_path: Path, kind: type[Table]) -> None:
+def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path: Path, kind: type[Table]) -> None:
     """Of every format, from scratch and after commits."""
     table = kind(tmp_path / "t")
     table.append([(number, f"text {number % 4}", DAYS[number % 3]) for number in range(12)])
@@ -91,7 +91,7 @@ def test_files_are_read_on_spark_unless_the_configuration_says_otherwise(tmp_pat
 
 
 @pytest.mark.spark
-def test_a_commit_that_brings_no_file_needs_no_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_commit_without_new_files_starts_no_spark(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for partition in (1, 1, 2):
         gone = lake.append(partition)
@@ -103,7 +103,7 @@ def test_a_commit_that_brings_no_file_needs_no_spark(spark: SparkSession, tmp_pa
     assert_same(everything(lake.config()), everything(scratch))
 
 
-def test_a_file_that_ends_its_reader_is_named(tmp_path: Path) -> None:
+def test_errors_name_a_file_that_crashes_its_reader(tmp_path: Path) -> None:
     """And costs nothing but its own profile."""
     folder = tmp_path / "t"
     folder.mkdir()

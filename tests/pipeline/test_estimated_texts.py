@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROWS = 2 * NEAR_UNIQUE_FROM
 
 
-def test_a_small_commit_leaves_it_estimated(tmp_path: Path) -> None:
+def test_a_small_commit_does_not_enumerate_an_estimated_column(tmp_path: Path) -> None:
     config = MetastoreConfig(
         root=str(tmp_path / "root"), tables=[TableConfig(name="t", uri=str(tmp_path / "lake"))], engine="auto"
     )

@@ -64,7 +64,7 @@ class Words(Lake):
 
 
 @given(st.integers(1, 10**7), st.integers(1, 20))
-def test_no_small_change_undoes_a_choice(distinct: int, repeats: int) -> None:
+def test_small_changes_do_not_revert_a_decision(distinct: int, repeats: int) -> None:
     values = distinct * repeats
     if why_not_fingerprinted(distinct, values):
         assert why_fingerprinted(distinct, values) is None
@@ -101,7 +101,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
     assert lake.top()[:2] == [("often", 900), ("twice", 4)]
 
 
-def test_a_first_refresh_lists_nothing_that_hardly_repeats(tmp_path: Path) -> None:
+def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
     """A long fragment is never sorted; what short ones listed gives way to fingerprints."""
     lake = Words(tmp_path, frequencies="repeated")
     lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
@@ -121,7 +121,7 @@ def test_a_first_refresh_lists_nothing_that_hardly_repeats(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
-def test_cuts_of_long_lists_are_lists(frequencies: str) -> None:
+def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
     """However many distinct values there are in one file."""
     policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
     (own,) = profile_field(pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy)
@@ -129,7 +129,7 @@ def test_cuts_of_long_lists_are_lists(frequencies: str) -> None:
     assert own.frequencies is not None
 
 
-def test_fingerprints_follow_from_lists(tmp_path: Path) -> None:
+def test_fingerprints_are_derived_from_value_counts(tmp_path: Path) -> None:
     """A policy that asks for them reads no file; one that asks for lists reads those without."""
     lake = Words(tmp_path, **LISTS)
     first = lake.words("a", "b", "b", None, "c")
@@ -173,7 +173,7 @@ def test_values_that_are_not_stored_are_read(tmp_path: Path) -> None:
     assert lake.refresh().fragments_profiled == 0
 
 
-def test_what_only_goes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is a file without any value that comes to occur twice."""
     lake = Words(tmp_path)
     lake.words("a", "b", "x")
@@ -202,7 +202,7 @@ def test_what_only_goes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sum(read) == 3, "what came, and the two files with a value of it"
 
 
-def test_values_that_come_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long list is not read for the sake of a few of its values."""
     lake = Words(tmp_path)
     lake.words(*(f"{at // 2}" for at in range(400)))
@@ -215,7 +215,7 @@ def test_values_that_come_again_are_looked_up(tmp_path: Path, monkeypatch: pytes
     assert lake.table.spread("word").distinct_count == 201
 
 
-def test_answers_and_refusals(tmp_path: Path) -> None:
+def test_exact_answers_and_not_stored_errors(tmp_path: Path) -> None:
     lake = Words(tmp_path)
     lake.words("a", "b", "b", None)
     lake.words("a", "c", part=1)
@@ -255,19 +255,19 @@ def test_answers_and_refusals(tmp_path: Path) -> None:
         ({"frequencies": "repeated", "algorithm": "bloom"}, "algorithm"),
     ],
 )
-def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any], message: str) -> None:
+def test_contradicting_policies_are_refused(policy: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TableConfig.model_validate({"name": "t", "uri": "lake", "columns": {"word": policy}})
 
 
-def test_ranks_of_repeated_values_take_lists() -> None:
+def test_ranks_require_enumerated_values() -> None:
     config = TableConfig.model_validate(
         {"name": "t", "uri": "lake", "columns": {"word": {"frequencies": "repeated", "ranks": "on"}}}
     )
     assert config.effective_policy("word").algorithm == "enumeration"
 
 
-def test_small_columns_of_one_file_and_none(tmp_path: Path) -> None:
+def test_tables_of_one_file_of_nulls_and_without_rows(tmp_path: Path) -> None:
     """A table of one file, of one partition; of nulls alone; without rows."""
     lake = Words(tmp_path)
     path = lake.words("a", "a", "b")
@@ -350,7 +350,7 @@ def test_a_file_changed_in_place_is_an_error(tmp_path: Path) -> None:
     assert lake.top() == [("a", 2)]
 
 
-def test_a_file_that_goes_while_its_values_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_removed_while_its_values_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refresh plans again, from the table as it is then."""
     lake = Words(tmp_path)
     going = lake.words("a", "b")
@@ -368,7 +368,7 @@ def test_a_file_that_goes_while_its_values_are_looked_for(tmp_path: Path, monkey
     assert lake.top() == [("c", 2)]
 
 
-def test_columns_come_go_and_change_class(tmp_path: Path) -> None:
+def test_columns_are_added_dropped_and_change_their_class(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.put(pa.table({"code": ["a", "a", "b"], "number": pa.array([1, 1, 2], pa.int64())}))
     going = lake.put(pa.table({"code": ["b", "c"]}), 1)
@@ -403,7 +403,7 @@ def test_hidden_values_have_no_fingerprints(tmp_path: Path) -> None:
     assert lake.algorithm() == "absent"
 
 
-def test_some_four_bytes_a_value(tmp_path: Path) -> None:
+def test_fingerprints_take_about_four_bytes_per_value(tmp_path: Path) -> None:
     """In the profile of a fragment, and in the sums of the table."""
     lake = Words(tmp_path)
     count = 60_000

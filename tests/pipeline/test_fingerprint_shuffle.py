@@ -41,12 +41,12 @@ FINGERPRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integ
 
 
 @given(FINGERPRINTS)
-def test_sent_fingerprints_arrive(own: FingerprintCounts) -> None:
+def test_encoded_fingerprints_decode_to_the_same(own: FingerprintCounts) -> None:
     assert decode_fingerprints(pa.py_buffer(encode_fingerprints(own))).equals(own)
 
 
 @given(st.lists(FINGERPRINTS, max_size=4))
-def test_sums_are_those_of_each_fingerprint(parts: list[FingerprintCounts]) -> None:
+def test_counts_are_summed_by_fingerprint(parts: list[FingerprintCounts]) -> None:
     expected: dict[int, int] = {}
     for part in parts:
         for value, count in zip(part.fingerprints.tolist(), part.counts.tolist(), strict=True):
@@ -71,7 +71,7 @@ def _return_total(number: int, total: FingerprintCounts) -> tuple[int, Fingerpri
 
 
 @pytest.mark.spark
-def test_ranges_come_together(spark: SparkSession) -> None:
+def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
     """With what the tasks read and wrote, for who counts that."""
     with count_io() as meter:
         result = shuffle_fingerprints(spark, _read, [1, 2, 3], 20_000_000, 12, _return_total)
@@ -89,7 +89,7 @@ def test_ranges_come_together(spark: SparkSession) -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_a_history_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incremental_refreshes_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 7)
     monkeypatch.setattr(fingerprints, "_MAX_LOCAL_ROWS", 100)
     monkeypatch.setattr(fingerprints, "_MIN_ROWS_PER_TASK", 150)

@@ -149,7 +149,7 @@ def change(lake: Lake, draw: random.Random, gone: list[tuple[Path, bytes]]) -> s
     ("seed", "bits", "commits"),
     [(1, 5, 2), *(pytest.param(seed, (5, 12, 48)[seed % 3], 12, marks=pytest.mark.long) for seed in range(2, 60))],
 )
-def test_what_occurs_twice_is_what_duckdb_counts(
+def test_repeated_values_equal_those_of_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, bits: int, commits: int
 ) -> None:
     """After every commit of a random history; with five bits every fingerprint is of several values."""

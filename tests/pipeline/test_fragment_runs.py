@@ -66,12 +66,12 @@ def test_the_changes_are_those_of_a_comparison_in_memory(
         assert (changes.snapshot, changes.current) == (stream.metadata, None)
 
 
-def test_fragments_that_cannot_be_told_apart_are_not_streamed() -> None:
+def test_fragments_with_equal_keys_are_not_streamed() -> None:
     with FragmentRuns([fragment("all", "a", "x"), fragment("all", "a", "y")]) as runs, pytest.raises(UnstreamableError):
         list(runs.rows())
 
 
-def test_memory_follows_the_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_depends_on_the_differences_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_runs, "_RUN_BYTES", 100_000)
     monkeypatch.setattr(sorted_runs, "_BATCH_ROWS", 20)
     monkeypatch.setattr(entries, "_ROW_GROUP_ROWS", 100)

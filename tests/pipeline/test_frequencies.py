@@ -84,7 +84,7 @@ def test_sums_of_several_profiles_are_separate(engine: Engine, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("engine", ["spark"], indirect=True)
-def test_a_large_sum_is_spread_over_files_in_column_order(
+def test_a_large_sum_is_written_to_several_files_in_column_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is summed on Spark: what is summed here is small, and lies in one file."""

@@ -98,7 +98,7 @@ def test_nothing_stored_reveals_a_hidden_value(spark: SparkSession, tmp_path: Pa
     assert verify(own, own.table("t"), lambda: spark).is_right
 
 
-def test_what_was_shown_is_read_again_and_can_be_purged(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_hidden_later_is_read_again_and_can_be_purged(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake"), table(1))
     shown = config(tmp_path, ())
     refresh(shown, shown.table("t"), lambda: spark)
@@ -110,7 +110,7 @@ def test_what_was_shown_is_read_again_and_can_be_purged(spark: SparkSession, tmp
     assert [text for text in SECRETS if holding(tmp_path / "root", text)] == []
 
 
-def test_what_a_reader_stumbles_over_is_not_quoted(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_of_readers_quote_no_hidden_values(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "a.csv").write_text("id,name\n1,Secret-Name\n2,Secret-Name\n")
     own = config(tmp_path, ("name",), schema={"name": "int"})
@@ -138,7 +138,7 @@ def sketches(own: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def test_sketches_are_those_from_scratch_under_the_same_key_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSession, tmp_path: Path) -> None:
     """At every level, after any commit; a root with a key of its own has other fingerprints of the same rows."""
     uri, own = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
@@ -168,7 +168,9 @@ def test_sketches_are_those_from_scratch_under_the_same_key_alone(spark: SparkSe
 
 
 @pytest.mark.parametrize("partitions", ["a few", "all"])
-def test_a_column_is_hidden_in_partitions_from_before_it(spark: SparkSession, tmp_path: Path, partitions: str) -> None:
+def test_an_added_hidden_column_is_hidden_in_older_partitions(
+    spark: SparkSession, tmp_path: Path, partitions: str
+) -> None:
     """Where its rows are all null, and nothing is stored of it: one partition told alone, or all of them at once."""
     uri = str(tmp_path / "lake")
     own = config(tmp_path, columns={"default": {"values": "hidden"}, "day": {"values": "shown"}})
@@ -208,14 +210,14 @@ def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, mon
         refresh(own, own.table("t"), lambda: spark)
 
 
-def test_a_plan_makes_no_key(tmp_path: Path) -> None:
+def test_a_plan_creates_no_key(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake"), table(1))
     own = config(tmp_path)
     assert len(plan_refresh(own, own.table("t")).to_profile) == 1
     assert not (tmp_path / "root").exists()
 
 
-def test_a_file_that_holds_no_key(tmp_path: Path) -> None:
+def test_a_damaged_key_file_is_an_error(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake"), table(1))
     own = config(tmp_path)
     (tmp_path / "root").mkdir()

@@ -115,7 +115,7 @@ def test_no_output_reveals_a_hidden_value(
     assert files_with_values(tmp_path) == []
 
 
-def test_a_purge_takes_what_was_shown_out_of_all_of_it(tmp_path: Path) -> None:
+def test_a_purge_removes_values_shown_before_from_all_outputs(tmp_path: Path) -> None:
     versions = published(tmp_path, config(tmp_path, hidden=False))
     kinds = {Path(path).parts[1] for path in holding(tmp_path / "root", TEXTS[0])}
     assert {"table", "value_counts", "index", "partitions", "fragments", "history"} <= kinds

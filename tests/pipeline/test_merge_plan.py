@@ -226,7 +226,7 @@ def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) ->
 
 
 @given(st.data())
-def test_a_spec_that_comes_and_goes_is_looked_at_once(data: st.DataObject) -> None:
+def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> None:
     """After a new spec, nodes that are still valid are reused, and the next commit reads no other children again."""
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(100)), True))[0])
@@ -247,7 +247,7 @@ def test_a_spec_that_comes_and_goes_is_looked_at_once(data: st.DataObject) -> No
 
 
 @given(st.data())
-def test_missing_and_wrong_nodes_do_no_harm(data: st.DataObject) -> None:
+def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
     """A plan that meets one reads all children. A removed child may be one that no node names."""
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(data.draw(st.integers(0, 100)))), True))[0])

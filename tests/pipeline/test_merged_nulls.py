@@ -9,7 +9,7 @@ import pyarrow as pa
 from tests.pipeline.test_compacted_value_counts import Lake
 
 
-def test_nulls_of_several_files_are_in_the_fingerprint(tmp_path: Path) -> None:
+def test_nulls_of_several_files_are_in_the_multiset_hash(tmp_path: Path) -> None:
     """That of rows in several files is that of the same rows in one, which a scan from scratch would tell."""
     parts = [
         pa.table({"a": pa.array([1, None, 2, None], pa.int64())}),

@@ -49,7 +49,7 @@ def _memory_file(config: MetastoreConfig) -> Path:
     return Path(config.root, "t", path)
 
 
-def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> None:
     """And says so; a version that learnt nothing names the file of the one before."""
     config = _config(tmp_path)
     table = config.table("t")
@@ -128,7 +128,7 @@ def _ends(fatal: str, path: str) -> str:
     return path.upper()
 
 
-def test_tasks_read_as_children_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order that was asked for; errors stand for results, and what ends a worker is known by its name."""
     paths = ["a", "bad", "odd", "deadly"]
     asked: list[int] = []

@@ -350,7 +350,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Lake]:
 @pytest.mark.parametrize("name", TABLES)
 @given(data=st.data())
 @settings(max_examples=max(12, settings().max_examples // 2))
-def test_the_same_partitions_are_chosen_everywhere(
+def test_a_condition_selects_the_same_partitions_in_every_format(
     lakes: Callable[[str], Lake], name: str, data: st.DataObject
 ) -> None:
     lake = lakes(name)
@@ -406,7 +406,7 @@ HIDDEN: dict[str, tuple[IcebergType, Values, Transform[Any, Any], list[tuple[str
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_hidden_partitions_are_of_the_transforms_type(tmp_path: Path, name: str) -> None:
+def test_partition_values_have_the_type_of_their_transform(tmp_path: Path, name: str) -> None:
     type_, values, transform, conditions = HIDDEN[name]
     folder = tmp_path / "lake" / "t"
     write_iceberg(folder, type_, values, transform)
@@ -448,7 +448,7 @@ def test_a_literal_of_another_type_is_refused_everywhere(
             ask(condition)
 
 
-def test_numbers_in_folders_are_numbers_by_a_template(lakes: Callable[[str], Lake]) -> None:
+def test_templates_give_folder_names_number_types(lakes: Callable[[str], Lake]) -> None:
     """Plain folders say texts, and the message says what to do."""
     with pytest.raises(LiteralError, match=r"options\.template"):
         lakes("files").configured("part < 10")
@@ -456,7 +456,7 @@ def test_numbers_in_folders_are_numbers_by_a_template(lakes: Callable[[str], Lak
     assert lake.configured("part < 10") == {"Part=5", "Part=7", "Part=-3"}
 
 
-def test_names_that_differ_in_case_alone_are_not_guessed(tmp_path: Path) -> None:
+def test_names_that_differ_only_in_case_are_ambiguous(tmp_path: Path) -> None:
     part = tmp_path / "t" / "day=1" / "DAY=2"
     part.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1]}), part / "0.parquet")
@@ -475,7 +475,7 @@ def test_names_that_differ_in_case_alone_are_not_guessed(tmp_path: Path) -> None
         BackfillSelection("all", where="Day = '1'").select_keys("t", snapshot)
 
 
-def test_a_version_of_other_partitions_is_not_current(lakes: Callable[[str], Lake], tmp_path: Path) -> None:
+def test_a_partition_filter_limits_the_published_partitions(lakes: Callable[[str], Lake], tmp_path: Path) -> None:
     """The table of the issue: what `partitions` leaves is what is published."""
     lake = lakes("delta int64")
     table = {"name": "t", "uri": str(lake.folder), "partitions": "part <= '6'"}

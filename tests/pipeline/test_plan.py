@@ -199,7 +199,7 @@ def test_an_added_column_reads_no_fragment_written_before_it() -> None:
     assert ids(plan(base, snapshot(fragment("a"), fragment("b"), identity="2"))) == ["b"]
 
 
-def test_a_column_that_returns_is_read_where_the_file_holds_it() -> None:
+def test_a_column_added_again_is_read_from_files_that_have_it() -> None:
     base = published(plan(None, snapshot(fragment("a"), schema=SCHEMA.remove(1))), unprofiled=("name",))
     assert ids(plan(base, snapshot(fragment("a"), identity="2"))) == ["a"]
 
@@ -236,7 +236,7 @@ def test_a_changed_policy_reads_only_what_is_not_stored(
     assert again.changed_partitions == (() if stays else ("all",))
 
 
-def test_a_new_option_with_a_default_changes_no_signature() -> None:
+def test_a_new_option_with_a_default_changes_no_stored_spec() -> None:
     """Defaults are left out: a profile spec is the same whether they are written or not."""
     written = policy(frequencies="auto", histogram=1024, quantiles="sketch", ranks="off")
     assert table_profile_spec(SCHEMA, written) == table_profile_spec(SCHEMA, TABLE)
@@ -261,7 +261,7 @@ def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output:
     assert read == ([["a"], ["a"]] if output == "STATISTICS_VERSION" else [[], ["a"]])
 
 
-def test_a_column_that_is_to_be_listed_is_read_where_it_is_not() -> None:
+def test_a_column_to_enumerate_is_read_in_fragments_without_value_counts() -> None:
     """By name, and how often; a fragment that lists it all the same is not read."""
     first = plan(None, snapshot(fragment("a"), fragment("b")))
     base = published(first)

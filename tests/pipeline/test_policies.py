@@ -73,7 +73,7 @@ def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> No
     assert ("w", 2) in top(Metastore(config.root).table("t")), "the second one makes it a repeated one"
 
 
-def test_switching_lists_on_reads_what_is_not_stored(spark: SparkSession, tmp_path: Path) -> None:
+def test_enumerating_a_column_reads_fragments_without_value_counts(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"word": VALUES["a"]}), tmp_path / "lake" / "1.parquet")
     config, table = config_of(tmp_path, frequencies="off")

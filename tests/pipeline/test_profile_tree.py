@@ -173,7 +173,7 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
-def test_one_child_more_changes_the_branches_on_its_way(count: int, seed: int, fan_in: int) -> None:
+def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
     """Those on the way, which has the length of the longest common start of positions, and at most a fan-in more."""
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}
@@ -188,7 +188,7 @@ def test_one_child_more_changes_the_branches_on_its_way(count: int, seed: int, f
 
 
 @pytest.mark.parametrize("fan_in", [4, 16, 32])
-def test_at_every_size_a_change_costs_the_logarithm(fan_in: int) -> None:
+def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> None:
     """A table that grows by one partition after another: no size is a cliff, and the mean is about the height."""
     shape = TreeShape(fan_in)
     height = math.log(3000, 2 ** (fan_in.bit_length() - 1))
@@ -201,7 +201,7 @@ def test_at_every_size_a_change_costs_the_logarithm(fan_in: int) -> None:
     assert sum(costs) / len(costs) <= height + 2
 
 
-def test_children_of_one_position_are_one_branch() -> None:
+def test_children_with_equal_positions_share_one_branch() -> None:
     """Where no bit tells children apart, the branch is as wide as it must be."""
     shape = TreeShape(4, lambda key: 7)
     change = shape.build(map(str, range(100)))

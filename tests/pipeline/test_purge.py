@@ -133,7 +133,7 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
     assert {info.path for folder in folders for info in store.objects.list(folder)} <= named
 
 
-def test_a_column_that_is_no_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp_path: Path) -> None:
     """Profiles that were made with it are told, until all is read again; its lists, the only ones of a class, go."""
     lake = Lake(tmp_path, random.Random(4))
     both = pa.table({"n": [1, 2, 2], "person": [PERSON, PERSON, "x"]})
@@ -150,7 +150,7 @@ def test_a_column_that_is_no_more(spark: SparkSession, tmp_path: Path) -> None:
     assert holding(Path(lake.config().root), PERSON) == []
 
 
-def test_what_was_not_published_goes(spark: SparkSession, lake: Lake) -> None:
+def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
     """Whatever its age, saved or not: see tests/security/test_purge_unpublished.py for refreshes that run meanwhile."""
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
@@ -167,7 +167,7 @@ def test_what_was_not_published_goes(spark: SparkSession, lake: Lake) -> None:
     assert purge(versions(lake), 2).unfinished == 0
 
 
-def test_a_version_that_is_not_there(spark: SparkSession, lake: Lake) -> None:
+def test_a_purge_before_a_missing_version_is_an_error(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(VersionNotFoundError, match=r"'t'.*version 1\b"):
         purge(versions(lake), 1)
     refresh(lake.config(), lake.table, lambda: spark)

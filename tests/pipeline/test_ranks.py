@@ -114,7 +114,7 @@ def assert_column(
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
-def test_answers_after_any_commits(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_ranks_equal_those_from_the_rows_after_any_commits(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     lake = Lake(tmp_path, random.Random(seed))
     for partition in range(4):
         lake.append(partition)
@@ -124,7 +124,7 @@ def test_answers_after_any_commits(spark: SparkSession, tmp_path: Path, seed: in
         lake.commit()
 
 
-def test_a_compacted_table_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_ranks_are_equal_after_a_compaction(spark: SparkSession, tmp_path: Path) -> None:
     """In fewer files, of which each row is there; a refresh goes on from there, and nothing is lost."""
     lake = Lake(tmp_path)
     for partition in range(3):
@@ -153,7 +153,9 @@ def test_a_compacted_table_says_the_same(spark: SparkSession, tmp_path: Path) ->
     assert_answers(Metastore(config.root).table("t"), lake, lake.draw)
 
 
-def test_compacting_gives_way_to_others(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_repeats_after_a_concurrent_publish(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who loses the race leaves nothing, and begins anew; but not for ever."""
     lake = Lake(tmp_path)
     lake.append(1, 60)

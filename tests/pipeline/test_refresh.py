@@ -137,7 +137,7 @@ def test_a_table_without_rows_has_a_version(spark: SparkSession, tmp_path: Path)
     assert answer["table"]["columns"]["id"]["minimum"] is None
 
 
-def test_hand_picked_partitions_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_requested_partitions_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for partition in range(3):
         lake.append(partition)

@@ -48,7 +48,9 @@ _FRAGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60 << 20)
 
 
 @given(_FRAGMENTS, st.integers(0, 2000), st.integers(1, 20), st.randoms(use_true_random=False))
-def test_bundles(drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random) -> None:
+def test_fragments_are_grouped_into_bundles(
+    drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random
+) -> None:
     """Each fragment is in one bundle, of its partition; none that is alone has company; bundles are of bounded size."""
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
@@ -105,7 +107,7 @@ def named(version: Version) -> list[ProfileFiles]:
     return [entry.files for entry in entries if entry.files.name]
 
 
-def assert_sound(versions: VersionStore) -> None:
+def assert_consistent(versions: VersionStore) -> None:
     """All that the versions name is there, and what files that profiles share waste is little: of those that are less
     than half in use, a quarter of what is in use of the partition, or of the nodes of a merge.
     """
@@ -127,7 +129,9 @@ def assert_sound(versions: VersionStore) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
-def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_random_histories_keep_shared_files_consistent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""
     monkeypatch.setattr(execution, "_GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
@@ -139,10 +143,10 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
     versions = store_of(config)
     for number in range(4):
         refresh(config, lake.table, no_spark)
-        assert_sound(versions)
+        assert_consistent(versions)
         if number in (1, 3):
             versions.expire(lake.draw.randrange(1, 4), timedelta(0))
-            assert_sound(versions)
+            assert_consistent(versions)
             kept = {path for version in versions.numbers() for path in versions.read(version).paths()}
             assert {info.path for info in versions.objects.list("nodes")} <= kept
         lake.commit_some(tmp_path / "away")
@@ -181,7 +185,7 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.integers(1, 9)), max_size=30), st.booleans())
-def test_what_is_gathered(drawn: list[tuple[str, int, int]], purging: bool) -> None:
+def test_sparse_files_of_a_group_are_compacted_together(drawn: list[tuple[str, int, int]], purging: bool) -> None:
     """Of each group all that is left of files that are less than half in use, when they waste more than a quarter of
     what it has in use: else each small commit would copy what the last ones left. For a purge, whatever they waste.
     """
@@ -225,7 +229,7 @@ def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
 
 
 @given(_PROFILES, _PROFILES)
-def test_changes_that_make_groups_wasteful_compact_them(
+def test_groups_with_many_unused_profiles_are_compacted(
     tmp_path_factory: pytest.TempPathFactory,
     before: dict[tuple[str, int, int], bool],
     after: dict[tuple[str, int, int], bool],
@@ -335,7 +339,7 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
             assert answer["table"]["columns"][column][statistic] == other[column][statistic], (column, statistic)
 
 
-def test_killed_before_files_with_lists_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_before_rewritten_files_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is to take their place is saved by then: the next attempt reads nothing again."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
@@ -357,7 +361,7 @@ def test_killed_before_files_with_lists_are_removed(tmp_path: Path, monkeypatch:
     assert everything(config) == before
 
 
-def test_one_that_cannot_be_read_among_others(tmp_path: Path) -> None:
+def test_one_unreadable_fragment_among_others(tmp_path: Path) -> None:
     """The others of its file are kept for the next attempt; what was written of it is named by nothing."""
     lake = SmallFiles(tmp_path)
     for _ in range(6):

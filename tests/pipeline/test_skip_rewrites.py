@@ -56,7 +56,7 @@ def shuffled(table: pa.Table, seed: int = 3) -> pa.Table:
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_moved_rows_change_no_profile(spark: SparkSession, lake: Lake, parts: int) -> None:
+def test_rewritten_files_with_the_same_rows_reuse_profiles(spark: SparkSession, lake: Lake, parts: int) -> None:
     def run() -> RefreshResult:
         return refresh(lake.config(), lake.table, lambda: spark)
 
@@ -80,7 +80,7 @@ def test_moved_rows_change_no_profile(spark: SparkSession, lake: Lake, parts: in
     assert_same(everything(lake.config()), everything(lake.config("scratch")))
 
 
-def test_one_other_value_is_a_change(spark: SparkSession, lake: Lake) -> None:
+def test_one_changed_value_is_detected(spark: SparkSession, lake: Lake) -> None:
     refresh(lake.config(), lake.table, lambda: spark)
     before = latest(lake.config())
     table = held(lake, 1)
@@ -96,7 +96,7 @@ def test_one_other_value_is_a_change(spark: SparkSession, lake: Lake) -> None:
     assert_same(everything(lake.config()), everything(lake.config("scratch")))
 
 
-def test_lists_of_other_lengths_are_a_change(spark: SparkSession, lake: Lake) -> None:
+def test_changed_list_lengths_are_detected(spark: SparkSession, lake: Lake) -> None:
     """Of a list the elements alone do not tell: two of one element are not one of two and one of none."""
     table = held(lake, 1).slice(0, 2)
     rewritten(lake, 1, table.set_column(5, "tags", pa.array([["x"], ["x"]], pa.list_(pa.string()))))
@@ -105,7 +105,7 @@ def test_lists_of_other_lengths_are_a_change(spark: SparkSession, lake: Lake) ->
     assert refresh(lake.config(), lake.table, lambda: spark).partitions_changed == ("part=1",)
 
 
-def test_who_wants_all_read_again_gets_all_written_again(spark: SparkSession, lake: Lake) -> None:
+def test_requested_partitions_are_merged_even_if_only_rewritten(spark: SparkSession, lake: Lake) -> None:
     refresh(lake.config(), lake.table, lambda: spark)
     rewritten(lake, 1, held(lake, 1))
     result = refresh(lake.config(), lake.table, lambda: spark, RefreshRequest(partitions=("part=1",)))

@@ -14,7 +14,7 @@ from tests.pipeline.test_refresh import no_spark
 from tests.robustness.refresh_assertions import versions
 
 
-def test_files_that_are_possibly_removed(tmp_path: Path) -> None:
+def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> None:
     """One that was only added again is removed; one that the version never had is not missed."""
     folder = tmp_path / "t"
     adds = [add_file(folder, pa.table({"a": [number]}), f"{number}.parquet") for number in range(3)]
@@ -32,7 +32,7 @@ def test_files_that_are_possibly_removed(tmp_path: Path) -> None:
     assert (plan.added, plan.unchanged) == ((), 1)
 
 
-def test_a_file_that_is_listed_twice(tmp_path: Path) -> None:
+def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
     """An Iceberg commit adds a file that an earlier one added: its rows count twice, so all fragments are compared."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     file = writer.data(pa.table({"id": [1, 2]}))

@@ -48,7 +48,7 @@ def refresh(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_two_gigabytes_are_profiled_by_a_worker_that_may_have_one_and_a_half(tmp_path: Path) -> None:
+def test_two_gigabytes_are_profiled_with_a_limit_of_one_and_a_half(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     assert wide_fragment(tmp_path / "lake" / "0.parquet") > 2_000_000_000
     done = refresh(tmp_path, "1500m")

@@ -25,7 +25,7 @@ def _avro(path: Path, type_: Any, values: list[Any]) -> None:
 
 @pytest.mark.parametrize("damaged", [True, False])
 @pytest.mark.parametrize("unsupported", [True, False])
-def test_the_advice_depends_on_the_fault(tmp_path: Path, damaged: bool, unsupported: bool) -> None:
+def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, damaged: bool, unsupported: bool) -> None:
     """A damaged file may be removed; one that is not supported holds rows that somebody would miss."""
     lake = tmp_path / "lake"
     _avro(lake / "good.avro", "int", [1, 2])

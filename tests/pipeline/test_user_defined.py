@@ -52,7 +52,7 @@ def refreshed(lake: Lake, root: str = "root", **how: Any) -> RefreshResult:
     return refresh(config_of(lake, root), lake.table, no_spark, **how)
 
 
-def told(lake: Lake, root: str = "root") -> dict[str, dict[str, Any]]:
+def results(lake: Lake, root: str = "root") -> dict[str, dict[str, Any]]:
     """By place, `*` for the table, and column: the user-defined statistics."""
     table = Metastore(config_of(lake, root).root).table("t")
     places = [None, *(entry.key for entry in table.partitions())]
@@ -154,7 +154,7 @@ def not_enumerated(lake: Lake) -> list[str]:
 
 def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
     """Each number is that of the rows."""
-    for place, columns in told(lake).items():
+    for place, columns in results(lake).items():
         for column in ("id", "group", "price", "ratio", "day"):
             own = {name: result["value"] for name, result in columns[column].items()}
             wanted = expected(lake, place, column, column not in without)
@@ -182,12 +182,12 @@ def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int)
         lake.commit()
     refreshed(lake)
     refreshed(lake, "scratch")
-    assert close(told(lake), told(lake, "scratch"))
+    assert close(results(lake), results(lake, "scratch"))
     assert verify(config_of(lake), lake.table, no_spark).is_right
 
 
 @pytest.mark.spark
-def test_it_is_the_same_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Tasks import what is shipped from the package; merges and sums on Spark come to the same."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL[:4]}
@@ -196,7 +196,7 @@ def test_it_is_the_same_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     with everything_on_spark():
         refresh(lake.config("spark"), lake.table, lambda: spark)
     refreshed(lake)
-    assert close(told(lake), told(lake, "spark"))
+    assert close(results(lake), results(lake, "spark"))
 
 
 def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Path) -> None:
@@ -207,8 +207,10 @@ def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Pat
     refreshed(lake)
     lake.options = {"statistics": [f"{OWN}:Letters", f"{OWN}:MostFrequent", f"{OWN}:Parities"]}
     assert refreshed(lake).fragments_profiled == 0
-    assert told(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
-    assert told(lake)["*"]["group"]["letters"]["value"] == "".join(sorted(set("".join(values_of(lake, "*", "group")))))
+    assert results(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
+    assert results(lake)["*"]["group"]["letters"]["value"] == "".join(
+        sorted(set("".join(values_of(lake, "*", "group"))))
+    )
 
     off: dict[str, Any] = {"columns": {"id": {"frequencies": "off"}}}
     lake.options = off
@@ -217,13 +219,13 @@ def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Pat
     plan = plan_refresh(config_of(lake), lake.table)
     assert plan.to_json()["read_again"] == {"id": {f"{OWN}:Parities@1": 3}}
     assert refreshed(lake).fragments_profiled == 3
-    assert told(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
+    assert results(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
     lake.options = off
     assert refreshed(lake).fragments_profiled == 0
-    assert told(lake)["*"]["id"] == {}
+    assert results(lake)["*"]["id"] == {}
 
 
-def test_one_that_goes_wrong_is_absent_and_says_why(tmp_path: Path) -> None:
+def test_a_failing_statistic_is_absent_with_a_reason(tmp_path: Path) -> None:
     """What raises, or returns something else, costs its own number."""
     lake = Lake(tmp_path)
     for partition in (1, 1, 2):
@@ -234,7 +236,7 @@ def test_one_that_goes_wrong_is_absent_and_says_why(tmp_path: Path) -> None:
         "columns": columns,
     }
     assert refreshed(lake).published
-    for place, columns_ in told(lake).items():
+    for place, columns_ in results(lake).items():
         own = columns_["id"]
         reason = "update() raised RuntimeError: an odd number"
         assert own["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, place
@@ -290,7 +292,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
     assert Metastore(config_of(lake).root).table("t").version.number == 2
     write("2", " + 1")
     refreshed(lake)
-    assert told(lake)["*"]["group"]["own_distinct"]["value"] == len(set(values_of(lake, "*", "group"))) + 1
+    assert results(lake)["*"]["group"]["own_distinct"]["value"] == len(set(values_of(lake, "*", "group"))) + 1
     module.unlink()
     del sys.modules["changing_statistics"]
     loading.load_statistic.cache_clear()
@@ -310,7 +312,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
         (f"{OWN}:Unnamed", "name = 'mean'"),
     ],
 )
-def test_what_is_no_statistic_is_refused(tmp_path: Path, reference: str, problem: str) -> None:
+def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: str, problem: str) -> None:
     lake = Lake(tmp_path)
     lake.append(1)
     lake.options = {"statistics": [reference]}
@@ -321,7 +323,7 @@ def test_what_is_no_statistic_is_refused(tmp_path: Path, reference: str, problem
 
 
 @pytest.mark.parametrize("before", [[], pytest.param(ALL, marks=pytest.mark.long)])
-def test_states_outlive_the_lists_that_they_follow_from(
+def test_states_remain_when_value_counts_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
     """A column that turns to estimated loses its lists; what was asked for before, or is from then on, stays true."""
@@ -342,7 +344,7 @@ def test_states_outlive_the_lists_that_they_follow_from(
     assert_true(lake, not_enumerated(lake))
 
 
-def test_a_column_that_came_later_has_values_of_no_rows_elsewhere(tmp_path: Path) -> None:
+def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path) -> None:
     """Partitions without it are not read again, and say what there is to say of no values."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}
@@ -354,19 +356,19 @@ def test_a_column_that_came_later_has_values_of_no_rows_elsewhere(tmp_path: Path
     pq.write_table(wider, path)
     assert refreshed(lake).fragments_profiled == 1
     refreshed(lake, "scratch")
-    own = told(lake)
+    own = results(lake)
     assert own["part=1"]["extra"]["parities"]["value"] == {"even": 0, "odd": 0}
     assert own["part=1"]["extra"]["benford_distance"] == {"value": None, "guarantee": "absent", "reason": None}
     assert own["*"]["extra"]["parities"]["value"] == {"even": 25, "odd": 25}
-    assert close(own, told(lake, "scratch"))
+    assert close(own, results(lake, "scratch"))
 
 
-def test_hidden_columns_have_none(tmp_path: Path) -> None:
+def test_hidden_columns_have_no_user_defined_statistics(tmp_path: Path) -> None:
     """Nothing is computed of values that must not be told."""
     lake = Lake(tmp_path)
     lake.append(1)
     lake.options = {"statistics": ALL, "columns": {"group": {"values": "hidden"}, "id": {"statistics": []}}}
     refreshed(lake)
-    own = told(lake)["*"]
+    own = results(lake)["*"]
     assert own["group"] == own["id"] == own["tags"] == {}
     assert set(own["day"]) == {"most_frequent"}

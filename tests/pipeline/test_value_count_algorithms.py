@@ -71,7 +71,7 @@ def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[st
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
-def test_all_algorithms_list_the_same(
+def test_all_algorithms_give_equal_value_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Of values of every class, here and on Spark; how each list was built is recorded, and stays so."""
@@ -143,7 +143,7 @@ def test_long_value_counts_are_split_into_ranges_by_default(
     st.lists(st.one_of(st.floats(allow_nan=True), st.sampled_from([0.0, 1.0, float("inf")])), max_size=30, unique=True),
     st.lists(st.floats(allow_nan=False), max_size=6, unique=True),
 )
-def test_a_cut_list_is_in_ranges(values: list[float], splitters: list[float]) -> None:
+def test_split_frequencies_are_in_their_ranges(values: list[float], splitters: list[float]) -> None:
     ordered = sorted({value + 0.0 for value in values if value == value})
     ordered += [float("nan")] if any(value != value for value in values) else []
     own = Frequencies(pa.array(ordered, pa.float64()), pa.array(range(1, len(ordered) + 1), pa.int64()))
@@ -158,6 +158,6 @@ def test_a_cut_list_is_in_ranges(values: list[float], splitters: list[float]) ->
 
 
 @pytest.mark.parametrize("policy", [{"algorithm": "ranges"}, {"algorithm": "counts", "frequencies": "repeated"}])
-def test_a_policy_may_say_how_lists_are_built(policy: dict[str, str]) -> None:
+def test_a_policy_selects_the_algorithm(policy: dict[str, str]) -> None:
     config = TableConfig.model_validate({"name": "t", "uri": "/t", "columns": {"a": policy}}).effective_policy("a")
     assert (config.algorithm, config.is_fingerprinted, config.is_enumerated) == (policy["algorithm"], False, True)

@@ -33,7 +33,7 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max
 
 
 @pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 40))])
-def test_lists_in_many_runs_are_what_duckdb_counts(
+def test_value_counts_in_many_runs_equal_duckdbs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
@@ -90,7 +90,7 @@ def columns_of(plain: Plain) -> dict[str, str]:
     return dict(read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns)
 
 
-def test_one_partition_has_the_lists_of_the_table(plain: Plain) -> None:
+def test_an_only_partition_uses_the_tables_value_counts(plain: Plain) -> None:
     """And lists of its own once it is not the only one."""
     first = {"a": [1, 1, 2], "b": ["x", None, "y"]}
     plain.put("p=1/one", pa.table(first))
@@ -110,7 +110,7 @@ def test_one_partition_has_the_lists_of_the_table(plain: Plain) -> None:
     assert plain.top("a") == plain.top("a", "p=1") == Counter({1: 2, 2: 2, 3: 1, 9: 1})
 
 
-def test_columns_come_go_and_change_class(plain: Plain) -> None:
+def test_columns_are_added_dropped_and_change_their_class(plain: Plain) -> None:
     plain.put("one", pa.table({"a": pa.array([1, 1, 2], pa.int64()), "gone": ["x", "x", "y"]}))
     plain.put("two", pa.table({"a": pa.array([2], pa.int64()), "gone": ["y"]}))
     plain.refresh()
@@ -132,7 +132,7 @@ def test_columns_come_go_and_change_class(plain: Plain) -> None:
     assert plain.top("a") == Counter({7.0: 1, 2.5: 1})
 
 
-def test_a_column_that_is_listed_again_is_read_from_stored_profiles(plain: Plain) -> None:
+def test_a_column_enumerated_again_is_read_from_stored_profiles(plain: Plain) -> None:
     plain.put("one", pa.table({"a": [1, 1, 2], "b": ["x", "y", "y"]}))
     plain.put("two", pa.table({"a": [2, 5], "b": ["z", "y"]}))
     plain.refresh()
@@ -145,7 +145,7 @@ def test_a_column_that_is_listed_again_is_read_from_stored_profiles(plain: Plain
     assert plain.top("a") == Counter({1: 2, 2: 2, 5: 1})
 
 
-def test_a_small_commit_writes_little_of_a_long_list(plain: Plain) -> None:
+def test_a_small_commit_writes_few_of_many_values(plain: Plain) -> None:
     """200,000 values, of which a commit changes ten: some kilobytes, and no more runs than it has stages."""
     plain.columns = {"x": {"frequencies": "all"}}
     draw = np.random.default_rng(3)
@@ -165,7 +165,7 @@ def test_a_small_commit_writes_little_of_a_long_list(plain: Plain) -> None:
     assert (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee) == (200_000, 200_000, "exact")
 
 
-def test_lists_that_lose_the_race_leave_nothing(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_race_leaves_no_value_count_files(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.put("one", pa.table({"a": [1, 1, 2]}))
     plain.put("two", pa.table({"a": [4, 4, 2]}))
     plain.refresh()
@@ -191,16 +191,18 @@ def _lists(plain: Plain, number: int) -> set[str]:
     return set() if lists is None else set(lists.paths())
 
 
-def test_the_list_of_a_partition_is_summed_from_what_is_less(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_counts_of_a_partition_are_updated_or_summed_whichever_reads_less(
+    plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A small file that comes is added to the list there is; when the one large file goes, the others are added up."""
     terms: list[list[int]] = []
     real = reduce.sum_columns
 
-    def told(engine: Any, store: Any, folder: Any, spec: Any, sums: Any) -> Any:
+    def answers(engine: Any, store: Any, folder: Any, spec: Any, sums: Any) -> Any:
         terms.extend([sign for _, sign in one.terms] for one in sums)
         return real(engine, store, folder, spec, sums)
 
-    monkeypatch.setattr(reduce, "sum_columns", told)
+    monkeypatch.setattr(reduce, "sum_columns", answers)
     values = {"large": [*range(50_000), 3, 3], **{f"{at}": [at, at + 1, 60_000 + at] for at in range(12)}}
     for name, own in values.items():
         plain.put(f"p=1/{name}", pa.table({"x": own}))

@@ -66,7 +66,7 @@ pickle.dump(({name: one.ranked for name, one in facts.items()}, told, arrays), s
 
 
 @pytest.mark.parametrize("pandas", ["hidden", "there", "used"])
-def test_facts_reach_any_process_bit_for_bit(pandas: str) -> None:
+def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> None:
     """However they are pickled; and a function of a task keeps the scalars that it holds."""
     facts = {}
     for name, kind in KINDS.items():
@@ -80,10 +80,10 @@ def test_facts_reach_any_process_bit_for_bit(pandas: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _READER, pandas], input=pickle.dumps(sent), capture_output=True, check=True
     )
-    arrays, told, captured = pickle.loads(done.stdout)
+    arrays, results, captured = pickle.loads(done.stdout)
     for name, one in facts.items():
         assert arrays[name].equals(one.ranked), name
-        assert told[name] == [scalar_json(value) for _, value in one.percentiles], name
+        assert results[name] == [scalar_json(value) for _, value in one.percentiles], name
     assert [array.type for array in captured] == [scalar.type for scalar in scalars]
     assert all(array[0].equals(scalar) or scalar != scalar for array, scalar in zip(captured, scalars, strict=True))
 
@@ -118,7 +118,9 @@ def rows() -> dict[str, dict[str, list[Any]]]:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: dict[str, dict[str, list[Any]]]) -> Table:
+def results(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: dict[str, dict[str, list[Any]]]
+) -> Table:
     """A table of all kinds in two partitions of several files, refreshed; no task or result held an Arrow scalar."""
     folder = tmp_path_factory.mktemp("values")
     for file, columns in rows.items():
@@ -169,7 +171,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.parametrize("partition", [None, "part=a", "part=b"])
 @pytest.mark.parametrize("name", STORABLE)
 def test_every_type_is_reported_unchanged(
-    told: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
+    results: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
 ) -> None:
     """Counts, bounds, percentiles and every frequency, by definition, in Python's integers."""
     values = [
@@ -181,22 +183,22 @@ def test_every_type_is_reported_unchanged(
     if name in FINER:
         values = [None if value is None else value * FINER[name] for value in values]
     facts = Facts(values)
-    (row,) = told.statistics([name], partition=partition)
+    (row,) = results.statistics([name], partition=partition)
     assert (row.value_count, row.null_count) == (facts.value_count, facts.null_count)
     assert (row.distinct_count, row.distinct_count_guarantee) == (facts.distinct_count, "exact")
     assert row.duplicate_count == facts.duplicate_count
     assert (plain(row.minimum), plain(row.maximum)) == (facts.minimum, facts.maximum)
     assert [plain(value) for _, value in row.percentiles or ()] == facts.percentiles
     assert row.percentiles_guarantee == "exact"
-    listed = told.top(name, 1000, partition=partition)
+    listed = results.top(name, 1000, partition=partition)
     assert {plain(value): count for value, count in listed.values} == facts.counts
 
 
 @pytest.mark.spark
-def test_every_answer_is_text_without_loss(told: Table) -> None:
+def test_every_answer_is_json_without_loss(results: Table) -> None:
     """The JSON of the command and the events of Dagster, of columns that Python has no values for."""
-    table = told.statistics()
-    shown = {row["column"]: row for row in columns_json(told.version, table)}
+    table = results.statistics()
+    shown = {row["column"]: row for row in columns_json(results.version, table)}
     json.dumps(shown, allow_nan=False)
     expected = {
         "date32": ("-5877641-06-23", "+5881580-07-11"),
@@ -213,21 +215,21 @@ def test_every_answer_is_text_without_loss(told: Table) -> None:
         assert (shown[name]["minimum"], shown[name]["maximum"]) == bounds, name
     assert shown["duration"]["reason"] == "duration[ns] is not a type that values are profiled of"
     for row in table:
-        check_histogram(told, row)
+        check_histogram(results, row)
         if row.frequencies == "enumerated":
-            json.dumps(top_json(told.top(row.column)), allow_nan=False)
-    summary = read_summary(told, None, 8)
+            json.dumps(top_json(results.top(row.column)), allow_nan=False)
+    summary = read_summary(results, None, 8)
     for kind in FILES:
-        assert profile_metadata(kind, TableDescription(summary, "t", told.version.schema), ["uri"])
+        assert profile_metadata(kind, TableDescription(summary, "t", results.version.schema), ["uri"])
 
 
-def check_histogram(told: Table, row: ColumnStatistics) -> None:
+def check_histogram(results: Table, row: ColumnStatistics) -> None:
     """Its edges ascend as text and as values, and it holds every finite value."""
     if row.percentiles is None or row.type_class in ("string", "binary", "uuid", "boolean", None):
         return
-    bins = told.histogram(row.column)
+    bins = results.histogram(row.column)
     json.dumps(histogram_json(bins), allow_nan=False)
-    listed = ((plain(value), count) for value, count in told.top(row.column, 1000).values)
+    listed = ((plain(value), count) for value, count in results.top(row.column, 1000).values)
     infinite = sum(count for value, count in listed if value in (math.inf, -math.inf))
     assert sum(one.frequency for one in bins) == row.value_count - (row.nan_count or 0) - infinite
 

@@ -64,7 +64,7 @@ def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
     return table.set_column(at, name, pa.array(values, table.schema.field(name).type))
 
 
-def test_a_published_version_is_right(spark: SparkSession, lake: Lake) -> None:
+def test_verify_finds_no_difference_in_a_published_version(spark: SparkSession, lake: Lake) -> None:
     result = verified(spark, lake)
     assert result.is_right, result.differences
     assert (result.fragments, result.partitions, result.complete, result.skipped_partitions) == (6, 3, True, 0)
@@ -74,9 +74,7 @@ def test_a_published_version_is_right(spark: SparkSession, lake: Lake) -> None:
     assert (some.is_right, some.fragments, some.partitions, some.complete) == (True, 4, 0, False)
 
 
-def test_a_table_is_right_whose_columns_changed_since_its_partitions_were_profiled(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_verify_finds_no_difference_after_schema_changes(spark: SparkSession, tmp_path: Path) -> None:
     """Two came, one of them lists, one became wider; and of one the skewness is zero but for how its fragments were
     merged."""
     lake = Lake(tmp_path, random.Random(3))
@@ -154,7 +152,7 @@ def test_a_missing_stored_file_is_reported(spark: SparkSession, lake: Lake) -> N
     assert "is still in use" in result.differences[0].difference.stored
 
 
-def test_partitions_that_changed_since_are_skipped(spark: SparkSession, lake: Lake) -> None:
+def test_changed_partitions_are_skipped(spark: SparkSession, lake: Lake) -> None:
     next(iter((lake.uri / "part=2").iterdir())).unlink()
     lake.append(1)
     result = verified(spark, lake)

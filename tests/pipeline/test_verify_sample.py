@@ -34,7 +34,7 @@ def table_of(folder: Path, files: int) -> tuple[MetastoreConfig, TableConfig, li
 
 @given(st.integers(0, 6), st.sets(st.integers(0, 4), max_size=3))
 @settings(max_examples=6)
-def test_the_drawn_fragments_are_compared_unless_the_table_has_lost_them(count: int, lost: set[int]) -> None:
+def test_sampled_fragments_are_compared_unless_they_were_removed(count: int, lost: set[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
         config, table, adds = table_of(Path(name), 5)
         refresh(config, table, no_spark)

@@ -29,7 +29,7 @@ def version(number: int, partitions: dict[str, int]) -> Version:
     )
 
 
-def test_what_was_done_and_still_holds(objects: ObjectStore) -> None:
+def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> None:
     """While the newest version has the partition as of then, or newer; not one that has gone and come again since an
     older version, nor one that was dropped."""
     record = BackfillRecord.of(objects, "request", version(4, {"p=1": 1}))
@@ -45,7 +45,7 @@ def test_what_was_done_and_still_holds(objects: ObjectStore) -> None:
     assert BackfillRecord.of(objects, "request", version(9, {})).done == {}
 
 
-def test_a_root_that_was_made_anew(objects: ObjectStore) -> None:
+def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
     """Whose versions are counted from 1 again: what was done in the former one is not done."""
     BackfillRecord.of(objects, "request", version(7, {})).add(["p=1"], 8)
     record = BackfillRecord.of(objects, "request", version(2, {"p=1": 2}))
@@ -56,7 +56,7 @@ def test_a_root_that_was_made_anew(objects: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"since": 1, "done": ["p=1"]}', '{"since": "x", "done": {}}', "\x00"]
 )
-def test_a_damaged_record_is_none(objects: ObjectStore, text: str) -> None:
+def test_a_damaged_record_is_ignored(objects: ObjectStore, text: str) -> None:
     """It only spares work."""
     record = BackfillRecord.of(objects, "request", version(1, {}))
     objects.write(record.path, text.encode())

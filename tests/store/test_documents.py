@@ -49,7 +49,7 @@ HINTS = st.one_of(
 
 
 @given(st.integers(1, 3000), st.integers(0, 5000), HINTS)
-def test_the_newest_is_found_whatever_is_told(oldest: int, newest: int, told: bytes | None) -> None:
+def test_the_newest_is_found_with_any_hint(oldest: int, newest: int, told: bytes | None) -> None:
     numbers = range(oldest, newest + 1)
     objects = {f"versions/{number}.json": b"x" for number in numbers}
     if told is not None:
@@ -59,7 +59,7 @@ def test_the_newest_is_found_whatever_is_told(oldest: int, newest: int, told: by
 
 
 @given(st.integers(1, 10**6), st.integers(0, 40))
-def test_what_is_told_may_be_behind(told: int, behind: int) -> None:
+def test_the_hint_may_be_outdated(told: int, behind: int) -> None:
     """The further behind, the more is asked, but of 40 documents no more than of twice their digits; none is listed."""
     objects = {f"versions/{number}.json": b"x" for number in range(told, told + behind + 1)}
     store = Memory({**objects, "versions/newest": str(told).encode()})
@@ -90,7 +90,7 @@ def test_wrong_and_missing_hints(versions: VersionStore, told: bytes | None) -> 
     assert versions.objects.read("versions/newest") == b"4"
 
 
-def test_the_newest_is_moved_away(versions: VersionStore) -> None:
+def test_the_newest_document_is_removed_by_hand(versions: VersionStore) -> None:
     """As the message about a damaged document says; then it is published again."""
     versions.objects.write("moved away", versions.documents.read(3))
     versions.objects.delete(["versions/3.json"])
@@ -108,7 +108,7 @@ def requests(s3_endpoint: str) -> Iterator[Requests]:
 
 @pytest.mark.s3
 @pytest.mark.parametrize("many_versions", [200, pytest.param(3000, marks=pytest.mark.long)])
-def test_as_many_requests_for_ten_versions_as_for_many(
+def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
     s3_options: dict[str, str], requests: Requests, many_versions: int
 ) -> None:
     """To look for the newest, to read it, and to publish; also when the last hint was not written."""
@@ -156,7 +156,7 @@ def many(root: ObjectStore, newest: int, options: dict[str, str]) -> None:
         list(pool.map(put, range(1, newest)))
 
 
-def test_documents_are_told_from_other_files() -> None:
+def test_other_files_are_not_documents() -> None:
     documents = Documents(ObjectStore("/nowhere"), "a/b")
     assert documents.number("a/b/17.json") == 17
     for path in ("a/b/017.json", "a/b/0.json", "a/b/17", "a/b/17.json.bak", "b/17.json", "17.json", "a/b/c/17.json"):
@@ -165,7 +165,7 @@ def test_documents_are_told_from_other_files() -> None:
     assert not documents.contains("newest")
 
 
-def test_who_is_late_with_the_hint_misleads_nobody(store: ObjectStore) -> None:
+def test_a_late_writer_of_the_hint_does_not_hide_newer_documents(store: ObjectStore) -> None:
     """A publisher is stopped between the two writes, and goes on when others have published."""
     versions = VersionStore(store, "orders")
     for number in range(1, 12):

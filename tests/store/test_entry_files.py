@@ -95,7 +95,7 @@ def check_lookups(
 @pytest.mark.usefixtures("small")
 @settings(max_examples=60)
 @given(histories(), st.sets(KEYS, max_size=5), st.sets(KEYS, max_size=4), st.randoms())
-def test_whatever_is_published_one_after_another_comes_back(
+def test_any_sequence_of_published_versions_is_read_back(
     tmp_path_factory: pytest.TempPathFactory,
     states: list[dict[str, int]],
     keys: set[str],
@@ -191,7 +191,7 @@ def test_nothing_is_written_where_nothing_changed(local_store: ObjectStore) -> N
 
 
 @pytest.mark.usefixtures("small")
-def test_entries_that_stay_are_not_read(local_store: ObjectStore) -> None:
+def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
     """A commit reads the row groups of the keys that it changes, to write what it changes."""
     base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     unread = StoredEntries(NODES, local_store, base.files)
@@ -370,7 +370,7 @@ def test_entries_are_streamed(local_store: ObjectStore) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_errors_name_damaged_files(tmp_path: Path) -> None:
     objects = ObjectStore(str(tmp_path))
     for kind, entries in kinds():
         changed = write(objects, kind, entries[:8], write(objects, kind, entries))
@@ -397,7 +397,7 @@ def test_keys_too_long_for_bounds_are_found(local_store: ObjectStore) -> None:
     assert found.find_prefixes(["b" * 9_999]) == [node(keys[1], 1)]
 
 
-def test_no_rows_at_all(local_store: ObjectStore) -> None:
+def test_a_version_without_entries(local_store: ObjectStore) -> None:
     found = write(local_store, NODES, [])
     assert (len(found), list(found), found.find("x"), found.find_prefixes([""])) == (0, [], None, [])
     assert local_store.list() == [], "nothing needs no file"

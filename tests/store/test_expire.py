@@ -64,7 +64,7 @@ def test_nothing_expires_from_nothing(table: Table) -> None:
     assert table.expire() == (0, 0)
 
 
-def test_old_versions_go_and_what_only_they_name(table: Table) -> None:
+def test_old_versions_and_files_that_only_they_reference_are_removed(table: Table) -> None:
     table.save("a", "b", "c")
     for number, names in enumerate([["a", "b"], ["b", "c"], ["c"]], 1):
         table.publish(number, *names)
@@ -79,7 +79,7 @@ def test_old_versions_go_and_what_only_they_name(table: Table) -> None:
     assert table.expire() == (0, 0)
 
 
-def test_as_many_versions_stay_as_asked(table: Table) -> None:
+def test_the_requested_number_of_versions_is_retained(table: Table) -> None:
     for number in range(1, 6):
         table.publish(number)
         table.pass_hour()
@@ -147,7 +147,7 @@ def test_cleared_profiles_that_a_version_took_over_stay(table: Table) -> None:
     assert set(files("a").paths()) <= table.paths()
 
 
-def test_a_mark_without_its_file_goes_too(table: Table) -> None:
+def test_a_marker_without_its_file_is_removed(table: Table) -> None:
     """An expiring process was killed between the two."""
     table.versions.objects.write("pending/x.parquet.cleared", b"")
     table.pass_hour()
@@ -155,7 +155,7 @@ def test_a_mark_without_its_file_goes_too(table: Table) -> None:
     assert table.paths() == set()
 
 
-def test_leftovers_of_killed_writers_go(table: Table) -> None:
+def test_unfinished_files_of_killed_writers_are_removed(table: Table) -> None:
     table.publish(1)
     before = table.paths()
     for age in range(2):
@@ -168,7 +168,7 @@ def test_leftovers_of_killed_writers_go(table: Table) -> None:
     assert [path.name for path in table.root.rglob(".*")] == [f".{1:032x}.tmp"]
 
 
-def test_leftovers_of_a_failed_publish_go(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_failed_publish_are_removed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.publish(1)
     write = ObjectStore.write
 
@@ -186,7 +186,7 @@ def test_leftovers_of_a_failed_publish_go(table: Table, monkeypatch: pytest.Monk
     table.publish(2)
 
 
-def test_nothing_goes_while_a_kept_version_cannot_be_read(table: Table) -> None:
+def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -> None:
     """What it names is unknown."""
     table.publish(1)
     table.save("old")
@@ -199,7 +199,7 @@ def test_nothing_goes_while_a_kept_version_cannot_be_read(table: Table) -> None:
     assert set(files("old").paths()) <= table.paths()
 
 
-def test_other_tables_are_left_alone(local_store: ObjectStore) -> None:
+def test_files_of_other_tables_stay(local_store: ObjectStore) -> None:
     orders, others = Table(local_store), VersionStore(local_store, "others")
     others.objects.write("profiles/x", b"")
     orders.publish(1)
@@ -223,7 +223,7 @@ def test_the_same_on_s3(s3_store: ObjectStore) -> None:
 
 
 @given(st.data())
-def test_the_files_that_nothing_references_go_whatever_their_number(data: st.DataObject) -> None:
+def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> None:
     """As a set computes it, although files and references are sorted outside of memory."""
     names = st.lists(st.text("abc", min_size=1, max_size=2), max_size=8, unique=True)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:

@@ -167,7 +167,7 @@ def test_a_root_of_another_user() -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EOPNOTSUPP])
-def test_every_cause_is_told(code: int) -> None:
+def test_errors_name_their_cause(code: int) -> None:
     error = store_error("write", "/folder/x", OSError(code, os.strerror(code)))
     assert str(error).startswith("cannot write /folder/x: ")
     assert len(str(error)) > len("cannot write /folder/x: ") + 10
@@ -183,7 +183,7 @@ def test_a_file_system_without_hard_links(local_store: ObjectStore, monkeypatch:
     assert local_store.list() == []
 
 
-def test_an_endpoint_that_nobody_answers(s3_options: dict[str, str]) -> None:
+def test_an_unreachable_endpoint(s3_options: dict[str, str]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         options = {**s3_options, "aws_endpoint": f"http://127.0.0.1:{unused.getsockname()[1]}", "max_retries": "1"}

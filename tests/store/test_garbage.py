@@ -47,7 +47,7 @@ def table(local_store: ObjectStore) -> Published:
     return Published(local_store)
 
 
-def test_what_only_dropped_versions_name_goes(table: Published) -> None:
+def test_files_that_only_removed_versions_reference_are_deleted(table: Published) -> None:
     """After each commit there is exactly what the versions that are kept consist of."""
     for number in range(1, 9):
         table.commit("always", f"{number}", f"{number - 1}")
@@ -66,7 +66,7 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Published) -
     assert table.versions.numbers() == [2, 3, 4, 5], "version 2 was replaced two hours before, version 1 three"
 
 
-def test_retired_fragments_stay_known_and_stored(table: Published) -> None:
+def test_retired_fragments_are_retained(table: Published) -> None:
     """A restore finds their profiles."""
     table.commit("a", "b")
     for number in (2, 3, 4):
@@ -82,7 +82,7 @@ def test_retired_fragments_stay_known_and_stored(table: Published) -> None:
     assert set(files("b").paths()) <= table.paths()
 
 
-def test_a_file_that_another_entry_names_stays(table: Published) -> None:
+def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
     """A partition of one fragment has the fragment's profile; the fragment's entry goes, the partition's stays."""
     table.save("a")
     base = version(1)
@@ -97,7 +97,7 @@ def test_a_file_that_another_entry_names_stays(table: Published) -> None:
     assert not set(files("a").paths()) & table.paths()
 
 
-def test_much_is_removed_in_portions(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_are_deleted_in_portions(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it was is forgotten on the way: then the rest waits for `expire`."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(*(f"{i}" for i in range(20)))
@@ -115,7 +115,7 @@ def test_much_is_removed_in_portions(table: Published, monkeypatch: pytest.Monke
     assert set(files_of(last)) <= table.paths()
 
 
-def test_what_is_begun_is_ended(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though more versions are to be kept from then on."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
@@ -137,7 +137,7 @@ def test_what_is_begun_is_ended(table: Published, monkeypatch: pytest.MonkeyPatc
     [b"", b"nonsense", b"{}", b"[]", b"null", b'{"oldest": 99, "portion": 0}', b'{"oldest": 1, "portion": 99}']
     + [json.dumps({"oldest": oldest, "portion": 0}).encode() for oldest in (-1, "1", None, 2, 4)],
 )
-def test_a_wrong_note_of_where_it_was_harms_nothing(table: Published, state: bytes) -> None:
+def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> None:
     """At worst something is left to `expire`."""
     for number in range(1, 6):
         table.commit("always", f"{number}", keep=99)
@@ -151,7 +151,7 @@ def test_a_wrong_note_of_where_it_was_harms_nothing(table: Published, state: byt
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
-def test_versions_that_somebody_moved_away_do_not_stop_it(table: Published, gone: int) -> None:
+def test_versions_removed_by_hand_do_not_stop_deletions(table: Published, gone: int) -> None:
     for _ in range(6):
         table.commit("always", keep=99)
     table.versions.objects.delete([f"versions/{gone}.json"])
@@ -161,7 +161,7 @@ def test_versions_that_somebody_moved_away_do_not_stop_it(table: Published, gone
     assert table.named() <= table.paths()
 
 
-def test_a_damaged_version_does_not_stop_it(table: Published) -> None:
+def test_a_damaged_version_does_not_stop_deletions(table: Published) -> None:
     for _ in range(6):
         table.commit("always", keep=99)
     table.versions.objects.write("versions/3.json", b"{")
@@ -171,7 +171,7 @@ def test_a_damaged_version_does_not_stop_it(table: Published) -> None:
     assert table.named() <= table.paths()
 
 
-def test_after_expire_it_goes_on(table: Published) -> None:
+def test_deletions_continue_after_expire(table: Published) -> None:
     for number in range(1, 7):
         table.commit("always", f"{number}", keep=4)
     table.expire(keep=1)
@@ -193,7 +193,7 @@ def test_files_of_pending_profiles_stay(table: Published) -> None:
     assert set(files("a").paths()) <= table.paths()
 
 
-def test_pending_profiles_that_were_cleared_long_ago_go(table: Published) -> None:
+def test_files_of_profiles_cleared_long_ago_are_deleted(table: Published) -> None:
     """Else every refresh would leave two files more, which the next ones list."""
     versions = table.versions
     versions.save_pending([fragment("a")])
@@ -210,7 +210,7 @@ def test_pending_profiles_that_were_cleared_long_ago_go(table: Published) -> Non
     assert [entry.id for entry in versions.pending()] == ["waiting"]
 
 
-def test_without_a_base_what_went_is_left_to_expire(table: Published) -> None:
+def test_without_a_base_unreferenced_files_are_left_to_expire(table: Published) -> None:
     table.commit("a")
     table.save("table-2", "day-2", "node-2", "b")
     table.versions.publish(replace(version(2), fragments=[fragment("b")]))
@@ -223,7 +223,7 @@ def test_without_a_base_what_went_is_left_to_expire(table: Published) -> None:
 
 @settings(max_examples=15)
 @given(st.lists(st.sets(st.integers(0, 9)), min_size=3, max_size=9), st.integers(1, 4), st.integers(1, 4))
-def test_whatever_is_committed_nothing_named_goes_and_nothing_else_stays(
+def test_any_commits_retain_exactly_the_referenced_files(
     tmp_path_factory: pytest.TempPathFactory, commits: list[set[int]], keep: int, then: int
 ) -> None:
     """Fragments come and go and come again under new files; entries are written as bases and changes."""

@@ -46,7 +46,7 @@ def test_missing_objects_are_named(store: ObjectStore) -> None:
         store.open_parquet("no/thing")
 
 
-def test_list_goes_by_whole_segments_at_any_depth(store: ObjectStore) -> None:
+def test_list_compares_complete_path_segments_at_any_depth(store: ObjectStore) -> None:
     assert store.list() == []
     for path in ["a/x", "a/deep/er/y", "ab/z", "b"]:
         store.write(path, b"12")
@@ -64,7 +64,7 @@ def test_folders_are_those_directly_below(store: ObjectStore) -> None:
     assert store.child("a").folders() == ("deep",)
 
 
-def test_a_folder_goes_with_all_that_is_in_it(store: ObjectStore) -> None:
+def test_deleting_a_folder_deletes_its_content(store: ObjectStore) -> None:
     for path in ("one/a", "one/two/b", "one-more/c"):
         store.write(path, b"x")
     store.delete_folder("one")
@@ -73,7 +73,7 @@ def test_a_folder_goes_with_all_that_is_in_it(store: ObjectStore) -> None:
     assert store.folders() == ("one-more",)
 
 
-def test_delete_does_not_mind_what_is_gone(store: ObjectStore) -> None:
+def test_deleting_a_missing_object_is_no_error(store: ObjectStore) -> None:
     store.write("a", b"")
     store.write("b", b"")
     store.delete(["a", "never/was"])
@@ -90,7 +90,7 @@ def test_a_child_is_a_folder(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("path", ["k=a%2Fb/c d", "%25", "é/😀", "a,b;c?d#e&f", "a+b", "quote'\"`", "~tilde"])
-def test_names_are_taken_as_they_are(store: ObjectStore, path: str) -> None:
+def test_names_are_used_literally(store: ObjectStore, path: str) -> None:
     store.write(f"{path}/object", path.encode())
     assert [info.path for info in store.list()] == [f"{path}/object"]
     assert [info.path for info in store.list(path)] == [f"{path}/object"]
@@ -128,7 +128,7 @@ def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.
     assert {ObjectStore(spelling) for spelling in spellings} == {expected}
 
 
-def test_parquet_goes_and_comes_back(store: ObjectStore) -> None:
+def test_parquet_is_read_as_written(store: ObjectStore) -> None:
     with store.parquet_writer("x.parquet", NUMBERS.schema) as writer:
         writer.write_table(NUMBERS.slice(0, 600))
         writer.write_table(NUMBERS.slice(600), row_group_rows=100)
@@ -172,7 +172,7 @@ _PLACES += [
 
 
 @given(st.lists(st.sampled_from(_PLACES), max_size=4))
-def test_columns_go_by_path_as_in_arrow(tmp_path_factory: pytest.TempPathFactory, columns: list[str]) -> None:
+def test_columns_are_selected_by_path_as_in_arrow(tmp_path_factory: pytest.TempPathFactory, columns: list[str]) -> None:
     """Whatever is inside of a column comes with it, in the order of the columns that were asked for."""
     folder = tmp_path_factory.getbasetemp() / "columns by path"
     file = folder / "nested.parquet"
@@ -231,7 +231,7 @@ def test_large_parquet_is_written_in_parts(s3_store: ObjectStore) -> None:
 
 
 @pytest.mark.s3
-def test_only_what_is_asked_travels(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_only_requested_ranges_are_read(s3_store: ObjectStore, travelled: list[int]) -> None:
     """One row group of one column of a 6 MB file: its tail, then that column chunk."""
     wide = pa.table(
         {f"c{i}": pa.array([_noise(1000, 100 * i + j) for j in range(100)], pa.binary()) for i in range(60)}
@@ -248,14 +248,14 @@ def test_only_what_is_asked_travels(s3_store: ObjectStore, travelled: list[int])
 
 
 @given(st.binary(max_size=200))
-def test_what_is_not_parquet_is_damaged(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_an_object_that_is_no_parquet_is_damaged(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     store.write("x", data)
     with pytest.raises(CorruptionError, match=r"/x\b.*`metastore refresh NAME --full`"):
         store.read_parquet("x")
 
 
-def test_a_parquet_file_cut_anywhere_or_damaged_is_a_clear_error(store: ObjectStore) -> None:
+def test_truncated_and_damaged_parquet_files_raise_clear_errors(store: ObjectStore) -> None:
     store.write_parquet("x", NUMBERS)
     data = store.read("x")
     for size in range(0, len(data), max(1, len(data) // 20)):
@@ -292,7 +292,7 @@ def test_s3_settings_may_come_from_the_environment(
 
 
 @pytest.mark.s3
-def test_a_forked_process_is_told_to_be_spawned(s3_store: ObjectStore) -> None:
+def test_a_forked_process_raises_an_error_that_advises_spawning(s3_store: ObjectStore) -> None:
     """Rather than left to wait for threads that it does not have."""
     s3_store.write("x", b"1")
     read_end, write_end = os.pipe()

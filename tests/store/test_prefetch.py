@@ -21,7 +21,7 @@ _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(
 
 
 @given(_RANGES, _RANGES)
-def test_what_was_fetched_is_found(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+def test_fetched_ranges_are_found(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
     """Every range within one that was asked for, and of no other anything but the bytes that are there."""
     asked: list[tuple[int, int]] = []
 
@@ -70,7 +70,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", ["local_store", pytest.param("s3_store", marks=pytest.mark.s3)])
-def test_only_who_asks_reads(kind: str, request: pytest.FixtureRequest, readers: set[int]) -> None:
+def test_only_the_calling_thread_reads(kind: str, request: pytest.FixtureRequest, readers: set[int]) -> None:
     """Threads of Arrow's that let go of a Python object as the interpreter ends abort the process."""
     store: ObjectStore = request.getfixturevalue(kind)
     numbers = np.arange(200_000)

@@ -29,9 +29,7 @@ def options(request: pytest.FixtureRequest, store: ObjectStore) -> dict[str, str
     return request.getfixturevalue("s3_options") if store.is_remote else {}
 
 
-def test_killed_at_any_step_the_old_version_stands_and_the_next_is_published(
-    store: ObjectStore, options: dict[str, str]
-) -> None:
+def test_after_a_kill_at_any_step_the_next_version_is_published(store: ObjectStore, options: dict[str, str]) -> None:
     """SIGKILL before and after every call that changes what is stored, until one run gets through unharmed.
 
     Whatever is listed then is whole; the next publisher succeeds; nothing that was left behind outlives `expire`.
@@ -52,7 +50,7 @@ def test_killed_at_any_step_the_old_version_stands_and_the_next_is_published(
     assert not any(step["stray"] for step in found)
 
 
-def test_of_racing_publishers_exactly_one_wins(store: ObjectStore, options: dict[str, str]) -> None:
+def test_exactly_one_of_concurrent_publishers_succeeds(store: ObjectStore, options: dict[str, str]) -> None:
     *rounds, end = run("race", store, options)
     for number, found in enumerate(rounds, 1):
         assert sorted(found["outcomes"], key=len)[1:] == ["conflict"] * 5, f"round {number}"
@@ -60,7 +58,7 @@ def test_of_racing_publishers_exactly_one_wins(store: ObjectStore, options: dict
     assert end == {"whole": list(range(1, len(rounds) + 1))}
 
 
-def test_expire_takes_nothing_from_a_running_publisher_or_reader(store: ObjectStore, options: dict[str, str]) -> None:
+def test_expire_deletes_no_file_of_a_running_publisher_or_reader(store: ObjectStore, options: dict[str, str]) -> None:
     """The publisher names old files, files of pending profiles and new ones; the reader reads all of each version."""
     for _ in range(5):
         report = run("expire", store, options, "6" if store.is_remote else "3")

@@ -43,7 +43,7 @@ def groups(store: ObjectStore) -> list[int]:
     st.sampled_from([1000, 5000, 131_072, 10**9]),
     st.sampled_from([0, 1, 10, 4096, 5000, 200_000]),
 )
-def test_every_section_comes_back(
+def test_every_section_is_read_as_written(
     tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int], piece: int, limit: int
 ) -> None:
     """Whatever its neighbours are, in how many pieces it was written, and how much of it is asked for."""
@@ -94,7 +94,7 @@ def test_no_sections(local_store: ObjectStore) -> None:
             reader.read_section("a")
 
 
-def test_a_section_is_written_in_one_go(local_store: ObjectStore) -> None:
+def test_a_section_must_be_written_contiguously(local_store: ObjectStore) -> None:
     def write_again() -> None:
         with SectionWriter(local_store, "file", SCHEMA) as writer:
             for name in ["a", "b", "a"]:
@@ -133,7 +133,7 @@ def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
 
 
 @pytest.mark.s3
-def test_a_section_costs_its_own_row_groups(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, travelled: list[int]) -> None:
     """Of 400 sections, 8 MB: one is read with its share of the footer and few kilobytes of data."""
     schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
     numbers = random.Random(1)

@@ -182,7 +182,7 @@ def as_changes(new: Version, base: Version) -> Version:
 
 @settings(max_examples=60)
 @given(st.randoms(use_true_random=False), st.integers(2, 12))
-def test_garbage_and_counts_are_those_of_all_entries(
+def test_garbage_and_counts_equal_those_from_all_entries(
     tmp_path_factory: pytest.TempPathFactory, random: Random, commits: int
 ) -> None:
     history = History(random)

@@ -58,7 +58,7 @@ def test_a_difference_has_the_rows_that_are_not_removed(
     assert left == sorted(expected, key=str.encode)
 
 
-def test_memory_follows_the_run_and_not_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_depends_on_the_size_of_a_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_runs, "_RUN_BYTES", 20_000)
     monkeypatch.setattr(sorted_runs, "_BATCH_ROWS", 20)
 

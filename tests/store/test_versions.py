@@ -38,7 +38,7 @@ def test_before_the_first_version(versions: VersionStore) -> None:
         versions.read(1)
 
 
-def test_a_version_comes_back_equal(versions: VersionStore) -> None:
+def test_a_version_is_read_as_published(versions: VersionStore) -> None:
     versions.publish(version(1))
     found = versions.latest()
     assert found == version(1)
@@ -51,7 +51,7 @@ def test_a_version_comes_back_equal(versions: VersionStore) -> None:
 @pytest.mark.parametrize(
     "committed", [None, datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=5)))]
 )
-def test_times_come_back_equal(local_versions: VersionStore, committed: datetime | None) -> None:
+def test_times_are_read_as_published(local_versions: VersionStore, committed: datetime | None) -> None:
     local_versions.publish(replace(version(1), committed_at=committed))
     assert local_versions.read(1).committed_at == committed
 
@@ -97,7 +97,9 @@ def test_the_loser_of_a_race_leaves_nothing_behind(versions: VersionStore, monke
     assert [info.path for info in versions.objects.list()] == there
 
 
-def test_a_put_that_finds_its_own_object_has_won(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retried_put_that_finds_its_object_has_succeeded(
+    versions: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client repeats a put whose answer was lost; the second one fails, though the first one succeeded."""
     write = ObjectStore.write
 
@@ -110,7 +112,7 @@ def test_a_put_that_finds_its_own_object_has_won(versions: VersionStore, monkeyp
     assert versions.latest() == version(1)
 
 
-def test_entries_are_read_when_asked_for(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_read_at_first_use(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     versions.publish(version(1))
     read: list[str] = []
     open_parquet = ObjectStore.open_parquet
@@ -153,7 +155,7 @@ def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
     assert versions.latest() == replace(version(1), number=2)
 
 
-def test_what_planning_learnt_is_kept_from_version_to_version(versions: VersionStore) -> None:
+def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> None:
     """Each version writes what it learnt anew, and one that learnt nothing writes nothing."""
     many = {b"\xff%d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=many))
@@ -172,7 +174,7 @@ def test_what_planning_learnt_is_kept_from_version_to_version(versions: VersionS
     assert versions.metadata_cache() == learnt
 
 
-def test_values_that_a_plan_did_not_touch_are_kept(versions: VersionStore) -> None:
+def test_cached_values_that_a_plan_did_not_use_are_retained(versions: VersionStore) -> None:
     """A plan from a difference changes some values; the others are neither read nor lost."""
     values = {b"%04d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=values))
@@ -203,7 +205,7 @@ def test_few_values_are_looked_up_one_by_one(local_versions: VersionStore) -> No
     assert {key: cache[key] for key in values} == values
 
 
-def test_damaged_memory_is_none(versions: VersionStore) -> None:
+def test_a_damaged_metadata_cache_is_empty(versions: VersionStore) -> None:
     """It only saves work."""
     versions.publish(replace(version(1), metadata_cache={b"a": b"b"}))
     for data in (b"", None):
@@ -273,7 +275,7 @@ def test_other_files_are_no_versions(local_versions: VersionStore) -> None:
     assert local_versions.numbers() == [1]
 
 
-def test_pending_profiles_wait_until_cleared(versions: VersionStore) -> None:
+def test_pending_profiles_are_returned_until_cleared(versions: VersionStore) -> None:
     assert versions.pending() == []
     versions.save_pending([])
     assert versions.objects.list() == []
@@ -287,13 +289,13 @@ def test_pending_profiles_wait_until_cleared(versions: VersionStore) -> None:
     assert [entry.id for entry in other.pending()] == ["d"]
 
 
-def test_who_publishes_clears_what_it_saved_itself(local_versions: VersionStore) -> None:
+def test_a_publisher_clears_its_pending_profiles(local_versions: VersionStore) -> None:
     local_versions.save_pending([fragment("a")])
     local_versions.clear_pending()
     assert local_versions.pending() == []
 
 
-def test_of_two_pending_profiles_of_a_fragment_one_counts(local_versions: VersionStore) -> None:
+def test_one_of_two_pending_profiles_of_a_fragment_is_returned(local_versions: VersionStore) -> None:
     first, second, other = fragment("a"), replace(fragment("a"), row_count=11), replace(fragment("a"), spec_id="other")
     local_versions.save_pending([first])
     local_versions.save_pending([second, other])
@@ -301,7 +303,7 @@ def test_of_two_pending_profiles_of_a_fragment_one_counts(local_versions: Versio
     assert {entry.spec_id for entry in local_versions.pending()} == {"spec", "other"}
 
 
-def test_clearing_what_another_cleared_is_no_error(local_versions: VersionStore) -> None:
+def test_clearing_a_cleared_profile_is_no_error(local_versions: VersionStore) -> None:
     local_versions.save_pending([fragment("a")])
     twin = pickle.loads(pickle.dumps(local_versions))
     assert twin.pending() == local_versions.pending()
@@ -310,7 +312,7 @@ def test_clearing_what_another_cleared_is_no_error(local_versions: VersionStore)
     assert twin.pending() == []
 
 
-def test_tables_do_not_see_each_other(store: ObjectStore) -> None:
+def test_tables_are_independent(store: ObjectStore) -> None:
     VersionStore(store, "orders").publish(version(1))
     assert VersionStore(store, "order").latest() is None
     assert VersionStore(store, "lineitem").pending() == []
