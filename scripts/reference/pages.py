@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,9 +32,17 @@ def render_configuration() -> str:
     return f"{_NOTE}\n{render_models()}"
 
 
+def render_schemas() -> str:
+    """Return the JSON schemas of all commands."""
+    from metastore_assets.cli.documents import all_schemas
+
+    return json.dumps(all_schemas(), indent=1, ensure_ascii=False) + "\n"
+
+
 PAGES: dict[Path, Callable[[], str]] = {
     _REFERENCE / "command-line.md": render_command_line,
     _REFERENCE / "configuration.md": render_configuration,
+    _REFERENCE / "output.schema.json": render_schemas,
 }
 """The function that renders each generated page, by the page's path."""
 

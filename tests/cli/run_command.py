@@ -7,13 +7,16 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
 
 from metastore_assets.cli.commands import cli
+from metastore_assets.cli.documents import DOCUMENTS
 
 BADLY_JOINED = re.compile(r"[\w)'`…][.,;:]\s*[.;](\s|$)|[\w)'`…][.,;:]{2}(\s|$)|[?!]\s*[.;](\s|$)|[\w)'`][.,:;]$|\.\)")
 """What no message has: `..`, `.;`, `. .`, `?;`, and a full stop at the end, which the others do not have."""
@@ -23,7 +26,30 @@ PROGRAM = [sys.executable, "-m", "metastore_assets"]
 def run(*arguments: str, config: Path | None = None) -> Result:
     """Run in this process: fast, and without a terminal."""
     config_option = [] if config is None else ["--config", str(config)]
-    return CliRunner().invoke(cli, [*config_option, *arguments], prog_name="metastore")
+    result = CliRunner().invoke(cli, [*config_option, *arguments], prog_name="metastore")
+    if "--json" in arguments:
+        assert_published_form(arguments, result.stdout)
+    return result
+
+
+@cache
+def validator(command: str) -> Draft202012Validator:
+    """The check of a command's documents by the schema that `metastore schema` prints."""
+    schema = json.loads(CliRunner().invoke(cli, ["schema", *command.split()]).stdout)
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def assert_published_form(arguments: Sequence[str], stdout: str) -> None:
+    """Each line of what a command prints with `--json` is as its schema says."""
+    words = list(arguments)
+    while words and words[0].startswith("-"):
+        del words[: 2 if words[0] == "--config" else 1]
+    command = next((name for name in DOCUMENTS if words[: len(name.split())] == name.split()), None)
+    for line in stdout.splitlines():
+        assert command is not None, f"{arguments} has no schema"
+        errors = validator(command).iter_errors(json.loads(line))
+        assert not (wrong := [f"{error.json_path}: {error.message[:300]}" for error in errors]), (arguments, wrong)
 
 
 def answer(*arguments: str, config: Path | None = None) -> Any:
@@ -49,7 +75,7 @@ def execute(
     *arguments: str, folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run in a process of its own, in a folder."""
-    return subprocess.run(
+    done = subprocess.run(
         [*PROGRAM, *arguments],
         cwd=folder,
         env={**os.environ, **(environment or {})},
@@ -59,6 +85,9 @@ def execute(
         timeout=250,
         check=False,
     )
+    if "--json" in arguments:
+        assert_published_form(arguments, done.stdout)
+    return done
 
 
 def documents(done: subprocess.CompletedProcess[str] | Result) -> list[dict[str, Any]]:

@@ -179,7 +179,7 @@ def test_a_wrong_type_of_a_column(tmp_path: Path, declared: str, said: str) -> N
 def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one line too, which says that it is not the user's fault; --debug shows where it comes from."""
 
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("one\ntwo \x1b[31m")
 
     monkeypatch.setattr(Metastore, "table", fail)
@@ -212,7 +212,7 @@ def test_an_error_of_ours_is_one_printable_line(published: Path) -> None:
 
 
 def test_ctrl_c(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*arguments: object) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Metastore, "table", interrupt)

@@ -29,6 +29,10 @@ def silent() -> Iterator[socket.socket]:
     [
         ("tables", "root", signal.SIGINT),
         ("show t", "root", signal.SIGINT),
+        ("doctor t", "root", signal.SIGINT),
+        ("purge t --before 1", "root", signal.SIGINT),
+        ("expire t", "root", signal.SIGHUP),
+        ("verify t", "table", signal.SIGINT),
         ("refresh t", "table", signal.SIGINT),
         ("refresh t", "table", signal.SIGTERM),
     ],
@@ -43,7 +47,7 @@ def test_an_end_while_a_store_is_silent(
         text = f"root: s3://bucket/root\nstorage_options: {options}\ntables: [{{name: t, uri: ./orders}}]"
     else:
         text = f"root: ./root\ntables: [{{name: orders, uri: 's3://bucket/t', storage_options: {options}}}]"
-        command = command.replace(" t", " orders")
+        command = command.replace(" t", " orders", 1)
     published.write_text(text)
     with subprocess.Popen(
         [*PROGRAM, *command.split()], cwd=published.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

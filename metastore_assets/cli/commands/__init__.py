@@ -26,6 +26,7 @@ from metastore_assets.cli.commands.quantile import quantile
 from metastore_assets.cli.commands.rank import rank
 from metastore_assets.cli.commands.refresh import refresh
 from metastore_assets.cli.commands.report import report
+from metastore_assets.cli.commands.schema import schema
 from metastore_assets.cli.commands.show import show
 from metastore_assets.cli.commands.spark_server import spark_server
 from metastore_assets.cli.commands.sql import sql
@@ -49,15 +50,16 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 def cli() -> None:
     """Rich column statistics of lakehouse tables, true after every commit.
 
-    `profile` computes the statistics of any table. The other commands work on the tables of a configuration. `refresh`
-    brings their stored statistics up to date. The rest reads the stored statistics, mostly without Spark.
+    `profile` computes the statistics of any table. The other commands work on the tables of a configuration, which
+    `init` writes; NAME is the name of a table in it. `refresh` brings the stored statistics up to date. The rest reads
+    the stored statistics, mostly without Spark.
     """
 
 
 _SECTIONS = {
     "Common commands": (profile, refresh, show, top, check),
     "Set up and refresh": (init, doctor, tables, backfill, spark_server),
-    "Look at a table": (histogram, quantile, rank, locate, history, report, sql),
+    "Look at a table": (histogram, quantile, rank, locate, history, report, sql, schema),
     "Plan a query": (prune, estimate, count, clustering),
     "Compare versions": (versions, changes, diff),
     "Check the statistics": (verify, check_statistic),

@@ -48,7 +48,7 @@ _STDIN = "-"
     "--via", type=click.Choice(["local", "dagster"]), default="local", show_default=True, help="Where to run."
 )
 @click.option(
-    "--chunk", type=click.IntRange(min=1), metavar="N", help="With --full, publish a version after full N partitions."
+    "--chunk", type=click.IntRange(min=1), metavar="N", help="With --full, publish a version after every N partitions."
 )
 @click.option("--no-publish", is_flag=True, help="Only read the partitions; a later refresh publishes them.")
 @click.option("--restart", is_flag=True, help="Start an interrupted --full again instead of continuing it.")

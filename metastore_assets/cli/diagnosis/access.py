@@ -89,7 +89,7 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
         facts = [snapshot.format, files]
     else:
         current = table_format.current()
-        facts = [table.format or "readable"]
+        facts = [table.declared_format or "its snapshot is readable"]
     try:
         version = Metastore(config.root, storage_options=config.storage_options).table(table.name).version
     except VersionNotFoundError:

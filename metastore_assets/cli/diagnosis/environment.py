@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
 
 _DISTRIBUTION = "metastore-assets"
+_NAMED_PACKAGES = ("pyarrow", "polars", "click", "dagster", "pyspark")
 _MIN_PYTHON = (3, 11)
 _MIN_JAVA = 17
 _JAVA_TIMEOUT = 30.0
@@ -107,8 +108,9 @@ def check_packages() -> Iterator[Finding]:
             advice = f"pip install '{item.package}{item.range}'"
             message = f"version {installed} is not supported; supported is {item.range}"
             yield Finding(f"package {item.package}", "failed", message, advice)
-    names = ", ".join(f"{name} {number}" for name, number in sorted(found.items()))
-    yield Finding("packages", "ok", f"{_DISTRIBUTION} {release}; {names}")
+    named = ", ".join(f"{name} {found[name]}" for name in _NAMED_PACKAGES if name in found)
+    message = f"{_DISTRIBUTION} {release}; {len(found)} packages have supported versions, such as {named}"
+    yield Finding("packages", "ok", message)
     missing = [name for name in PACKAGES if not is_installed(name)]
     if missing:
         advice = f"pip install '{_DISTRIBUTION}[{','.join(missing)}]' if you need them"

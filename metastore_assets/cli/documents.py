@@ -1,0 +1,876 @@
+"""The JSON documents that commands print with `--json`, as models from which their JSON schemas are generated.
+
+The models describe documents; commands do not create them. Tests validate the output of every command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+SCHEMA_VERSION = "1.0"
+"""The version of all schemas. The first number rises if a key is removed or changes its meaning or type; the second one
+rises if a key is added."""
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+Integer = int | str
+"""A whole number; a text if it is beyond 2^53."""
+Number = float | str | None
+"""A number; a text for NaN, infinities and decimals; null if it is unknown."""
+Value = Any
+"""A value of a column, in the form that docs/reference/output.md lists."""
+Guarantee = Literal["exact", "bound", "estimate", "absent"]
+CheckStatus = Literal["passed", "failed", "unknown"]
+
+
+class Document(BaseModel):
+    """A JSON object with exactly the keys that the model has."""
+
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, json_schema_extra=lambda schema: _remove_defaults(schema)
+    )
+
+
+class VersionSummary(Document):
+    """A version of a table."""
+
+    version: int
+    snapshot: str
+    """The id of the table's snapshot that the version describes."""
+    committed_at: str | None
+    """When the snapshot was committed; null if the table's format does not record it."""
+    published_at: str
+    row_count: Integer
+    bytes: Integer
+    """The size of the table's files."""
+    partitions: int
+    fragments: int
+
+
+class TableSummary(Document):
+    """A configured table and its newest version, whose values are null if there is none."""
+
+    table: str
+    uri: str
+    format: str | None
+    catalog: str | None
+    dropped: str | None
+    """Why the table is treated as dropped from its catalog; null if it exists."""
+    version: int | None
+    snapshot: str | None
+    committed_at: str | None
+    published_at: str | None
+    row_count: Integer | None
+    bytes: Integer | None
+    partitions: int | None
+    fragments: int | None
+
+
+class Percentile(Document):
+    """A percentile of a column."""
+
+    fraction: float
+    value: Value
+
+
+class UserStatisticDocument(Document):
+    """The result of a user-defined statistic."""
+
+    value: Value
+    guarantee: Guarantee
+    reason: str | None
+
+
+class StatisticsDocument(Document):
+    """The statistics of a column. A statistic is null if it is unknown or not defined for the type."""
+
+    column: str
+    """The dotted path of the column."""
+    type: str
+    value_count: Integer
+    """The number of values that are not null."""
+    null_count: Integer
+    nan_count: Integer | None
+    minimum: Value
+    maximum: Value
+    minimum_exact: bool
+    """Whether `minimum` is the least value. If not, it is a lower bound."""
+    maximum_exact: bool
+    """Whether `maximum` is the greatest value. If not, it is an upper bound."""
+    distinct_count: Integer | None
+    distinct_count_guarantee: Guarantee
+    duplicate_count: Integer | None
+    """The number of distinct values that occur more than once."""
+    sum: Value
+    mean: Number
+    standard_deviation: Number
+    skewness: Number
+    kurtosis: Number
+    minimum_length: Integer | None
+    maximum_length: Integer | None
+    mean_length: Number
+    true_count: Integer | None
+    total_bytes: Integer | None
+    percentiles: list[Percentile] | None
+    percentiles_guarantee: Guarantee
+    frequencies: str
+    """Which value counts are stored, such as `enumerated`."""
+    reason: str | None
+    """Why the column has only counts."""
+    user_defined: dict[str, UserStatisticDocument]
+
+
+class PolicyDecision(Document):
+    """What an automatic policy decided."""
+
+    frequencies: str
+    reason: str
+    since: int
+    """The version that decided it."""
+
+
+class BuiltValueCountsDocument(Document):
+    """How the value counts of a column were built."""
+
+    algorithm: str
+    where: str
+    distinct: int | None
+    profiles: int
+
+
+class ColumnDocument(StatisticsDocument):
+    """The statistics of a column in the answer of `show` and `profile`."""
+
+    singleton_count: Integer | None
+    """The number of values that occur once; null unless all values are counted."""
+    entropy: Number
+    """The entropy in bits; null unless all values are counted."""
+    decision: PolicyDecision | None
+    built: BuiltValueCountsDocument | None
+
+
+class TableStatistics(Document):
+    """The answer of `show`."""
+
+    table: str
+    version: int
+    snapshot: str
+    current: bool | None
+    """Whether the version describes the current snapshot of the table; null if that is unknown."""
+    partition: str = Field(default="")
+    """The key of the partition; absent for the whole table."""
+    where: str = Field(default="")
+    """The predicate; absent for all rows."""
+    row_count: Integer
+    columns: list[ColumnDocument]
+    format: str
+
+
+class PartitionSummary(Document):
+    """A partition in the answer of `show --partitions`."""
+
+    partition: str
+    row_count: Integer
+    bytes: Integer
+    fragments: int
+    version: int
+    """The version that last changed the partition."""
+
+
+class ProfiledTable(Document):
+    """The answer of `profile`."""
+
+    uri: str
+    snapshot: str
+    current: bool | None
+    row_count: Integer
+    columns: list[ColumnDocument]
+    format: str
+
+
+class FailedLocation(Document):
+    """A location that could not be profiled."""
+
+    uri: str
+    error: str
+
+
+class ValueFrequencyDocument(Document):
+    """A value and how often it occurs."""
+
+    value: Value
+    frequency: Integer
+
+
+class HistogramBin(Document):
+    """A bin of a histogram."""
+
+    minimum: Value
+    maximum: Value
+    frequency: Integer
+
+
+class QuantileValue(Document):
+    """A quantile of a column."""
+
+    q: float
+    value: Value
+    guarantee: Guarantee
+
+
+class RankOfValue(Document):
+    """The rank of a value."""
+
+    rank: Integer
+    """The number of values that are less."""
+    frequency: Integer | None
+    row_count: Integer
+    guarantee: Guarantee
+
+
+class PartitionFrequencyDocument(Document):
+    """How often a value occurs in a partition."""
+
+    partition: str
+    frequency: Integer
+
+
+class HistoryRow(Document):
+    """The statistics of a column in a version, in the answer of `history NAME COLUMN`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    version: int
+    snapshot: str
+    published_at: str
+    row_count: Integer
+
+
+class StatisticPoint(Document):
+    """One statistic in a version, in the answer of `history --statistic`."""
+
+    version: int
+    snapshot: str
+    published_at: str
+    value: Value
+    guarantee: Guarantee
+
+
+class Eliminations(Document):
+    """How many fragments a conjunct of the predicate rules out, and by which statistic."""
+
+    conjunct: str
+    statistic: str
+    fragments: int
+    bytes: Integer
+
+
+class EliminatedFragmentDocument(Document):
+    """A fragment that the query need not read, and why."""
+
+    path: str
+    conjunct: str
+    statistic: str
+    value: str | None
+
+
+class FilesAndBytes(Document):
+    """What was read or written."""
+
+    files: int
+    bytes: Integer
+
+
+class PrunedFiles(Document):
+    """The answer of `prune`."""
+
+    table: str
+    version: int
+    snapshot: str
+    predicate: str
+    limit: int = Field(default=0)
+    """The requested number of rows; absent without `--limit`."""
+    fragments: list[str]
+    """The paths of the files to read."""
+    fragments_total: int
+    rows_lower: int
+    rows_upper: int
+    bytes: Integer
+    bytes_total: Integer
+    explanation: list[Eliminations]
+    read: FilesAndBytes
+    """The files of the Metastore that the command read."""
+    eliminated: list[EliminatedFragmentDocument] = Field(default=[])
+    """The other fragments; absent without `--explain`."""
+
+
+class RowEstimate(Document):
+    """The answer of `estimate`."""
+
+    lower: int
+    estimate: int
+    upper: int
+    guarantee: Guarantee
+    assumes: str | None
+    """What the estimate assumes."""
+
+
+class RowCountDocument(Document):
+    """The answer of `count`."""
+
+    count: int
+    fragments_read: int
+    bytes_read: int
+    fragments_total: int
+    version: int
+    snapshot: str
+
+
+class ClusteredColumn(Document):
+    """How well a column skips files."""
+
+    column: str
+    depth: float | None
+    """The average number of files that may hold a value."""
+    deepest: int | None
+    skipped: float | None
+    """The share of files that a query for one value skips."""
+    possible_depth: float | None
+    verdict: str
+
+
+class Clustering(Document):
+    """The answer of `clustering`."""
+
+    table: str
+    version: int
+    snapshot: str
+    fragments: int
+    columns: list[ClusteredColumn]
+
+
+class VersionReferenceDocument(Document):
+    """A version of a table."""
+
+    version: int
+    snapshot: str
+
+
+class ChangedValue(Document):
+    """A value whose frequency changed."""
+
+    change: Literal["add", "update", "delete"]
+    value: Value
+    before: Integer | None
+    after: Integer | None
+
+
+class ChangedColumn(Document):
+    """The changed values of a column; null with a reason if they are unknown."""
+
+    column: str
+    type: str
+    counts: dict[Literal["add", "update", "delete"], int] | None
+    reason: str | None
+    changes: list[ChangedValue] | None
+
+
+class Changes(Document):
+    """The answer of `changes`."""
+
+    table: str
+    before: VersionReferenceDocument
+    after: VersionReferenceDocument
+    columns: list[ChangedColumn]
+
+
+class ComparedVersion(VersionReferenceDocument):
+    """One side of a comparison."""
+
+    table: str
+
+
+class FromTo(Document):
+    """A text before and after a change."""
+
+    before: str = Field(alias="from")
+    after: str = Field(alias="to")
+
+
+class RetypedColumn(FromTo):
+    """A column whose type changed."""
+
+    column: str
+
+
+class SchemaChanges(Document):
+    """The changes of a schema."""
+
+    added: list[str]
+    removed: list[str]
+    renamed: list[FromTo]
+    retyped: list[RetypedColumn]
+
+
+class PartitionChanges(Document):
+    """The numbers of changed partitions."""
+
+    added: int
+    removed: int
+    changed: int
+    same: int
+
+
+class ComparedColumnDocument(Document):
+    """The difference between two versions of a column."""
+
+    column: str
+    change: Literal["added", "removed", "changed", "same"]
+    stability_index: Number
+    kolmogorov_smirnov: Number
+    jensen_shannon: Number
+    over: str | None
+    """What the distances are computed over."""
+    guarantee: Guarantee
+    reason: str | None
+    before: StatisticsDocument | None
+    after: StatisticsDocument | None
+
+
+class Diff(Document):
+    """The answer of `diff`."""
+
+    before: ComparedVersion = Field(alias="from")
+    after: ComparedVersion = Field(alias="to")
+    row_count: list[Integer]
+    bytes: list[Integer]
+    schema_changes: SchemaChanges = Field(alias="schema")
+    partitions: PartitionChanges | None
+    columns: list[ComparedColumnDocument]
+
+
+class CheckedPartition(Document):
+    """A partition that did not pass a check."""
+
+    partition: str
+    status: CheckStatus
+    observed: str
+
+
+class CheckedPartitions(Document):
+    """The results of a check by partition."""
+
+    passed: int
+    failed: int
+    unknown: int
+    first: list[CheckedPartition]
+
+
+class CheckResultDocument(Document):
+    """The result of one check."""
+
+    check: str
+    kind: str
+    column: str | None
+    severity: Literal["error", "warn"]
+    status: CheckStatus
+    expected: str
+    observed: str
+    guarantee: str | None
+    advice: str | None
+    measures: dict[str, Any]
+    partitions: CheckedPartitions | None = Field(default=None)
+    """Absent if the check has no results of partitions."""
+
+
+class CheckResults(Document):
+    """The answer of `check`."""
+
+    table: str
+    version: int
+    snapshot: str
+    status: Literal["passed", "failed"]
+    passed: int
+    failed: int
+    unknown: int
+    checks: list[CheckResultDocument]
+
+
+class SuggestedChecks(Document):
+    """The answer of `check --suggest`."""
+
+    table: str
+    version: int
+    checks: list[Any]
+    columns: dict[str, Any]
+    yaml: str
+
+
+class WrongNumber(Document):
+    """A stored number that differs from the computed one."""
+
+    level: str
+    name: str
+    column: str | None
+    statistic: str
+    stored: str
+    computed: str
+
+
+class UnreadableFile(Document):
+    """A file that could not be read."""
+
+    path: str
+    message: str
+
+
+class VerificationDocument(Document):
+    """The answer of `verify`."""
+
+    table: str
+    version: int
+    fragments: int
+    partitions: int
+    complete: bool
+    """Whether the table's profile was compared too."""
+    skipped_partitions: int
+    differences: list[WrongNumber]
+    unreadable: list[UnreadableFile]
+
+
+class LawViolation(Document):
+    """The data that violates a law."""
+
+    model_config = ConfigDict(extra="allow")
+
+    law: str
+
+
+class StatisticLaws(Document):
+    """The answer of `check-statistic`."""
+
+    statistic: str
+    name: str
+    revision: str
+    route: str
+    type_classes: list[str]
+    holds: bool
+    counterexample: LawViolation | None
+
+
+class Compaction(Document):
+    """The answer of `compact`."""
+
+    table: str
+    version: int
+    published: bool
+    files_before: int
+    files: int
+    frequencies: str | None
+    """The location of the file of value counts."""
+    ranks: str | None
+
+
+class Expiry(Document):
+    """The answer of `expire`."""
+
+    table: str
+    versions: int
+    files: int
+    bytes: Integer
+
+
+class Purge(Expiry):
+    """The answer of `purge`."""
+
+    published: int
+    unfinished: int
+    outdated: int
+    not_reached: list[str]
+
+
+class FragmentCounts(Document):
+    """The numbers of fragments of a refresh."""
+
+    added: int
+    removed: int
+    kept: int
+    profiled: int
+
+
+class PartitionCounts(Document):
+    """The numbers of partitions of a refresh."""
+
+    changed: int
+    removed: int
+    total: int
+
+
+class ValueCountChangesDocument(Document):
+    """The numbers of values that a refresh changed."""
+
+    added: int
+    removed: int
+    changed: int
+
+
+class TypeChangeDocument(Document):
+    """A column of plain files whose type changed."""
+
+    column: str
+    before: str
+    now: str
+    reason: str | None
+
+
+class StepCosts(Document):
+    """What a step of a refresh read and wrote."""
+
+    read: FilesAndBytes
+    written: FilesAndBytes
+
+
+class Refreshed(Document):
+    """The answer of `refresh` for one table."""
+
+    table: str
+    version: int
+    snapshot: str
+    published: bool
+    fragments: FragmentCounts
+    partitions: PartitionCounts
+    value_counts: ValueCountChangesDocument | None
+    dropped_columns: list[str]
+    type_changes: list[TypeChangeDocument]
+    steps: dict[str, StepCosts]
+    seconds: float
+
+
+class StageDocument(Document):
+    """A stage of a plan. Its other keys depend on the stage."""
+
+    model_config = ConfigDict(extra="allow")
+
+    stage: str
+    summary: str
+
+
+class RefreshPlan(Document):
+    """The answer of `refresh --dry-run` for one table."""
+
+    table: str
+    version: int
+    snapshot: str
+    published: bool
+    """Whether a version would be published."""
+    dry_run: Literal[True]
+    full_comparison: str | None
+    """Why all fragments were compared; null if the commits show what changed."""
+    fragments: FragmentCounts
+    partitions: PartitionCounts
+    changed_partitions: list[str]
+    removed_partitions: list[str]
+    type_changes: list[TypeChangeDocument]
+    read_again: dict[str, Any]
+    may_read_again: dict[str, Any]
+    bytes_to_read: Integer
+    stages: list[StageDocument]
+
+
+class FailedTable(Document):
+    """A table that could not be refreshed."""
+
+    table: str
+    error: str
+
+
+class BackfillDocument(Document):
+    """The answer of `backfill`."""
+
+    table: str
+    partitions: int
+    chunks: int
+    versions: list[int]
+    fragments: int
+    bytes: Integer
+    seconds: float | None
+    done: bool
+    failed_checks: list[str]
+    error: str = Field(default="")
+    """The error that ended the backfill; absent if there was none."""
+
+
+class UnselectedWork(Document):
+    """What must be read of partitions that were not selected."""
+
+    partitions: int
+    fragments: int
+    bytes: Integer
+
+
+class BackfillPlanDocument(BackfillDocument):
+    """The answer of `backfill --dry-run`."""
+
+    dry_run: Literal[True]
+    version: int | None
+    snapshot: str
+    mode: Literal["outdated", "missing", "stale", "all"]
+    selected: int
+    total: int
+    missing: int
+    stale: int
+    again: int
+    unselected: UnselectedWork
+    publishes: bool
+    continues: int
+    keys: list[str]
+
+
+class WrittenReport(Document):
+    """The answer of `report`."""
+
+    table: str
+    version: int
+    file: str
+    bytes: int
+
+
+class SuggestedPolicy(Document):
+    """A suggested policy of a column."""
+
+    column: str
+    policy: str
+    reason: str
+    active: bool
+    """Whether it takes effect, or is written as a comment."""
+
+
+class FoundTableDocument(Document):
+    """A table in a new configuration."""
+
+    table: str
+    uri: str
+    format: str
+    columns: int
+    fragments: int
+    bytes: Integer
+    partition_columns: list[str]
+    profiled: bool
+    suggestions: list[SuggestedPolicy]
+
+
+class WrittenConfiguration(Document):
+    """The answer of `init`."""
+
+    file: str
+    root: str
+    tables: list[FoundTableDocument]
+
+
+class FindingDocument(Document):
+    """Something that `doctor` checked."""
+
+    subject: str
+    status: Literal["ok", "warning", "failed", "skipped"]
+    message: str
+    advice: str | None
+
+
+class Diagnosis(Document):
+    """The answer of `doctor`."""
+
+    status: Literal["ok", "failed"]
+    ok: int
+    warning: int
+    failed: int
+    skipped: int
+    findings: list[FindingDocument]
+
+
+class StoppedServer(Document):
+    """The answer of `spark-server stop`."""
+
+    stopped: bool
+
+
+class ServerStatus(Document):
+    """The answer of `spark-server status`; the other keys are absent if no server runs."""
+
+    running: bool
+    url: str = Field(default="")
+    process: int = Field(default=0)
+    logs: str = Field(default="")
+
+
+class StartedServer(Document):
+    """The answer of `spark-server start`."""
+
+    url: str
+    process: int
+    logs: str
+    started: bool
+
+
+def _remove_defaults(schema: dict[str, Any]) -> None:
+    """Remove the defaults of a model's JSON schema: they only mark keys that may be absent."""
+    for key in schema.get("properties", {}).values():
+        key.pop("default", None)
+
+
+DOCUMENTS: Mapping[str, TypeAdapter[Any]] = {
+    "backfill": TypeAdapter(BackfillPlanDocument | BackfillDocument),
+    "changes": TypeAdapter(Changes),
+    "check": TypeAdapter(CheckResults | SuggestedChecks),
+    "check-statistic": TypeAdapter(StatisticLaws),
+    "clustering": TypeAdapter(Clustering),
+    "compact": TypeAdapter(Compaction),
+    "count": TypeAdapter(RowCountDocument),
+    "diff": TypeAdapter(Diff),
+    "doctor": TypeAdapter(Diagnosis),
+    "estimate": TypeAdapter(RowEstimate),
+    "expire": TypeAdapter(Expiry),
+    "histogram": TypeAdapter(list[HistogramBin]),
+    "history": TypeAdapter(list[VersionSummary] | list[StatisticPoint] | list[HistoryRow]),
+    "init": TypeAdapter(WrittenConfiguration),
+    "locate": TypeAdapter(list[PartitionFrequencyDocument]),
+    "profile": TypeAdapter(ProfiledTable | FailedLocation),
+    "prune": TypeAdapter(PrunedFiles),
+    "purge": TypeAdapter(Purge),
+    "quantile": TypeAdapter(list[QuantileValue]),
+    "rank": TypeAdapter(RankOfValue),
+    "refresh": TypeAdapter(Refreshed | RefreshPlan | FailedTable),
+    "report": TypeAdapter(WrittenReport),
+    "show": TypeAdapter(TableStatistics | list[PartitionSummary]),
+    "spark-server start": TypeAdapter(StartedServer),
+    "spark-server status": TypeAdapter(ServerStatus),
+    "spark-server stop": TypeAdapter(StoppedServer),
+    "sql": TypeAdapter(list[dict[str, Any]]),
+    "tables": TypeAdapter(list[TableSummary]),
+    "top": TypeAdapter(list[ValueFrequencyDocument]),
+    "verify": TypeAdapter(VerificationDocument),
+    "versions": TypeAdapter(list[VersionSummary]),
+}
+"""What each command prints as one line of JSON."""
+
+
+def command_schema(command: str) -> dict[str, Any]:
+    """Return the JSON schema of each line that a command prints with `--json`."""
+    return {
+        "$schema": _DIALECT,
+        "$id": f"urn:metastore-assets:output:{SCHEMA_VERSION}:{command.replace(' ', '-')}",
+        **DOCUMENTS[command].json_schema(),
+    }
+
+
+def all_schemas() -> dict[str, Any]:
+    """Return the version, and the JSON schemas of all commands by name, which share their definitions."""
+    keys, definitions = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in DOCUMENTS.items()])
+    return {
+        "$schema": _DIALECT,
+        "$id": f"urn:metastore-assets:output:{SCHEMA_VERSION}",
+        "version": SCHEMA_VERSION,
+        "commands": {name: keys[name, "validation"] for name in DOCUMENTS},
+        "$defs": definitions["$defs"],
+    }

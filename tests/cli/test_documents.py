@@ -1,0 +1,94 @@
+"""The documents of `--json` are as the published schemas say. `run` checks that of every other test of commands too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from metastore_assets.cli.commands import cli
+from metastore_assets.cli.documents import DOCUMENTS, SCHEMA_VERSION
+from tests.cli.run_command import assert_published_form, documents, run
+
+_COMMANDS = [
+    "backfill fresh --engine auto --dry-run",
+    "backfill fresh --engine auto --yes",
+    "changes orders --since 1",
+    "check orders",
+    "check orders --suggest",
+    "check-statistic tests.pipeline.user_statistics:First",
+    "clustering orders",
+    "compact orders",
+    "count orders --where id>=0",
+    "diff orders",
+    "doctor",
+    "estimate orders --where id<10",
+    "expire orders",
+    "histogram orders price",
+    "history orders",
+    "history orders price",
+    "history orders price --statistic mean",
+    "init orders --config other.yaml",
+    "locate orders state new",
+    "profile orders nowhere",
+    "prune orders --where id<10 --explain --limit 1",
+    "prune orders --where id<10",
+    "purge orders --before 2",
+    "quantile orders price 0.5",
+    "rank orders price 1",
+    "refresh fresh --engine auto",
+    "refresh fresh --engine auto --dry-run",
+    "refresh gone --engine auto",
+    "report orders -o report.html",
+    "show orders",
+    "show orders --columns state,id",
+    "show orders --partition half=1",
+    "show orders --partitions",
+    "spark-server status",
+    "sql select(1)",
+    "tables",
+    "top orders state",
+    "versions orders",
+    "verify fresh",
+]
+_NEED_SPARK = {"spark-server start", "spark-server stop"}
+
+
+def _names(command: click.Command) -> list[str]:
+    if isinstance(command, click.Group):
+        return [f"{command.name} {name}" for name in command.commands]
+    return [command.name or ""]
+
+
+def test_every_command_has_a_schema_and_is_tested() -> None:
+    names = {name for command in cli.commands.values() for name in _names(command)} - {"schema"}
+    assert set(DOCUMENTS) == names
+    tested = {name for name in names if any(line.startswith(name) for line in _COMMANDS)}
+    assert names - tested == _NEED_SPARK
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_output_is_as_published(published: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(published.parent)
+    if command.startswith("verify"):
+        run("refresh", "fresh", "--engine", "auto", config=published)
+    config = None if "--config" in command else published
+    done = run(*command.split(), "--json", config=config)
+    assert documents(done), done.output
+
+
+def test_what_differs_is_noticed() -> None:
+    assert_published_form(("top",), '[{"value": 1, "frequency": 2}]')
+    for wrong in ('[{"value": 1}]', '[{"value": 1, "frequency": 2, "more": 3}]', '{"value": 1, "frequency": 2}'):
+        with pytest.raises(AssertionError):
+            assert_published_form(("top",), wrong)
+
+
+def test_all_schemas_have_a_version() -> None:
+    schemas = json.loads(run("schema").stdout)
+    assert schemas["version"] == SCHEMA_VERSION
+    assert set(schemas["commands"]) == set(DOCUMENTS)
+    assert f":{SCHEMA_VERSION}:top" in json.loads(run("schema", "top").stdout)["$id"]
+    assert run("schema", "nothing").exit_code == 2
