@@ -13,7 +13,7 @@ from metastore_assets.assets.checks import check_specs, escape_markdown
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import MetastoreConfig
 from tests.assets.lab import Lab, key_of, kind_of
-from tests.assets.user_project import STATISTICS, commit, told
+from tests.assets.user_project import STATISTICS, commit, reported_row_counts
 from tests.cli.run_command import run as run_command
 
 CONFIG = """
@@ -89,18 +89,22 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     table = second["enough_rows"].metadata["partitions"].value
     assert [record.data["partition"] for record in table.records] == [key_of(4)]  # type: ignore[union-attr]
 
-    told = {kind_of(event.asset_key): event.metadata for event in checked.events(again.run_id)}["statistics"]
-    assert told["price/null_share"].value == pytest.approx(second["price_null_share"].metadata["null_share"].value)
-    assert told["shop/distinct_count"].value == 5
-    lineage = told["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
+    reported_row_counts = {kind_of(event.asset_key): event.metadata for event in checked.events(again.run_id)}[
+        "statistics"
+    ]
+    assert reported_row_counts["price/null_share"].value == pytest.approx(
+        second["price_null_share"].metadata["null_share"].value
+    )
+    assert reported_row_counts["shop/distinct_count"].value == 5
+    lineage = reported_row_counts["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
     assert lineage["price"][0].asset_key == AssetKey(["sales", "sales_source"])
-    changes = {record.data["what"]: record.data for record in told["changes"].value.records}  # type: ignore[union-attr]
+    changes = {record.data["what"]: record.data for record in reported_row_counts["changes"].value.records}  # type: ignore[union-attr]
     assert changes["rows"] == {"what": "rows", "before": "600", "now": "620", "change": "+20"}
     assert changes["files"]["change"] == "+1"
     assert (changes["partitions"]["now"], changes["partitions"]["change"]) == ("4", "1 added")
     assert "added" in str(changes["value counts"]["change"])
     assert changes["version"]["before"] == str(first_version.number)
-    assert told["rows_changed"].value == 20
+    assert reported_row_counts["rows_changed"].value == 20
     # The version is there and has been told: there is no use in another run.
     assert not checked.tick("sales").run_requests
     _goes_and_comes_back(checked)
@@ -113,21 +117,25 @@ def _goes_and_comes_back(lab: Lab) -> None:
     gone = lab.tick("sales")
     assert not gone.run_requests
     assert "version 2 remains the newest: the table no longer exists" in str(gone.skip_message)
-    (told,) = gone.asset_events
-    assert isinstance(told, AssetCheckEvaluation)
-    assert (told.check_name, told.passed, told.severity.value) == ("current", False, "ERROR")
-    assert told.asset_key == AssetKey(["sales", "sales_statistics"])
+    (reported_row_counts,) = gone.asset_events
+    assert isinstance(reported_row_counts, AssetCheckEvaluation)
+    assert (reported_row_counts.check_name, reported_row_counts.passed, reported_row_counts.severity.value) == (
+        "current",
+        False,
+        "ERROR",
+    )
+    assert reported_row_counts.asset_key == AssetKey(["sales", "sales_statistics"])
     # As the daemon does with what a tick tells.
-    lab.instance.report_runless_asset_event(told)
-    key = AssetCheckKey(told.asset_key, told.check_name)
+    lab.instance.report_runless_asset_event(reported_row_counts)
+    key = AssetCheckKey(reported_row_counts.asset_key, reported_row_counts.check_name)
     (shown,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
     assert shown.status == AssetCheckExecutionRecordStatus.FAILED
     assert lab.tick("sales", gone.cursor).asset_events == []
     away.rename(table)
     back = lab.tick("sales", gone.cursor)
-    (told,) = back.asset_events
-    assert isinstance(told, AssetCheckEvaluation)
-    assert (told.check_name, told.passed) == ("current", True)
+    (reported_row_counts,) = back.asset_events
+    assert isinstance(reported_row_counts, AssetCheckEvaluation)
+    assert (reported_row_counts.check_name, reported_row_counts.passed) == ("current", True)
     assert lab.tick("sales", back.cursor).asset_events == []
 
 
@@ -154,8 +162,8 @@ def test_check_specs_are_defined_before_any_run() -> None:
 
 def test_values_with_markup_are_shown_literally() -> None:
     """Descriptions are Markdown: a value could fetch a picture from anywhere."""
-    told = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
-    assert told == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
+    reported_row_counts = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
+    assert reported_row_counts == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
 
 
 def test_a_dropped_column_fails_its_check_and_nothing_else(
@@ -183,7 +191,7 @@ def test_a_dropped_column_fails_its_check_and_nothing_else(
             assert found["note_not_null"].passed == (number == 0)
             assert found["amount_not_null"].passed
         assert "the check does not fit the table" in str(found["note_not_null"].description)
-        assert told(instance, result, STATISTICS) == {None: 2}
+        assert reported_row_counts(instance, result, STATISTICS) == {None: 2}
         assert commit(definitions, instance) is None, "the version is current"
     for arguments, status in ((["refresh", "sales"], 0), (["check", "sales"], 1)):
         done = run_command(*arguments, config=file)

@@ -44,8 +44,10 @@ def test_the_documented_settings(tmp_path: Path, s3_endpoint: str, monkeypatch: 
         result = Definitions(jobs=[talking]).resolve_job_def("talking").execute_in_process(instance=instance)
         (captured,) = [event for event in result.all_events if event.event_type_value == "LOGS_CAPTURED"]
         log_key = [result.run_id, "compute_logs", captured.logs_captured_data.file_key]
-        told = manager.get_log_data_for_type(log_key, ComputeIOType.STDOUT, 0, None)
-        assert b"read 7 files" in (told[0] if isinstance(told, tuple) else told)
+        reported_row_counts = manager.get_log_data_for_type(log_key, ComputeIOType.STDOUT, 0, None)
+        assert b"read 7 files" in (
+            reported_row_counts[0] if isinstance(reported_row_counts, tuple) else reported_row_counts
+        )
         keys = [entry["Key"] for entry in client.list_objects_v2(Bucket="logs")["Contents"]]
         assert all(key.startswith("dagster/storage/") for key in keys), keys
     stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

@@ -12,7 +12,17 @@ from deltalake import write_deltalake
 from metastore_assets import MetastoreConfig, MetastoreTranslator, TableConfig, build_metastore_definitions
 from metastore_assets.assets.reported_state import reported_version
 from metastore_assets.assets.translator import names_of
-from tests.assets.user_project import DAYS, RAW, STATISTICS, ByDay, commit, materialize, raw_sales, told, write
+from tests.assets.user_project import (
+    DAYS,
+    RAW,
+    STATISTICS,
+    ByDay,
+    commit,
+    materialize,
+    raw_sales,
+    reported_row_counts,
+    write,
+)
 
 SOURCE = AssetKey(["sales", "sales_source"])
 FIRST, SECOND, THIRD = "day=2024-01-01", "day=2024-01-02", "day=2024-01-03"
@@ -46,7 +56,7 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
     assert graph.get(SOURCE).is_external
     assert isinstance(graph.get(STATISTICS).partitions_def, DynamicPartitionsDefinition)
     result = commit(definitions, instance)
-    assert told(instance, result, STATISTICS) == {FIRST: 3, SECOND: 4, None: 7}
+    assert reported_row_counts(instance, result, STATISTICS) == {FIRST: 3, SECOND: 4, None: 7}
     assert outdated(definitions, instance, FIRST, SECOND) == []
     assert result is not None
     assert {own.check_name: own.passed for own in result.get_asset_check_evaluations()} == dict.fromkeys(
@@ -71,9 +81,9 @@ def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: D
     definitions = build_metastore_definitions(single(tmp_path))
     assert commit(definitions, instance) is None
     write(tmp_path, "2024-01-02", 5)
-    assert told(instance, commit(definitions, instance), STATISTICS) == {SECOND: 5, None: 8}
+    assert reported_row_counts(instance, commit(definitions, instance), STATISTICS) == {SECOND: 5, None: 8}
     by_hand = materialize(definitions, instance, STATISTICS, partition=FIRST)
-    assert told(instance, by_hand, STATISTICS) == {FIRST: 3, None: 8}
+    assert reported_row_counts(instance, by_hand, STATISTICS) == {FIRST: 3, None: 8}
     assert outdated(definitions, instance, FIRST, SECOND) == []
     assert commit(definitions, instance) is None
 
@@ -93,7 +103,7 @@ def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterIns
         )
     assert reported_version(instance, names) == reported
     write(tmp_path, "2024-01-02", 4)
-    assert told(instance, commit(definitions, instance), STATISTICS) == {SECOND: 4, None: 7}
+    assert reported_row_counts(instance, commit(definitions, instance), STATISTICS) == {SECOND: 4, None: 7}
 
 
 def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, instance: DagsterInstance) -> None:
@@ -101,9 +111,9 @@ def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, ins
     write_deltalake(tmp_path / "sales", pa.table({"amount": [1, 2]}))
     definitions = build_metastore_definitions(single(tmp_path))
     assert definitions.resolve_asset_graph().get(STATISTICS).partitions_def is None
-    assert told(instance, commit(definitions, instance), STATISTICS) == {None: 2}
+    assert reported_row_counts(instance, commit(definitions, instance), STATISTICS) == {None: 2}
     assert outdated(definitions, instance, None) == []
-    assert told(instance, materialize(definitions, instance, STATISTICS), STATISTICS) == {None: 2}
+    assert reported_row_counts(instance, materialize(definitions, instance, STATISTICS), STATISTICS) == {None: 2}
 
 
 def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
@@ -116,7 +126,7 @@ def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, in
     assert (node.parent_keys, node.partitions_def) == ({RAW}, DAYS)
     for day, rows, total in (("2024-01-01", 3, 3), ("2024-01-02", 4, 7)):
         both = materialize(definitions, instance, RAW, STATISTICS, partition=day)
-        assert told(instance, both, STATISTICS) == {day: rows, None: total}
+        assert reported_row_counts(instance, both, STATISTICS) == {day: rows, None: total}
     assert outdated(definitions, instance, "2024-01-01", "2024-01-02") == []
 
 
@@ -130,5 +140,5 @@ def test_the_mode_can_be_changed(kinds: tuple[str, str], tmp_path: Path, instanc
         definitions = build_metastore_definitions(config.model_copy(update={"tables": [table]}))
         result = definitions.resolve_job_def("sales_refresh").execute_in_process(instance=instance)
         partitions = STATISTICS if outputs == "table" else AssetKey(["sales", "sales_partitions"])
-        assert told(instance, result, partitions)[FIRST] == 3
-        assert told(instance, result, STATISTICS)[None] == 3
+        assert reported_row_counts(instance, result, partitions)[FIRST] == 3
+        assert reported_row_counts(instance, result, STATISTICS)[None] == 3

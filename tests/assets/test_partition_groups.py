@@ -26,7 +26,7 @@ from metastore_assets.expressions.partition_keys import decode_partition_key, en
 from metastore_assets.metastore import Metastore
 from metastore_assets.store.manifest import PartitionEntry, Version
 from tests.assets.test_pending_events import files, version, with_entries
-from tests.assets.user_project import DAYS, PARTITIONS, attached, commit, materialize, told
+from tests.assets.user_project import DAYS, PARTITIONS, attached, commit, materialize, reported_row_counts
 
 TEXTS = st.sampled_from(["", "a", "a-", "é", "a.b/c=d", "1", "10"]) | st.none()
 KEYS = st.one_of(
@@ -146,7 +146,10 @@ def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInsta
     write(tmp_path, "2024-01-01", {1: 3, 2: 5})
     write(tmp_path, "2024-01-02", {1: 2})
     definitions = build_metastore_definitions(config(tmp_path, "day"))
-    assert told(instance, commit(definitions, instance), PARTITIONS) == {"day=2024-01-01": 8, "day=2024-01-02": 2}
+    assert reported_row_counts(instance, commit(definitions, instance), PARTITIONS) == {
+        "day=2024-01-01": 8,
+        "day=2024-01-02": 2,
+    }
     assert instance.get_dynamic_partitions("sales_partitions") == ["day=2024-01-01", "day=2024-01-02"]
 
     write(tmp_path, "2024-01-01", {2: 1, 3: 4})
@@ -157,14 +160,14 @@ def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInsta
     assert values["changed_partitions"] == ["day=2024-01-01/hour=2", "day=2024-01-01/hour=3"]
 
     result = materialize(definitions, instance, PARTITIONS, partition="day=2024-01-01")
-    assert told(instance, result, PARTITIONS) == {"day=2024-01-01": 13}
+    assert reported_row_counts(instance, result, PARTITIONS) == {"day=2024-01-01": 13}
     latest = Metastore(str(tmp_path / "metastore")).table("sales").version
     assert latest.refresh_stats is not None
     assert latest.refresh_stats.fragments == 4, "all files of the day, and no other"
     assert commit(definitions, instance) is None
 
     DeltaTable(tmp_path / "sales").delete("day = '2024-01-02'")
-    assert told(instance, commit(definitions, instance), PARTITIONS) == {}
+    assert reported_row_counts(instance, commit(definitions, instance), PARTITIONS) == {}
     assert instance.get_dynamic_partitions("sales_partitions") == ["day=2024-01-01"]
     result_with_rows = fetch_column_statistics(
         MaterializeResult(), "sales", config(tmp_path, "day"), partition="day=2024-01-01"
@@ -180,13 +183,13 @@ class ByDay(MetastoreTranslator):
 def test_hours_are_a_day_of_the_project(tmp_path: Path, instance: DagsterInstance) -> None:
     write(tmp_path, "2024-01-01", {1: 3, 2: 5})
     definitions = build_metastore_definitions(config(tmp_path, "day"), translator=ByDay())
-    assert told(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 8}
+    assert reported_row_counts(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 8}
     result = materialize(definitions, instance, PARTITIONS, partition="2024-01-01")
-    assert told(instance, result, PARTITIONS) == {"2024-01-01": 8}
+    assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-01": 8}
     DeltaTable(tmp_path / "sales").delete("hour = 1")
-    assert told(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 5}
+    assert reported_row_counts(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 5}
     DeltaTable(tmp_path / "sales").delete("hour = 2")
-    assert told(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 0}
+    assert reported_row_counts(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 0}
 
 
 def test_columns_that_do_not_come_first_are_refused(tmp_path: Path, instance: DagsterInstance) -> None:

@@ -71,13 +71,13 @@ def reported(version: Version | None, since: dict[str, int] | None = None) -> Re
     )
 
 
-def told(before: ReportedState, now: Version) -> tuple[list[str], tuple[str, ...]]:
+def find_events(before: ReportedState, now: Version) -> tuple[list[str], tuple[str, ...]]:
     changes = find_pending_events(before, now)
     return [entry.key for entry in changes.partitions], changes.table
 
 
 def test_everything_is_reported_the_first_time() -> None:
-    assert told(ReportedState(), version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})) == (
+    assert find_events(ReportedState(), version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})) == (
         ["a", "b"],
         KINDS,
     )
@@ -86,45 +86,45 @@ def test_everything_is_reported_the_first_time() -> None:
 def test_only_partitions_computed_since_the_last_report_are_reported() -> None:
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(3, "t3", {"a": (1, files("a1")), "b": (2, files("b2")), "c": (3, files("c3"))})
-    assert told(reported(before), now) == (["b", "c"], KINDS)
+    assert find_events(reported(before), now) == (["b", "c"], KINDS)
 
 
 def test_a_restored_partition_is_reported() -> None:
     """Gone in the version that was told last, so Dagster has forgotten it, but not the events."""
     now = version(3, "t3", {"a": (1, files("a1"))})
-    assert told(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
+    assert find_events(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
 
 
 def test_other_files_with_equal_content_are_reported() -> None:
     """After `full`: what Dagster shows would else name files that expire."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
-    assert told(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
+    assert find_events(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
 
 
 def test_an_interrupted_report_continues() -> None:
     """Those that it told are not told again, unless they were computed anew since: for a later version, or in a root
     that was replaced."""
     first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
-    assert told(ReportedState(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
+    assert find_events(ReportedState(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
     third = version(
         3, "t3", {"a": (2, files("a2")), "b": (3, files("b3")), "c": (1, files("c1")), "d": (2, files("d2"))}
     )
     cut = ReportedState(first, {"a": "c2", "b": "c2", "c": "c1"}, {"a": 2, "b": 2})
-    assert told(cut, third)[0] == ["b", "d"]
-    assert told(ReportedState(None, {"a": "other"}, {"a": 9}), first)[0] == ["a", "b", "c"]
+    assert find_events(cut, third)[0] == ["b", "d"]
+    assert find_events(ReportedState(None, {"a": "other"}, {"a": 9}), first)[0] == ["a", "b", "c"]
     again = version(2, "t2", {"a": (2, files("a2"))})
-    assert told(ReportedState(None, {"a": "c2"}, {"a": 1}), again)[0] == ["a"], "the same rows, in other files"
+    assert find_events(ReportedState(None, {"a": "c2"}, {"a": 1}), again)[0] == ["a"], "the same rows, in other files"
 
 
 def test_events_missing_from_another_run_are_reported() -> None:
     """The runs of a backfill tell their own partitions; of one that never came Dagster shows what was before."""
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
-    assert told(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
+    assert find_events(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
 
 
 def test_a_table_without_partitions_reports_no_partition() -> None:
-    assert told(ReportedState(), version(1, "t1", {"all": (1, files("a1"))}, columns=())) == ([], KINDS)
+    assert find_events(ReportedState(), version(1, "t1", {"all": (1, files("a1"))}, columns=())) == ([], KINDS)
 
 
 def test_kinds_without_an_asset_are_not_reported() -> None:
@@ -145,8 +145,8 @@ def test_only_kinds_with_other_files_are_reported() -> None:
 def test_a_version_is_reported_even_if_no_file_changed() -> None:
     """Its snapshot did: the table's statistics are what says so."""
     before = version(1, "t1", {"a": (1, files("a1"))})
-    assert told(reported(before), version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ([], ("statistics",))
-    assert told(reported(before), before) == ([], ())
+    assert find_events(reported(before), version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ([], ("statistics",))
+    assert find_events(reported(before), before) == ([], ())
 
 
 def test_selected_assets_are_reported_even_if_unchanged() -> None:

@@ -61,12 +61,12 @@ def test_commits_are_reported(lab: Lab) -> None:
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two batches: what was told is not told again, and what was not is told by the next run."""
     monkeypatch.setattr("metastore_assets.assets.events._BATCH", 2)
-    store, told = PostgresEventLogStorage.store_event_batch, list[int]()
+    store, reported_row_counts = PostgresEventLogStorage.store_event_batch, list[int]()
 
     def cut(self: PostgresEventLogStorage, events: Any) -> None:
-        if told:
+        if reported_row_counts:
             raise ConnectionError("the server went away")
-        told.append(len(events))
+        reported_row_counts.append(len(events))
         store(self, events)
 
     lab.append(4, 5)

@@ -98,6 +98,6 @@ def test_a_backfill_of_dependent_assets_only(workspace: WorkspaceProcessContext,
     assert backfill(workspace, [1, 2, 3, 5, 6], [RAW]) == BulkActionStatus.COMPLETED_SUCCESS
     assert reported_rows(workspace.instance) == {}
     assert backfill(workspace, [1, 3, 6, 10], [PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS
-    told = reported_rows(workspace.instance)
-    assert {day: told[f"2024-01-{day:02}"] for day in (1, 3, 6, 10)} == {1: 1, 3: 3, 6: 6, 10: 0}
+    reported_row_counts = reported_rows(workspace.instance)
+    assert {day: reported_row_counts[f"2024-01-{day:02}"] for day in (1, 3, 6, 10)} == {1: 1, 3: 3, 6: 6, 10: 0}
     assert open_table(str(tmp_path / "metastore"), "sales").version.number == 1

@@ -40,7 +40,7 @@ from tests.assets.user_project import (
     config,
     materialize,
     raw_sales,
-    told,
+    reported_row_counts,
     write,
 )
 
@@ -59,19 +59,21 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
     for day, count in rows.items():
         result = materialize(definitions, instance, RAW, PARTITIONS, partition=day)
-        assert told(instance, result, PARTITIONS) == {day: count}
-    assert told(instance, result, STATISTICS) == {None: 8}
+        assert reported_row_counts(instance, result, PARTITIONS) == {day: count}
+    assert reported_row_counts(instance, result, STATISTICS) == {None: 8}
 
     # Of a day that was never written it is known that it has no rows.
     result = materialize(definitions, instance, RAW, PARTITIONS, partition="2024-01-07")
-    assert told(instance, result, PARTITIONS) == {"2024-01-07": 0}
+    assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-07": 0}
 
     DeltaTable(tmp_path / "sales").delete("day = '2024-01-01'")
     write(tmp_path, "2024-01-03", 7)
     write(tmp_path, "2025-01-01", 1)
     result = commit(definitions, instance)
-    assert told(instance, result, PARTITIONS) == {"2024-01-01": 0, "2024-01-03": 7}, "and no day beyond the definition"
-    assert told(instance, result, STATISTICS) == {None: 13}
+    assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-01": 0, "2024-01-03": 7}, (
+        "and no day beyond the definition"
+    )
+    assert reported_row_counts(instance, result, STATISTICS) == {None: 13}
     assert commit(definitions, instance) is None
     (seen,) = instance.fetch_observations(RAW, limit=1).records
     assert seen.asset_observation is not None
@@ -79,7 +81,7 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
     # Written again by hand: what it was before is told again when it is asked for.
     result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02")
-    assert told(instance, result, PARTITIONS) == {"2024-01-02": 5}
+    assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-02": 5}
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 13
 
 
@@ -100,7 +102,7 @@ def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, 
     assert status() == StaleStatus.FRESH
     materialize(definitions, instance, RAW, partition="2024-01-01")
     assert status() == StaleStatus.STALE
-    assert told(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 3}
+    assert reported_row_counts(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 3}
     assert status() == StaleStatus.FRESH
 
 
@@ -131,8 +133,12 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
     write_deltalake(tmp_path / "sales", rows, partition_by=["land", "day"])
     definitions = build_metastore_definitions(config(tmp_path), translator=ByBoth())
     result = commit(definitions, instance)
-    assert told(instance, result, PARTITIONS) == {"2024-01-01|FR": 1, "2024-01-02|FR": 1, "2024-01-02|DE": 1}
-    assert instance.get_materialized_partitions(PARTITIONS) == set(told(instance, result, PARTITIONS))
+    assert reported_row_counts(instance, result, PARTITIONS) == {
+        "2024-01-01|FR": 1,
+        "2024-01-02|FR": 1,
+        "2024-01-02|DE": 1,
+    }
+    assert instance.get_materialized_partitions(PARTITIONS) == set(reported_row_counts(instance, result, PARTITIONS))
     (event,) = instance.fetch_materializations(
         AssetRecordsFilter(PARTITIONS, asset_partitions=["2024-01-01|FR"]), limit=2
     ).records
@@ -140,9 +146,9 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
     assert event.asset_materialization.tags is not None
     assert event.asset_materialization.tags["dagster/partition/land"] == "FR"
     result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02|DE")
-    assert told(instance, result, PARTITIONS) == {"2024-01-02|DE": 1}
+    assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-02|DE": 1}
     result = materialize(definitions, instance, PARTITIONS, partition="2024-01-01|DE")
-    assert told(instance, result, PARTITIONS) == {"2024-01-01|DE": 0}
+    assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-01|DE": 0}
 
 
 @pytest.mark.parametrize("own", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])

@@ -142,13 +142,18 @@ def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     catalog.create_namespace_if_not_exists("shop")
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     catalog.create_table("shop.sales", rows.schema, location=f"file://{tmp_path}/sales").append(rows)
-    told = {"glue.endpoint": s3_endpoint}
+    reported_row_counts = {"glue.endpoint": s3_endpoint}
     config = MetastoreConfig.model_validate(
         {
             "root": str(tmp_path / "root"),
             "catalogs": {
-                "lake": {"type": "glue", **told},
-                "own": {"type": "glue", **told, "glue.access-key-id": "own", "s3.session-token": "vended"},
+                "lake": {"type": "glue", **reported_row_counts},
+                "own": {
+                    "type": "glue",
+                    **reported_row_counts,
+                    "glue.access-key-id": "own",
+                    "s3.session-token": "vended",
+                },
             },
             "tables": [
                 {"name": "sales", "catalog": "lake", "table": "shop.sales"},
@@ -166,7 +171,7 @@ def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     assert isinstance(sales.catalog, CatalogConfig)
     assert isinstance(other.catalog, CatalogConfig)
     assert sales.catalog.properties == {
-        **told,
+        **reported_row_counts,
         **{f"glue.{name}": value for name, value in access.items()},
         **{f"s3.{name}": value for name, value in access.items()},
         "s3.endpoint": s3_endpoint,

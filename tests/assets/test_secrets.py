@@ -17,7 +17,7 @@ from metastore_assets import MetastoreConfig, TableConfig, build_metastore_defin
 from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret
-from tests.assets.user_project import STATISTICS, attached, commit, told
+from tests.assets.user_project import STATISTICS, attached, commit, reported_row_counts
 from tests.cli.run_command import run
 
 ID, SECRET, TOKEN = "AKIA.TOLD.TO.NOBODY", "hush/hush+0123456789. x..", "token-that-is-told-to-nobody"
@@ -52,13 +52,13 @@ def config(lake: str) -> MetastoreConfig:
     )
 
 
-def assert_no_secrets(*told: str, folder: Path | None = None) -> None:
+def assert_no_secrets(*reported_row_counts: str, folder: Path | None = None) -> None:
     """In none of the texts and in no file below the folder."""
     files = [file.read_bytes() for file in folder.rglob("*") if file.is_file()] if folder else []
     for secret in ENVIRONMENT.values():
         spellings = {secret, secret.replace("/", "\\/"), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
         for spelling in spellings:
-            assert not [text for text in told if spelling in text]
+            assert not [text for text in reported_row_counts if spelling in text]
             assert not [data for data in files if spelling.encode() in data]
 
 
@@ -83,7 +83,7 @@ def test_a_project_on_s3(
     own = resource(s3_endpoint)
     with DagsterInstance.local_temp(str(home)) as instance:
         definitions = build_metastore_definitions(config(lake), s3=own)
-        assert told(instance, commit(definitions, instance), STATISTICS) == {None: 3}
+        assert reported_row_counts(instance, commit(definitions, instance), STATISTICS) == {None: 3}
         assert commit(definitions, instance) is None
         found = attached(fetch_column_statistics(MaterializeResult(), "sales", config(lake), s3=own))
         assert found["dagster/row_count"] == 3

@@ -23,7 +23,7 @@ from metastore_assets import (
     load_config,
 )
 from metastore_assets.errors import ConfigError
-from tests.assets.user_project import STATISTICS, commit, config, told, write
+from tests.assets.user_project import STATISTICS, commit, config, reported_row_counts, write
 
 
 class House(MetastoreTranslator):
@@ -58,7 +58,7 @@ def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInsta
     )
     for place, rows, day in (("eu", 4, "day=2024-01-01"), ("us", 6, "day=2024-01-02")):
         result = commit(definitions, instance, f"{place}_sales")
-        assert told(instance, result, AssetKey([place, "sales", "sales_partitions"])) == {day: rows}
+        assert reported_row_counts(instance, result, AssetKey([place, "sales", "sales_partitions"])) == {day: rows}
         assert instance.get_dynamic_partitions(f"{place}.sales_partitions") == [day]
         run = instance.get_run_by_id(result.run_id) if result else None
         assert run is not None
@@ -145,7 +145,7 @@ def test_definitions_load_where_only_runs_have_the_environment(
         commit(definitions, instance)
     monkeypatch.setenv("SECRET_OF_ROOT", "not to be told")
     monkeypatch.setenv("LAKE_OF_TESTS", str(tmp_path))
-    assert told(instance, commit(definitions, instance), STATISTICS) == {None: 2}
+    assert reported_row_counts(instance, commit(definitions, instance), STATISTICS) == {None: 2}
 
 
 def test_a_path_and_a_configuration_object_give_equal_definitions(tmp_path: Path) -> None:

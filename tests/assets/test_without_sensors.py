@@ -20,7 +20,7 @@ from dagster import (
 from metastore_assets import MetastoreAsset, MetastoreTranslator
 from metastore_assets.assets.project import build_commit_sensor, build_metastore_definitions
 from metastore_assets.errors import ConfigError
-from tests.assets.user_project import ByDay, config, materialize, raw_sales, told
+from tests.assets.user_project import ByDay, config, materialize, raw_sales, reported_row_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parameter `include_sources`")
 RUNNING, STOPPED = DefaultSensorStatus.RUNNING, DefaultSensorStatus.STOPPED
@@ -103,6 +103,6 @@ def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> Non
         result = evaluate_automation_conditions(made, instance, cursor=result.cursor)
         assert result.get_requested_partitions(partitions) == {"2024-01-05"}
         done = materialize(made, instance, partitions, partition="2024-01-05")
-        assert told(instance, done, partitions)["2024-01-05"] == 4
+        assert reported_row_counts(instance, done, partitions)["2024-01-05"] == 4
         result = evaluate_automation_conditions(made, instance, cursor=result.cursor)
         assert result.total_requested == 0

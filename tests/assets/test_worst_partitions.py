@@ -73,8 +73,10 @@ def test_a_check_that_no_single_partition_violates(
     result = commit(build_metastore_definitions(config), instance, "t")
     assert result is not None
     found = {own.check_name: own for own in result.get_asset_check_evaluations()}
-    told = "1 distinct of 2 values; 1 value occurs more than once"
-    assert found["x_unique"].description == told + ("; in none of 2 partitions by itself" if partitioned else "")
+    reported_row_counts = "1 distinct of 2 values; 1 value occurs more than once"
+    assert found["x_unique"].description == reported_row_counts + (
+        "; in none of 2 partitions by itself" if partitioned else ""
+    )
 
 
 def test_a_check_of_partitions_names_the_worst_first(tmp_path: Path, instance: DagsterInstance) -> None:

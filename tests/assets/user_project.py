@@ -78,7 +78,9 @@ def commit(definitions: Definitions, instance: DagsterInstance, name: str = "sal
     return job.execute_in_process(instance=instance, tags=dict(requests[0].tags))
 
 
-def told(instance: DagsterInstance, result: ExecuteInProcessResult | None, key: AssetKey) -> dict[str | None, int]:
+def reported_row_counts(
+    instance: DagsterInstance, result: ExecuteInProcessResult | None, key: AssetKey
+) -> dict[str | None, int]:
     """Rows by partition that a run told of an asset; the table's are those of None."""
     assert result is not None
     events = [entry.dagster_event for entry in instance.all_logs(result.run_id) if entry.dagster_event]
