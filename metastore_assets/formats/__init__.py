@@ -88,7 +88,10 @@ def open_table_format(
 
 
 def _open_located(table: TableConfig, context: OpenContext) -> TableFormat:
-    """Open a table at its configured location. Raises ConfigError if it must not declare a schema."""
+    """Open a table at its configured location.
+
+    Raises ConfigError if it declares a schema, but its format does not allow it.
+    """
     registration = load_format(table.format or _detected_format(table))
     if table.declared and registration.has_schema:
         raise ConfigError(

@@ -284,7 +284,7 @@ def _flags(frame: pl.DataFrame, condition: pl.Expr | None) -> list[bool]:
 
 
 def keys_text(keys: pl.DataFrame) -> str:
-    """Encode keys as text, for a file's metadata or a manifest."""
+    """Encode a frame of keys as text, to be stored in a file's metadata or in a manifest."""
     sink = io.BytesIO()
     keys.write_ipc_stream(sink)
     return base64.b64encode(sink.getvalue()).decode()

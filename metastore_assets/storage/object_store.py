@@ -227,7 +227,7 @@ class RangedFile(io.RawIOBase, ABC):
 
 
 class ObjectFile(RangedFile):
-    """An object as a file. Reads require its ETag, if it has one, so that a changed object raises OverwrittenError."""
+    """An object as a file. If the object has an ETag, reads are conditional on it: a change raises OverwrittenError."""
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:
         super().__init__(size)

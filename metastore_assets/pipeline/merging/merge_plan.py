@@ -104,7 +104,7 @@ def plan_merges(context: MergeContext, groups: Sequence[MergeGroup]) -> list[Mer
 
 
 def find_group_nodes(nodes: NodeLookup, group_keys: Collection[str]) -> frozenset[str]:
-    """Return the keys of all stored nodes of groups."""
+    """Return the keys of all nodes that are stored for some groups."""
     roots = nodes.find_all([node_key(key, ROOT) for key in group_keys])
     prefixes = [node_key_prefix(root.group) for root in roots.values()]
     return frozenset(node.key for node in nodes.find_prefixes(prefixes)) if prefixes else frozenset()

@@ -153,7 +153,7 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
 def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
     """Yield the partial sums of some parts as shuffle rows.
 
-    Each column and sign has at least one row, if it has any terms.
+    If a column has terms to add, it has at least one row with the sign 1; the same applies to terms to subtract.
     """
     with StatesReader(store) as opened:
         for part in parts:

@@ -29,7 +29,7 @@ _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 @dataclass(frozen=True)
 class LoadedStatistic:
-    """An object of a user-defined statistic, with the reference by which the configuration names its class."""
+    """A user-defined statistic, and the reference `module:Class` by which the configuration names its class."""
 
     reference: str
     """`module:Class` as in the configuration."""
