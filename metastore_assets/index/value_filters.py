@@ -284,6 +284,7 @@ def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: Va
 
 def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str, slicing: int) -> Iterator[pa.Table]:
     """Yield the slices of a column as tables, with the filters of all segments, then those of the batch."""
+    # Type class and prefix length of all fragments: those of the segments, then those of the batch.
     heads = [part.read_classes_and_bits(field_id) for part in parts]
     if field_id in batch.columns:
         batch_classes, batch_cells = batch.columns[field_id]
@@ -294,6 +295,7 @@ def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str,
         batch_positions, batch_prefixes = np.zeros(0, np.int64), np.zeros(0, np.uint64)
     classes = pa.array([cls for part_classes, _ in heads for cls in part_classes], pa.string())
     bits = np.concatenate([part_bits for _, part_bits in heads])
+    # The position of the first fragment of each segment, and of the batch.
     *firsts, batch_first = np.cumsum([0, *(len(part.names) for part in parts)]).tolist()
     for slice_ in range(1 << slicing):
         pairs = []

@@ -89,6 +89,7 @@ def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntr
     version, keys = pruning.version, pruning.partition_keys()
     is_full, may_match = pruning.bounds.least == pruning.row_counts, pruning.bounds.most > 0
     names, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy()
+    # By partition: whether a fragment matches only partly or not at all, and whether a fragment may match.
     is_partial = np.bincount(codes, ~is_full, len(names)) > 0
     has_matches = np.bincount(codes, may_match, len(names)) > 0
     full_keys = [names[at] for at in np.flatnonzero(has_matches & ~is_partial)]

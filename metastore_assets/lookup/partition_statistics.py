@@ -62,6 +62,7 @@ class PartitionStatistics:
             columns: Columns with their positions in the table.
             keys: Keys of existing partitions, in the order of the result. None for all partitions, by key.
         """
+        # Rows come from three sources: the shared files, separate files, and nulls for columns that were added later.
         separate = {entry.key: entry for entry in self._files.unindexed}
         superseded = separate.keys() | self._files.removed
         row_counts = self._row_counts

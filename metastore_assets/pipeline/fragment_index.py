@@ -236,6 +236,7 @@ def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Tab
         value_counts: The `VALUE_COUNT_COLUMNS` of all rows of `table`.
     """
     values, counts = (value_counts[name].chunk(0).take(pa.array(rows)) for name in VALUE_COUNT_COLUMNS)
+    # `starts` and `ends`: the positions of the first and the last value of each row, without a NaN at the end.
     flat, starts = values.values, values.offsets.to_numpy()[:-1]
     ends = values.offsets.to_numpy()[1:] - 1
     nans = np.zeros(len(rows), np.int64)
@@ -248,6 +249,7 @@ def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Tab
         ends = ends - is_nan
     is_empty = ends < starts
     low, high = (flat.take(pa.array(np.where(is_empty, 0, positions), mask=is_empty)) for positions in (starts, ends))
+    # For each column, derived values are appended to the stored ones; `order` selects the derived ones for `rows`.
     order = np.arange(len(table))
     order[rows] = len(table) + np.arange(len(rows))
     derived = {

@@ -157,6 +157,7 @@ def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame,
     if task.suppress:
         unchanged = _unchanged(rows, before, now)
         before, now = group.anti(before, unchanged), group.anti(now, unchanged)
+    # The first row of a key that did not exist is an `add`; all other rows of existing and new keys are an `update`.
     first = group.changes() & ~pl.col("_was")
     was = before.select(group.columns).unique().with_columns(pl.lit(True).alias("_was"))
     upserts = group.beside(now, was).with_columns(pl.col("_was").fill_null(False))

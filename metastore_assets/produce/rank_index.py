@@ -63,6 +63,7 @@ class RankIndex:
         edge_count = blocks.run_schema.counted.index(amount)
         footers = [(run, footer_of(blocks.storage, run.path)) for run in runs]
         self._groups = [(run, number) for run, footer in footers for number in range(footer.first.height)]
+        # Give each first key and each last key of a row group the number of its edge, in one sort of all keys.
         ends = [part for end in ("first", "last") for part in (getattr(footer, end) for _, footer in footers)]
         order = blocks.run_schema.group
         tagged = pl.concat([blocks.run_schema.empty_keys, *ends]).with_row_index("_end")
@@ -74,6 +75,7 @@ class RankIndex:
         sums = np.array(
             [row_group_sums[edge_count] for _, footer in footers for row_group_sums in footer.sums], np.int64
         )
+        # Add the sum of each row group at the edge after the one that it ends at.
         ended = np.zeros(self.edges.height + 1, np.int64)
         np.add.at(ended, self._last + 1, sums)
         self._cumulative: npt.NDArray[np.int64] = np.cumsum(ended)

@@ -181,6 +181,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
             None if not states or any(state is None for state in states) else merge_distinct_sketches(states)
             for states in parts.states_by_column("distinct_sketch", parts.sketched)
         ]
+        # The estimate is limited by the parts: at least the greatest count, at most the sum of counts (or of values).
         counts, is_valid = integer_matrix(parts.tables, "distinct_count")
         values, _ = integer_matrix(parts.tables, "value_count")
         upper = np.where(parts.sketched, np.where(is_valid, counts, values), 0).sum(axis=0).tolist()

@@ -33,6 +33,7 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
         numbers = values.tolist()
         terms = [value * weight for value, weight in zip(numbers, weights, strict=True)]
         return sum(terms), sum(term * value for term, value in zip(terms, numbers, strict=True))
+    # The cases differ in what fits into 64 bits: everything; nothing (too many values); squares; or halves of values.
     n, greatest = int(counts.sum()), max(abs(int(values.min())), abs(int(values.max())))
     if greatest * greatest * n < 2**63:
         signed = values.astype(np.int64, copy=False)
@@ -50,6 +51,7 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
     signs = np.where(negative, -counts, counts)
     s1 = _weighted_sums(magnitudes, signs, starts)[0]
     high, low = magnitudes >> np.uint64(32), magnitudes & _LOW_32
+    # (high * 2**32 + low)**2 = high**2 * 2**64 + high * low * 2**33 + low**2
     square = [_weighted_sums(product, counts, starts)[0] for product in (high * high, high * low, low * low)]
     return s1, (square[0] << 64) + (square[1] << 33) + square[2]
 

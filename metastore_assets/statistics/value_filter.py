@@ -78,6 +78,7 @@ class FilterSlice:
         lower, offsets = _data(self.lower)
         has_match = np.zeros(len(at), np.bool_)
         for hash_ in hashes:
+            # In `upper`, the ones of a bucket lie between the zero of the bucket before and the bucket's own zero.
             prefixes = np.uint64(hash_) >> (np.uint64(_HASH_BITS) - bits)
             buckets = (prefixes >> np.uint64(_LOWER_BITS)).astype(np.int64) - self._buckets[at]
             first = zeros_before + buckets
@@ -117,6 +118,7 @@ def build_filter_slice(
         slice_bits: The range of all hashes is divided into 2^slice_bits slices.
         slice_: The number of this slice.
     """
+    # The distinct prefixes of each filter.
     prefixes = hashes >> (np.uint64(_HASH_BITS) - bits[indices].astype(np.uint64))
     is_new = np.ones(len(prefixes), np.bool_)
     is_new[1:] = (prefixes[1:] != prefixes[:-1]) | (indices[1:] != indices[:-1])
@@ -129,6 +131,7 @@ def build_filter_slice(
     empty = _binary_array(b"", starts * 0, exists)
     buckets = (prefixes >> np.uint64(_LOWER_BITS)).astype(np.int64)
     buckets -= FilterSlice(bits, empty, empty, slice_bits, slice_)._buckets[indices]
+    # The one of a prefix is after the zeros of all earlier buckets and the ones of all earlier prefixes of its filter.
     unary = np.zeros(8 * int(starts[-1]), np.uint8)
     unary[8 * starts[indices] + buckets + np.arange(len(prefixes)) - firsts[indices]] = 1
     upper = _binary_array(np.packbits(unary).tobytes(), starts, exists)

@@ -69,6 +69,7 @@ def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterato
     cursors = [(_TableCursor(source.rows), _TableCursor(source.tombstones)) for source in sources]
     key_type = schema.field(0).type
     while lasts := [last for pair in cursors for cursor in pair if (last := cursor.last_key) is not None]:
+        # All sources have their rows up to this key in memory, so the range up to it can be merged.
         upper = min(lasts)
         rows = [pair[0].take(upper) for pair in cursors]
         removed = [_keys(pair[1].take(upper), key_type) for pair in cursors]

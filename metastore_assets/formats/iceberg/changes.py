@@ -136,6 +136,8 @@ class _FileChanges:
         Raises NoDiffError. If a snapshot has several fragments of one path and partition, this is detected
         only if two of them are in opened manifests.
         """
+        # Compare the fragments before and after of all data files that may differ: files of one path in both snapshots
+        # (`replaced`), files whose deletes changed (`touched`), and added files.
         touched = self._touched()
         added_paths = set(map(self._planner.fragment_path, self._added))
         replaced = [entry for entry in self._removed if self._planner.fragment_path(entry) in added_paths]

@@ -56,6 +56,7 @@ def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.
         keys = map_leaves(array.keys.slice(start, length), function)
         items = map_leaves(array.items.slice(start, length), function)
         return pa.MapArray.from_arrays(offsets, keys, items, type=array.type, mask=mask)
+    # Lists of all layouts: `flatten` leaves out values below null lists, so the offsets are computed again.
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int32())
     values = map_leaves(array.flatten(), function)

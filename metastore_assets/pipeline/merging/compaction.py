@@ -240,6 +240,7 @@ def plan_compaction(
         ("nodes", changes.nodes, (changes.nodes,)),
     )
     for folder, lookup, kind_changes in kinds:
+        # Groups to look at: those that lost a profile, and those in a changed file that is sparse now.
         removed = [entry for each in kind_changes for entry in each.dropped.values() if entry.files.sections > 1]
         added = [entry for each in kind_changes for entry in each.put.values() if entry.files.sections > 1]
         groups = {entry.group for entry in removed}
@@ -249,6 +250,7 @@ def plan_compaction(
                 groups.update(count.groups)
         if folder == "nodes":
             groups -= set(spared_nodes)
+        # All profiles of these groups that are in files with several profiles.
         prefix = node_key_prefix if folder == "nodes" else partial(fragment_key, path="")
         prefixes = [prefix(group) for group in sorted(groups)]
         retired = changes.retired if groups and folder == "fragments" else ()
@@ -285,6 +287,7 @@ def drop_value_counts(
         CorruptionError: A profile is damaged.
     """
     policies_before = {leaf.field_id: policy for leaf, policy in before.leaves}
+    # Columns that became estimated, and undecided columns that became fingerprinted.
     dropped = {
         leaf.field_id: (leaf, policy)
         for leaf, policy in resolved.leaves
@@ -441,6 +444,7 @@ def _replace_value_counts(
     replacements: list[tuple[ColumnStatistics, Histogram | None]] = []
     fingerprints: list[FingerprintCounts | None] = []
     filters: list[bytes | None] = []
+    # Replacements are appended to the table; `order` then selects the rows of the result, in the original order.
     order = list(range(table.num_rows))
     names = [*SECTION_COLUMNS, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
     rows = zip(*(table[name].to_pylist() for name in names), strict=True)
@@ -451,6 +455,7 @@ def _replace_value_counts(
             continue
         leaf, policy = dropped[field_id]
         frequencies = value_counts_at(table, at)
+        # A row without a sketch stores only value counts: all states are computed. Otherwise only user-defined ones.
         if sketch is None:
             row, histogram = profile_frequencies(leaf, policy, class_name, null_count, frequencies)
         else:

@@ -233,6 +233,7 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
     """Plan the merges of a group from all its children. Loaded nodes are reused if their branch has not changed."""
     children, stored = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put
+    # A node is reused if its branch is the same, no child below it changed, and all nodes below it are reused.
     outdated = _names_above(group, stored)
     spec_ids: dict[str, frozenset[str]] = {}
     reused: dict[str, NodeEntry] = {}

@@ -204,6 +204,7 @@ def _merge_trees(
     done: dict[str, _TaskResult] = {}
     columns = len(context.spec.leaves)
     while waiting := [root for root in roots if isinstance(root, TreeMerge)]:
+        # One round: each task merges a subtree with few inputs. Its result replaces the subtree in the next round.
         inputs = sum(root.weight for root in waiting)
         is_local = engine.merges_here(columns * inputs)
         max_inputs = inputs if is_local else max(_INPUTS_PER_TASK, inputs // (4 * engine.slots()))

@@ -185,8 +185,11 @@ class _Update:
         """
         if not changes:
             return old
+        # A child, or a branch of children only, is built again from its next children.
         if not isinstance(old, _Node) or not old.branch.branches:
             return _build(self.shape, name, self._changed_children(old, changes))
+        # The digits that the old branch and all changes share. If the branch's name has more digits, the old branch
+        # becomes one part of a new branch. Otherwise its parts are changed one by one.
         start = _common_start([old.branch.name, changes[0][0], changes[-1][0]])
         end = len(start) + 1
         parts_before = self._open(old) if start == old.branch.name else {old.branch.name[:end]: old}
@@ -196,6 +199,7 @@ class _Update:
             part = self.apply(digit, parts_before.get(digit), groups.get(digit, []))
             if part is not None:
                 parts.append(part)
+        # A branch with few children does not split.
         if sum(map(_count, parts)) <= self.shape.fan_in:
             return _build(self.shape, name, [child for part in parts for child in self._children(part)])
         return parts[0] if len(parts) == 1 and isinstance(parts[0], _Node) else _join(start, parts)

@@ -157,6 +157,7 @@ class _StoredProfile:
                 first one is this profile. Columns that are not in the mapping are derived from this profile alone.
             emptied: Field ids of the columns whose values are left out, because another profile's table has them.
         """
+        # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied)
         order: list[int] = []
         added: list[tuple[ColumnStatistics, Histogram | None]] = []

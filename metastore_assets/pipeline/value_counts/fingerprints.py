@@ -173,6 +173,7 @@ class FingerprintUpdate:
                 loads[column.field_id] = load = self._load(column, loader)
                 runs += load.runs
             content: dict[str, list[Run] | Iterator[pa.RecordBatch]] = {FINGERPRINTS: runs}
+            # The stages by value and by frequency, for each type class.
             for name in set(classes.values()):
                 values = [
                     (column.field_id, loads[column.field_id].values) for column in columns if column.type_class == name
@@ -231,6 +232,7 @@ class FingerprintUpdate:
         deltas: dict[str, list[Delta]] = {}
         for column in self._columns:
             field_id = column.field_id
+            # A retained column changes by the changed fragments. For a new column, all fragments are added.
             if field_id in retained:
                 published = StoredCounts(view, reader, column)
                 change = self._change(column, self._added, self._removed, self._unchanged, published)
@@ -242,6 +244,7 @@ class FingerprintUpdate:
             if len(change.values):
                 rows = fingerprinted_table(field_id, change.values, TABLE_BITS, column.type_class)
                 _add_delta(deltas, delta_name(column.type_class), rows)
+        # Columns that are no longer fingerprinted, or have another class: subtract everything that is stored.
         for field_id, name in base.columns.items():
             if field_id not in retained:
                 start = pa.table({"column": [field_id], "fingerprint": pa.nulls(1, pa.int64())})

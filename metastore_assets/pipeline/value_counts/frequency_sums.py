@@ -130,6 +130,7 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
     for total in sums:
         positions.setdefault(total.profile_number, set()).update(total.positions)
         rows[total.profile_number] = rows.get(total.profile_number, 0) + total.rows
+    # The partition of each (profile, column). Columns of one profile are spread over few adjacent partitions.
     partition_of: dict[tuple[int, int], int] = {}
     next_partition = 0
     for number, columns in positions.items():
@@ -137,6 +138,7 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
         for index, position in enumerate(sorted(columns)):
             partition_of[number, position] = (next_partition + index * spread // len(columns)) % count
         next_partition += spread
+    # A column that is split into ranges has partitions of its own: one for each range, from this number on.
     for total in sums:
         for position, splitters in total.splitters.items():
             partition_of[total.profile_number, position] = count

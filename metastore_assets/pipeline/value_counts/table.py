@@ -220,6 +220,7 @@ class ValueCountUpdate:
         )
         classes = {*self._columns.values(), *by_class}
         updates = {delta_name(name): class_deltas for name, class_deltas in by_class.items()}
+        # Counts by partition are rebuilt if no column retains them, or if at least half of the table changed.
         has_retained = any(base.by_partition.get(field_id) == name for field_id, name in self._by_partition.items())
         is_rebuilt = bool(self._by_partition) and (
             not has_retained or 2 * partition_changes.row_count >= self._row_count
