@@ -15,7 +15,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster_aws.s3 import S3Resource
 
 from metastore_assets import build_metastore_definitions
-from tests.assets.user_project import STATISTICS, commit, materialize, told
+from tests.assets.user_project import STATISTICS, commit, materialize, reported_row_counts
 from tests.emr.emr_server import ROLE
 from tests.emr.emr_setup import OF_THIS_PROCESS, EmrSetup, logged
 
@@ -27,7 +27,7 @@ def test_a_commit(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) ->
     definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
     result = commit(definitions, instance)
     assert result is not None
-    assert told(instance, result, STATISTICS) == {None: 6}
+    assert reported_row_counts(instance, result, STATISTICS) == {None: 6}
     (job,) = cloud.jobs()
     assert (job["state"], job["name"], job["tags"]["team"]) == ("SUCCESS", "metastore-sales", "data")
     assert job["tags"]["dagster/run-id"] == result.run_id
@@ -67,7 +67,7 @@ def test_partitions(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pyt
 
     again = build_metastore_definitions(cloud.config(engine="auto"), s3=s3_resource)
     result = materialize(again, instance, AssetKey(["sales", "sales_partitions"]), partition="day=2024-01-01")
-    assert told(instance, result, AssetKey(["sales", "sales_partitions"])) == {"day=2024-01-01": 3}
+    assert reported_row_counts(instance, result, AssetKey(["sales", "sales_partitions"])) == {"day=2024-01-01": 3}
     version = cloud.published().version
     assert (version.number, version.refresh_stats and version.refresh_stats.fragments) == (3, 1)
     assert cloud.jobs()[-1]["tags"]["dagster/partition"] == "day=2024-01-01"

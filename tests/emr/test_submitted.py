@@ -7,7 +7,7 @@ from dagster import DagsterInstance
 
 from metastore_assets import build_metastore_definitions
 from metastore_assets.pipeline.refresh import refresh
-from tests.assets.user_project import STATISTICS, commit, told
+from tests.assets.user_project import STATISTICS, commit, reported_row_counts
 from tests.emr.emr_setup import EmrSetup, logged, start_emr, with_new_folder
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.long]
@@ -32,12 +32,12 @@ def test_a_history(aws: EmrSetup, instance: DagsterInstance) -> None:
     definitions = build_metastore_definitions(config)
     result = commit(definitions, instance)
     assert result is not None
-    assert told(instance, result, STATISTICS) == {None: 6}
+    assert reported_row_counts(instance, result, STATISTICS) == {None: 6}
     assert "2 fragments added" in logged(instance, result)
     cloud.write(2, 3)
     result = commit(definitions, instance)
     assert result is not None
-    assert told(instance, result, STATISTICS) == {None: 12}
+    assert reported_row_counts(instance, result, STATISTICS) == {None: 12}
     assert commit(definitions, instance) is None
     assert [job["state"] for job in cloud.jobs()] == ["SUCCESS", "SUCCESS"]
 
