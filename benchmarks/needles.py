@@ -45,8 +45,8 @@ def run() -> list[Row]:
     try:
         store = ObjectStore(str(folder))
         known = _anywhere(store)
-        names = [f"{at:016x}" for at in range(FRAGMENTS)]
-        files = update_value_filters(store, None, KeyChanges(names, (), FRAGMENTS), _lots(names))
+        keys = index_rows(FRAGMENTS).keys()
+        files = update_value_filters(store, None, KeyChanges(keys, (), FRAGMENTS), _lots(keys))
         size = sum(info.size for info in store.list("index") if "value_filters" in info.path)
         own = replace(version(known), value_filters=ValueFilterFiles(files, (_COLUMN,)))
         there = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
@@ -89,15 +89,15 @@ def _anywhere(store: ObjectStore) -> SegmentFiles:
     return update_index(
         store,
         None,
-        replace(rows, columns={_COLUMN: table}),
-        KeyChanges(rows.fragments["name"].to_pylist(), (), FRAGMENTS),
+        [replace(rows, columns={_COLUMN: table})],
+        KeyChanges(rows.keys(), (), FRAGMENTS),
     )
 
 
-def _lots(names: list[str]) -> Iterator[ValueFilters]:
+def _lots(keys: list[str]) -> Iterator[ValueFilters]:
     cls = class_named("int64")
-    for start in range(0, len(names), _LOT):
-        own = range(start, min(start + _LOT, len(names)))
+    for start in range(0, len(keys), _LOT):
+        own = range(start, min(start + _LOT, len(keys)))
         kept: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
         told = pa.array(["int64"] * len(own)), parse_filters(kept)
-        yield ValueFilters(pa.array([names[at] for at in own]), {_COLUMN: told})
+        yield ValueFilters(pa.array([keys[at] for at in own], pa.large_string()), {_COLUMN: told})

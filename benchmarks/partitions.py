@@ -145,10 +145,14 @@ def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
         f"c{at}": pa.array(draw.integers(0, 500, _ROWS)) if at % 2 else pa.array(draw.normal(at, 10, _ROWS).round(1))
         for at in range(COLUMNS)
     }
-    rows = pa.table(columns)
-    config = TableConfig(name="bench", uri="none")
+    return write_profile(store.child("bench"), pa.table(columns))
+
+
+def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None = None) -> ProfileFiles:
+    """Write the profile of some rows below a table's folder."""
+    config = config or TableConfig(name="bench", uri="none")
     spec = table_profile_spec(rows.schema, config)
-    with ProfileWriter(store.child("bench"), "profiles", spec, rows.num_rows) as writer:
+    with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
             for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves):
                 writer.add(profile)

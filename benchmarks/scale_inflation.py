@@ -165,9 +165,10 @@ class _Inflation:
         fragments = pa.concat_tables(copies(template.fragments, self._days, sort=False))
         order = pa.array(np.tile(np.arange(len(entries)), len(self._days)))
         columns = {field_id: table.take(order) for field_id, table in template.columns.items()}
-        added = set(fragments["name"].to_pylist())
+        index_rows = IndexRows(fragments, columns)
+        added = set(index_rows.keys())
         changes = KeyChanges(added, (), len(added) + self._version.fragment_count)
-        return update_index(self._objects, self._version.index, IndexRows(fragments, columns), changes)
+        return update_index(self._objects, self._version.index, [index_rows], changes, replaced=())
 
     def partition_index(self) -> PartitionIndex:
         """Write the partition index of all partitions; return it."""
@@ -206,6 +207,8 @@ def _copy_column(column: pa.Array, days: npt.NDArray[np.uint64]) -> pa.Array:
         lengths = np.tile(pc.list_value_length(column).fill_null(0).to_numpy(), len(days))
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), _copy_column(column.flatten(), days))
+    if pa.types.is_large_string(column.type):
+        return _copy_column(column.cast(pa.string()), days).cast(pa.large_string())
     if not pa.types.is_string(column.type):
         return column.take(pa.array(np.tile(np.arange(len(column)), len(days))))
     texts = column.to_pylist()

@@ -113,11 +113,11 @@ class SyntheticProfiles:
             return IndexRows(table, {})
         classes = [type_class(leaf.type) for leaf, _ in self._spec.leaves]
         union, count = union_type(classes), len(fragments)
-        true, zeros = pa.repeat(pa.scalar(True), count), pa.array(np.zeros(count, np.int64))
+        zeros = pa.array(np.zeros(count, np.int64))
         by_column = {}
         for (leaf, _), cls in zip(self._spec.leaves, classes, strict=True):
             bounds = pack_values(self._values(cls.arrow, count), cls, union)
-            arrays = [zeros, zeros, bounds, bounds, true, true]
+            arrays = [zeros, zeros, bounds, bounds]
             by_column[leaf.field_id] = pa.Table.from_arrays(arrays, schema=column_schema(union))
         return IndexRows(table, by_column)
 

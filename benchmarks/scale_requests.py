@@ -5,6 +5,7 @@ The root has the URI of a bucket, and its objects are below a local folder, so t
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -31,13 +32,15 @@ _LISTINGS = ("names", "files", "identities", "list")
 class Requests:
     """Counts what is requested of a root and of tables while `installed` is active."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, latency: float = 0.0) -> None:
         """Count requests.
 
         Args:
             folder: The local folder of the bucket.
+            latency: How many seconds each request takes in addition.
         """
         self._folder = folder
+        self._latency = latency
         self._counts: Counter[str] = Counter()
         self._counter = IoCounter()
 
@@ -92,6 +95,8 @@ class Requests:
 
     def _count(self, requests: int = 1, *, read: int = 0, written: int = 0) -> None:
         self._counts.update(requests=requests, read=read, written=written)
+        if self._latency:
+            time.sleep(requests * self._latency)
 
     def _open(self, uri: str, options: Mapping[str, str]) -> LocalStore:
         return LocalStore(prefix=self._folder / uri.partition("://")[2], mkdir=True)

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import (
     growth,
+    large_lookups,
     needles,
     produce,
     produce_share,
@@ -61,6 +62,14 @@ def test_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pruning.run()
     assert len({row.name for row in rows}) == len(rows) == 9
     assert all(number > 0 for row in rows for number in (*row.own, *row.peer))
+
+
+def test_large_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METASTORE_BENCH_FRAGMENTS", "30000")
+    monkeypatch.setattr(large_lookups, "RUNS", 2)
+    rows = large_lookups.run()
+    assert len({row.name for row in rows}) == len(rows) == 16
+    assert all(row.own[0] > 0 for row in rows)
 
 
 def test_needles(monkeypatch: pytest.MonkeyPatch) -> None:

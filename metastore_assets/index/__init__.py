@@ -1,6 +1,9 @@
 """The indexes of a version: bounds of columns by fragment, and statistics of columns by partition."""
 
-from metastore_assets.index.fragments import IndexColumn, IndexReader, IndexRows, update_index
+from metastore_assets.index.fragment_reader import IndexReader, IndexSelection
+from metastore_assets.index.fragment_segments import BoundedRows
+from metastore_assets.index.fragment_writer import update_index
+from metastore_assets.index.fragments import IndexRows
 from metastore_assets.index.partitions import (
     PartitionReader,
     PartitionRows,
@@ -10,9 +13,10 @@ from metastore_assets.index.partitions import (
 )
 
 __all__ = [
-    "IndexColumn",
+    "BoundedRows",
     "IndexReader",
     "IndexRows",
+    "IndexSelection",
     "PartitionReader",
     "PartitionRows",
     "concat_partitions",

@@ -45,7 +45,7 @@ from metastore_assets.values.types import TypeClass
 _SLICE_SCHEMA = pa.schema(
     [("type_class", pa.string()), ("bits", pa.int64()), ("upper", pa.binary()), ("lower", pa.binary())]
 )
-_KIND = SegmentKind("value_filters", FOLDER, pa.schema([("name", pa.string())]))
+_KIND = SegmentKind("value_filters", FOLDER, pa.schema([("key", pa.large_string())]))
 _MIN_SLICE_BYTES = 256 << 10
 """Minimum size in bytes of a section with a slice, unless the column has only one slice."""
 _MIN_FILTER_BYTES = 64
@@ -56,14 +56,14 @@ _MIN_FILTER_BYTES = 64
 class ValueFilters:
     """The value filters of some columns and fragments, before they are cut into slices."""
 
-    names: pa.Array
-    """The names of the fragments' profiles. They give the order of the fragments."""
+    keys: pa.Array
+    """The keys of the fragments (see `fragment_key`). They give the order of the fragments."""
     columns: Mapping[str, tuple[pa.Array, FilterSlice]]
     """(type classes, filters) of each column, by field id. Both have an item per fragment. The type class is the one
     that the values were hashed with; null for a fragment without a filter."""
 
 
-_NO_FILTERS = ValueFilters(pa.array([], pa.string()), {})
+_NO_FILTERS = ValueFilters(pa.array([], pa.large_string()), {})
 
 
 class FragmentFilter(NamedTuple):
@@ -87,13 +87,12 @@ class ValueFilterReader:
         self._reader = SegmentReader(store, _KIND, files)
 
     @lock_free_cached_property
-    def names(self) -> list[str]:
-        """The names of the profiles of all fragments of the version."""
-        names: list[str] = self._reader.read_rows()["name"].to_pylist()
-        return names
+    def keys(self) -> pa.Array:
+        """The keys of all fragments of the version (see `fragment_key`)."""
+        return one_chunk(self._reader.read_rows()["key"])
 
     def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the fragments that may contain any of some values, in the order of `names`.
+        """Return a mask of the fragments that may contain any of some values, in the order of `keys`.
 
         Fragments without a filter may contain any value.
 
@@ -106,7 +105,7 @@ class ValueFilterReader:
         return np.concatenate([np.zeros(0, np.bool_), *masks])
 
     def filters(self, field_id: str) -> dict[str, FragmentFilter]:
-        """Return the filters of a column, by name of the fragment's profile.
+        """Return the filters of a column, by key of the fragment.
 
         Fragments without a filter are missing.
         """
@@ -116,9 +115,9 @@ class ValueFilterReader:
                 continue
             classes, bits, positions, prefixes = segment.read_filters(field_id)
             ends = np.searchsorted(positions, np.arange(len(bits) + 1)).tolist()
-            for number, (name, cls) in enumerate(zip(segment.names.to_pylist(), classes.to_pylist(), strict=True)):
+            for number, (key, cls) in enumerate(zip(segment.keys.to_pylist(), classes.to_pylist(), strict=True)):
                 if cls is not None:
-                    filters[name] = FragmentFilter(cls, int(bits[number]), prefixes[ends[number] : ends[number + 1]])
+                    filters[key] = FragmentFilter(cls, int(bits[number]), prefixes[ends[number] : ends[number + 1]])
         return filters
 
     @lock_free_cached_property
@@ -134,8 +133,8 @@ class _FilterSegment:
         self._last_slice: tuple[tuple[str, int], tuple[FilterIndices, Words]] | None = None
 
     @lock_free_cached_property
-    def names(self) -> pa.Array:
-        return one_chunk(self._segment.read_rows()["name"])
+    def keys(self) -> pa.Array:
+        return one_chunk(self._segment.read_rows()["key"])
 
     @property
     def byte_count(self) -> int:
@@ -158,8 +157,8 @@ class _FilterSegment:
         is all true.
         """
         if field_id not in self.slicings:
-            return np.ones(len(self.names), np.bool_)
-        may_hold = np.zeros(len(self.names), np.bool_)
+            return np.ones(len(self.keys), np.bool_)
+        may_hold = np.zeros(len(self.keys), np.bool_)
         by_slice: dict[int, list[int]] = {}
         for hash_ in hashes:
             by_slice.setdefault(hash_ >> (64 - self.slicings[field_id]), []).append(hash_)
@@ -213,7 +212,7 @@ class _FilterSegment:
     def read_classes_and_bits(self, field_id: str) -> tuple[list[str | None], npt.NDArray[np.int64]]:
         """Return the type class and the prefix length of each fragment's filter, without removed fragments."""
         if field_id not in self.slicings:
-            return [None] * len(self.names), np.zeros(len(self.names), np.int64)
+            return [None] * len(self.keys), np.zeros(len(self.keys), np.int64)
         classes, cells = self.read_slice(field_id, 0)
         return self._segment.filter_live(classes).to_pylist(), self._live_bits(cells)
 
@@ -249,7 +248,7 @@ def update_value_filters(
     Args:
         store: The table's folder.
         base: The filters of the version before; None without any.
-        changes: The profile names of fragments that were added, replaced or removed.
+        changes: The keys of fragments that were added, replaced or removed (see `fragment_key`).
         batches: The filters of the added and replaced fragments.
 
     Raises:
@@ -271,12 +270,12 @@ def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: Va
     """
     batch = batch or _NO_FILTERS
     parts = [_FilterSegment(segment) for segment in segments]
-    names = pa.concat_arrays([*(part.names for part in parts), batch.names])
+    keys = pa.concat_arrays([*(part.keys for part in parts), batch.keys])
     field_ids = sorted({field_id for part in parts for field_id in part.slicings} | batch.columns.keys())
     batch_bytes = sum(cells.upper.nbytes + cells.lower.nbytes for _, cells in batch.columns.values())
     column_bytes = (batch_bytes + sum(part.byte_count for part in parts)) // max(1, len(field_ids))
-    slicing = _choose_slicing(column_bytes, len(names))
-    with output.open(pa.table([names], schema=_KIND.rows), _SLICE_SCHEMA, {"bits": "DELTA_BINARY_PACKED"}):
+    slicing = _choose_slicing(column_bytes, len(keys))
+    with output.open(pa.table([keys], schema=_KIND.rows), _SLICE_SCHEMA, {"bits": "DELTA_BINARY_PACKED"}):
         for field_id in field_ids:
             for slice_, table in enumerate(_slices(parts, batch, field_id, slicing)):
                 output.write_section(_slice_section(field_id, slice_), table)
@@ -291,12 +290,12 @@ def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str,
         heads.append((batch_classes.to_pylist(), batch_cells.bits))
         batch_positions, batch_prefixes = batch_cells.prefixes()
     else:
-        heads.append(([None] * len(batch.names), np.zeros(len(batch.names), np.int64)))
+        heads.append(([None] * len(batch.keys), np.zeros(len(batch.keys), np.int64)))
         batch_positions, batch_prefixes = np.zeros(0, np.int64), np.zeros(0, np.uint64)
     classes = pa.array([cls for part_classes, _ in heads for cls in part_classes], pa.string())
     bits = np.concatenate([part_bits for _, part_bits in heads])
     # The position of the first fragment of each segment, and of the batch.
-    *firsts, batch_first = np.cumsum([0, *(len(part.names) for part in parts)]).tolist()
+    *firsts, batch_first = np.cumsum([0, *(len(part.keys) for part in parts)]).tolist()
     for slice_ in range(1 << slicing):
         pairs = []
         for part, first in zip(parts, firsts, strict=True):

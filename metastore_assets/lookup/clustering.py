@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import order_comparable
 from metastore_assets.index import IndexReader
-from metastore_assets.lookup.pruning import column_bounds
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.types import class_named
 
@@ -52,7 +51,7 @@ class ColumnClustering:
 
 def measure_clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
     """Return one `ColumnClustering` per row of statistics, in the order of the rows."""
-    counts = index.fragments()["row_count"].to_numpy()
+    counts = index.all.bounds([]).row_counts
     return [_column_clustering(index, row, counts) for row in rows]
 
 
@@ -63,7 +62,7 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
     if row.type_class is None or row.type_class == "null" or not row.value_count or not total:
         return unknown
     cls = class_named(row.type_class)
-    bounds = column_bounds(index.column(row.field_id, cls), BoundColumn(row.column, row.field_id, cls), counts)
+    bounds = index.all.bounds([BoundColumn(row.column, row.field_id, cls)]).columns[row.field_id]
     has_bounds = pc.and_(bounds.minimum.is_valid(), bounds.maximum.is_valid()).to_numpy(zero_copy_only=False)
     has_bounds &= counts > 0
     # A fragment that may have values and has no bounds may have any value.

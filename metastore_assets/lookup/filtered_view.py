@@ -6,7 +6,7 @@ A fragment is a data file of the table, together with the deletes that apply to 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +20,7 @@ from metastore_assets.lookup.relation import Relation, explain_missing_files
 from metastore_assets.lookup.results import AsOf, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.frequencies import Spread
+from metastore_assets.store.entries import find_fragments, find_partitions
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.table import Table
 
 _OPEN_PROFILES = 32
-_READ_SINGLY = 8
-"""The greatest number of partitions that are looked up one by one."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,11 @@ class FilterMatch:
         )
 
 
-def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntry | None]) -> FilterMatch:
+def match_filter(pruning: Pruning) -> FilterMatch:
     """Return the partitions and fragments that match the predicate of a pruning.
 
     Args:
         pruning: The fragments that may match, without a limit.
-        find_partition: Returns the partition with a key.
 
     Raises:
         CorruptionError: The index has fragments that the version does not have.
@@ -89,40 +87,33 @@ def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntr
     version, keys = pruning.version, pruning.partition_keys()
     is_full, may_match = pruning.bounds.least == pruning.row_counts, pruning.bounds.most > 0
     names, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy()
-    # By partition: whether a fragment matches only partly or not at all, and whether a fragment may match.
-    is_partial = np.bincount(codes, ~is_full, len(names)) > 0
+    # By partition: whether a fragment may match.
     has_matches = np.bincount(codes, may_match, len(names)) > 0
-    full_keys = [names[at] for at in np.flatnonzero(has_matches & ~is_partial)]
-    partial_keys = [names[at] for at in np.flatnonzero(has_matches & is_partial)]
+    # Not all fragments of a partition are selected, so its row count tells whether all of its rows match.
+    full_rows = np.bincount(codes, np.where(is_full, pruning.row_counts, 0), len(names)).astype(np.int64)
+    matching_rows = {names[at]: int(full_rows[at]) for at in np.flatnonzero(has_matches)}
+    partitions = find_partitions(version, matching_rows.keys())
+    partial_keys = {entry.key for entry in partitions if matching_rows[entry.key] != entry.row_count}
     fragments: tuple[FragmentEntry, ...] = ()
     full_by_id: dict[str, bool] = {}
     if partial_keys:
-        mask = (has_matches & is_partial)[codes] & may_match
+        mask = np.array([name in partial_keys for name in names], np.bool_)[codes] & may_match
         full_by_id = dict(zip(pruning.ids(mask), is_full[mask].tolist(), strict=True))
-        fragments = tuple(entry for entry in version.fragments if entry.id in full_by_id)
+        fragments = tuple(entry for entry in find_fragments(version, partial_keys) if entry.id in full_by_id)
         if len(fragments) != len(full_by_id):
             raise CorruptionError(
                 f"table {version.table!r}, version {version.number}: its index has fragments that the version lacks; "
                 f"rebuild with `metastore refresh {version.table} --full`"
             )
     return FilterMatch(
-        full_partitions=_partitions(version, full_keys, find_partition),
+        full_partitions=tuple(entry for entry in partitions if entry.key not in partial_keys),
         full_fragments=tuple(entry for entry in fragments if full_by_id[entry.id]),
         partial_fragments=tuple(entry for entry in fragments if not full_by_id[entry.id]),
-        partial_partitions=_partitions(version, partial_keys, find_partition),
+        partial_partitions=tuple(entry for entry in partitions if entry.key in partial_keys),
         row_bounds=pruning.rows,
-        is_table=not is_partial.any(),
+        is_table=pruning.bounds.total[0] == version.row_count,
         fragments_total=pruning.fragments_total,
     )
-
-
-def _partitions(
-    version: Version, keys: list[str], find_partition: Callable[[str], PartitionEntry | None]
-) -> tuple[PartitionEntry, ...]:
-    if len(keys) <= _READ_SINGLY:
-        return tuple(entry for key in sorted(keys) if (entry := find_partition(key)) is not None)
-    key_set = set(keys)
-    return tuple(entry for entry in version.partitions if entry.key in key_set)
 
 
 class MatchReader(Protocol):

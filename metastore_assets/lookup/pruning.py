@@ -32,7 +32,8 @@ from metastore_assets.expressions.row_bounds import (
     RowCounts,
     bound_conjunction,
 )
-from metastore_assets.index import IndexColumn, IndexReader
+from metastore_assets.index import BoundedRows, IndexReader, IndexSelection
+from metastore_assets.index.fragments import join_keys
 from metastore_assets.lookup.buckets import compute_buckets, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files
@@ -44,7 +45,7 @@ from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.physical import array_of, one_chunk
+from metastore_assets.values.physical import array_of
 
 if TYPE_CHECKING:
     from metastore_assets.index.value_filters import ValueFilterReader
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.selectivity import Estimate, HistogramBins
 
 _MAX_ROWS = np.iinfo(np.int64).max
+_CACHED_DISTRIBUTIONS = 16
+"""Maximum number of columns whose distributions are cached."""
 _MAX_FILTERED_VALUES = 128
 """Most values of one `in` that are looked up in value filters. With this number, 63 % of the filters that contain none
 of the values have a false positive."""
@@ -85,6 +88,7 @@ class Pruner:
         self._columns = columns
         self._profiles = profiles
         self._value_counts = value_counts
+        self._distributions: dict[str, _ColumnDistribution] = {}
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
         """Return a predicate bound to the columns and types of the version. Errors are those of `Table.predicate`."""
@@ -151,30 +155,34 @@ class Pruner:
             rows.update(dict(counts))
         return rows
 
-    def fragment_mask(self, leaf: Leaf) -> Mask | None:
-        """Return a mask of the fragments whose value filter may contain a matching value, in the order of the index.
+    def has_value_filter(self, leaf: Leaf) -> bool:
+        """Return whether a leaf is `=` or `in` with few values, and its column has value filters."""
+        filters, column = self.version.value_filters, leaf.column
+        if filters is None or column.cls is None or column.field_id not in filters.columns:
+            return False
+        return bool(leaf.equal_values(_MAX_FILTERED_VALUES))
 
-        Returns None if the condition is not `=` or `in` with few values, or the column has no value filters.
+    def fragment_mask(self, leaf: Leaf, selection: IndexSelection) -> Mask:
+        """Return a mask of the selected fragments whose value filter may contain a matching value.
+
+        The leaf must have a value filter.
         """
-        filters = self.version.value_filters
-        values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.cls
-        if filters is None or not values or cls is None or leaf.column.field_id not in filters.columns:
-            return None
+        values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.type_class
         hashes = hash_values(array_of(values), cls)[0]
         mask = self._value_filters.may_hold(leaf.column.field_id, cls, hashes.tolist())
         # A fragment without a filter may have any value.
-        return np.append(mask, True)[self._filter_positions]
+        keys = join_keys(selection.fragments(("partition_key", "path")))
+        positions = pc.index_in(keys, value_set=self._value_filters.keys).fill_null(-1).to_numpy()
+        return np.append(mask, True)[positions]
 
     def _distribution(self, column: BoundColumn) -> _ColumnDistribution:
-        return _ColumnDistribution(self._profiles, self._value_counts, column.path)
-
-    @lock_free_cached_property
-    def _filter_positions(self) -> npt.NDArray[np.int64]:
-        """The position of the value filter of each fragment of the index; -1 for none."""
-        names = pa.array(self._value_filters.names, pa.string())
-        positions = pc.index_in(self.index.fragments(("name",))["name"], value_set=names)
-        filled: npt.NDArray[np.int64] = positions.fill_null(-1).to_numpy().astype(np.int64)
-        return filled
+        distribution = self._distributions.get(column.path)
+        if distribution is None:
+            distribution = _ColumnDistribution(self._profiles, self._value_counts, column.path)
+            if len(self._distributions) >= _CACHED_DISTRIBUTIONS:
+                self._distributions.clear()
+            self._distributions[column.path] = distribution
+        return distribution
 
     @lock_free_cached_property
     def _value_filters(self) -> ValueFilterReader:
@@ -271,7 +279,8 @@ class PruningCost:
 class Pruning:
     """The fragments of a version that may match a predicate, with an explanation of the others.
 
-    Paths and explanations are read when they are first accessed.
+    Of a large index only fragments that may match by their bounds are *selected*. All others need not be read. Paths
+    and explanations are read when they are first accessed. An explanation needs the bounds of all fragments.
     """
 
     def __init__(
@@ -280,29 +289,32 @@ class Pruning:
         predicate: Predicate,
         unknown_columns: Collection[str] = (),
         limit: int | None = None,
+        *,
+        selects_all: bool = False,
     ) -> None:
-        """Prune the fragments. Reads one slice of the index per column of the predicate.
+        """Prune the fragments. Reads the predicate's columns in the zones of the index that may match.
 
         Args:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
             limit: A number of rows. Then only as many fragments must be read as surely have that many matching rows.
+            selects_all: Whether to select all fragments, whatever their bounds are.
         """
         self.version = pruner.version
         self.predicate = predicate
         self.limit = limit
-        self._index = index = pruner.index
+        self._pruner = pruner
+        self._unknown_columns = frozenset(unknown_columns)
+        known = [column for column in referenced_columns(predicate) if column.field_id not in unknown_columns]
         with count_io() as meter:
-            self._fragments = index.fragments()
-            self._row_counts: RowCounts = self._fragments["row_count"].to_numpy()
-            self._sizes: RowCounts = self._fragments["bytes"].to_numpy()
-            self._columns = {
-                column.field_id: bounds_without_statistics(column, self._row_counts)
-                if column.field_id in unknown_columns
-                else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
-                for column in referenced_columns(predicate)
-            }
+            index = pruner.index
+            if selects_all:
+                self._selection, rows = index.all, index.all.bounds(known)
+            else:
+                self._selection, rows = index.select(known, self._bound_rows)
+            self._row_counts: RowCounts = rows.row_counts
+            self._columns = self._with_unknown_columns(rows)
             described = [leaf for leaf in predicate.leaves() if leaf.column.field_id not in unknown_columns]
             self._caps = {leaf: cap for leaf in described if (cap := self._cap(leaf, pruner)) is not None}
             self._masks = {leaf: mask for leaf in described if (mask := self._mask(leaf, pruner)) is not None}
@@ -313,11 +325,11 @@ class Pruning:
         read = meter.counts().read
         self.cost = PruningCost(len(read.files), read.bytes)
         self.bounds: RowBounds = bound_conjunction(self._conjunct_bounds, self._row_counts)
-        """The least and greatest possible number of matching rows of each fragment, in the order of the index."""
+        """The least and greatest possible number of matching rows of each selected fragment."""
 
     @lock_free_cached_property
     def must_read(self) -> Mask:
-        """Whether each fragment must be read, in the order of the index. Fragments without rows need not be read."""
+        """Whether each selected fragment must be read. Fragments without rows need not be read."""
         if self.limit is None:
             return self.bounds.most > 0
         return select_fragments_for_limit(self.bounds, self._sizes, self.limit)
@@ -325,7 +337,7 @@ class Pruning:
     @property
     def fragments_total(self) -> int:
         """The number of fragments of the version."""
-        return len(self._row_counts)
+        return self._pruner.index.fragment_count
 
     @property
     def fragment_count(self) -> int:
@@ -345,33 +357,41 @@ class Pruning:
     @property
     def bytes_total(self) -> int:
         """The total size in bytes of all data files."""
-        return int(self._sizes.sum())
+        return int(self._complete._sizes.sum())
 
     def rows_by_id(self) -> dict[str, tuple[int, int, int]]:
-        """Return, by fragment id, the row count and the least and greatest possible number of matching rows."""
-        ids = self._index.fragments(("id",))["id"].to_pylist()
-        columns = (self._row_counts, self.bounds.least, self.bounds.most)
+        """Return, by fragment id, the row count and the least and greatest possible number of matching rows.
+
+        Reads the ids and bounds of all fragments.
+        """
+        complete = self._complete
+        ids = complete._selection.fragments(("id",))["id"].to_pylist()
+        columns = (complete._row_counts, complete.bounds.least, complete.bounds.most)
         return dict(zip(ids, zip(*(column.tolist() for column in columns), strict=True), strict=True))
 
     @property
     def row_counts(self) -> RowCounts:
-        """The number of rows of each fragment, without deleted rows, in the order of the index."""
+        """The number of rows of each selected fragment, without deleted rows."""
         return self._row_counts
 
     def partition_keys(self) -> pa.DictionaryArray:
-        """Return the partition key of each fragment, in the order of the index."""
-        return self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+        """Return the partition key of each selected fragment."""
+        return self._selection.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
 
     def ids(self, mask: Mask) -> list[str]:
-        """Return the ids of the fragments that a mask selects, in the order of the index."""
-        ids: list[str] = self._index.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
+        """Return the ids of the selected fragments for which a mask is true, in the same order."""
+        ids: list[str] = self._selection.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
         return ids
 
     @lock_free_cached_property
     def paths(self) -> list[str]:
         """The paths of the data files that must be read, by partition key, then path."""
+        if self._selection.is_sorted:
+            all_paths = self._selection.fragments(("path",))["path"]
+            sorted_paths: list[str] = all_paths.filter(pa.array(self.must_read)).to_pylist()
+            return sorted_paths
         columns = ("partition_key", "path")
-        fragments = self._index.fragments(columns).filter(pa.array(self.must_read))
+        fragments = self._selection.fragments(columns).filter(pa.array(self.must_read))
         paths: list[str] = fragments.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()
         return paths
 
@@ -379,7 +399,7 @@ class Pruning:
     def fragments(self) -> list[PrunedFragment]:
         """The fragments that must be read, by partition key, then path."""
         mask = self.must_read
-        table = self._index.fragments(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
+        table = self._selection.fragments(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
         columns = [column.to_pylist() for column in table.columns]
         bounds = [column[mask].tolist() for column in (self.bounds.least, self.bounds.most)]
         fragments = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
@@ -392,6 +412,8 @@ class Pruning:
         The statistics of one conjunct are by decreasing number of fragments. The last entry has the fragments that need
         not be read because of the limit, if there are any.
         """
+        if self._complete is not self:
+            return self._complete.explanation
         explanation = []
         for conjunct, positions, statistics in self._eliminated():
             names, name_indexes, counts = np.unique(statistics, return_inverse=True, return_counts=True)
@@ -406,7 +428,10 @@ class Pruning:
 
     def eliminated_fragments(self) -> Iterator[EliminatedFragment]:
         """Yield the fragments that need not be read: by conjunct, then those beyond the limit."""
-        paths = self._index.fragments(("path",))["path"].to_pylist()
+        if self._complete is not self:
+            yield from self._complete.eliminated_fragments()
+            return
+        paths = self._selection.fragments(("path",))["path"].to_pylist()
         for conjunct, positions, statistics in self._eliminated():
             text = conjunct.to_short_sql()
             for at, statistic in zip(positions.tolist(), statistics.tolist(), strict=True):
@@ -433,6 +458,31 @@ class Pruning:
             "read": vars(self.cost),
         }
 
+    @lock_free_cached_property
+    def _sizes(self) -> RowCounts:
+        """The size in bytes of each selected fragment."""
+        sizes: RowCounts = self._selection.fragments(("bytes",))["bytes"].to_numpy()
+        return sizes
+
+    @lock_free_cached_property
+    def _complete(self) -> Pruning:
+        """The same pruning with all fragments selected."""
+        if self._selection.fragment_count == self.fragments_total:
+            return self
+        return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)
+
+    def _bound_rows(self, rows: BoundedRows) -> RowBounds:
+        """Return bounds of the matching rows in each set of rows, by the bounds of columns."""
+        return self.predicate.bound_rows(rows.row_counts, self._with_unknown_columns(rows))
+
+    def _with_unknown_columns(self, rows: BoundedRows) -> dict[str, ColumnBounds]:
+        """Return the bounds of all columns of the predicate, in which unknown columns may have any value."""
+        columns = dict(rows.columns)
+        for column in referenced_columns(self.predicate):
+            if column.field_id in self._unknown_columns:
+                columns[column.field_id] = bounds_without_statistics(column, rows.row_counts)
+        return columns
+
     @property
     def _beyond_limit(self) -> npt.NDArray[np.intp]:
         """The positions of the fragments that may match, but need not be read because of the limit."""
@@ -457,6 +507,8 @@ class Pruning:
         Returns None if partitions exclude nothing. Also returns None if minimum and maximum leave fewer than two
         fragments, because the lookup would then cost more than it saves.
         """
+        if not leaf.equal_values():
+            return None
         if (leaf.bound_column_rows(self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
         rows, buckets = pruner.rows_by_partition(leaf), self._buckets(leaf)
@@ -475,10 +527,12 @@ class Pruning:
         Returns None if there are no value filters, or if other statistics leave fewer than two fragments. Then no
         filter is read.
         """
+        if not pruner.has_value_filter(leaf):
+            return None
         most = leaf.bound_column_rows(self._columns[leaf.column.field_id]).most
         if leaf in self._caps:
             most = np.minimum(most, self._caps[leaf])
-        return pruner.fragment_mask(leaf) if (most > 0).sum() >= 2 else None
+        return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
         """Return, by leaf, an upper bound of the matching rows of each fragment, from partitions and value filters."""
@@ -527,22 +581,6 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
     return mask
 
 
-def column_bounds(stored: IndexColumn, column: BoundColumn, rows: RowCounts) -> ColumnBounds:
-    """Return the bounds of a column in each fragment.
-
-    Args:
-        stored: The column in the index.
-        column: The column of the predicate.
-        rows: The row counts of the fragments.
-    """
-    nulls = _count_bounds(stored.null_count, rows)
-    if column.cls is not None and column.cls.kind == "float":
-        nans = _count_bounds(stored.nan_count, np.maximum(rows - nulls.least, 0))
-    else:
-        nans = RowBounds(np.zeros_like(rows), np.zeros_like(rows))
-    return ColumnBounds(rows, nulls, nans, one_chunk(stored.minimum), one_chunk(stored.maximum))
-
-
 def bounds_without_statistics(column: BoundColumn, rows: RowCounts) -> ColumnBounds:
     """Return bounds that exclude nothing, for a column without statistics; `rows` are the fragments' row counts."""
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
@@ -552,9 +590,3 @@ def bounds_without_statistics(column: BoundColumn, rows: RowCounts) -> ColumnBou
 
 def _arrow_type(column: BoundColumn) -> pa.DataType:
     return pa.null() if column.cls is None else column.cls.arrow
-
-
-def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    is_exact = counts.is_valid().to_numpy()
-    exact = counts.fill_null(0).to_numpy()
-    return RowBounds(np.where(is_exact, exact, 0), np.where(is_exact, exact, most))

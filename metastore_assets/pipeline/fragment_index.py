@@ -60,16 +60,11 @@ def update_fragment_index(
         CorruptionError: A stored profile, or the published index, is damaged.
     """
     before, after = changed_entries(fragments, is_rebuilt=base is None)
-    changes = KeyChanges.between(
-        {entry.files.name: _row(entry) for entry in before}, {entry.files.name: _row(entry) for entry in after}
-    )
-    changes = replace(changes, row_count=len(fragments))
-    # In the order in which scans read fragments, so that a limit chooses the same ones.
-    added = sorted(
-        (entry for entry in after if entry.files.name in changes.added),
-        key=lambda entry: (entry.partition_key, entry.id),
-    )
-    return update_index(store, base, read_rows(engine, store, columns, added), changes)
+    before_rows, after_rows = ({entry.key: _row(entry) for entry in entries} for entries in (before, after))
+    changes = replace(KeyChanges.between(before_rows, after_rows), row_count=len(fragments))
+    added = [entry for entry in after if entry.key in changes.added]
+    replaced = before_rows.keys() & changes.added
+    return update_index(store, base, [read_rows(engine, store, columns, added)], changes, replaced)
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:
@@ -128,12 +123,12 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
 
 
 def _row(entry: FragmentEntry) -> tuple[object, ...]:
-    return entry.id, entry.path, entry.partition_key, entry.bytes, entry.row_count
+    """Return what determines the index row of a fragment. A fragment that is profiled again has another profile."""
+    return entry.files.name, entry.id, entry.bytes, entry.row_count
 
 
 def _fragment_table(entries: Sequence[FragmentEntry]) -> pa.Table:
-    rows = [(entry.files.name, *_row(entry)) for entry in entries]
-    columns = list(zip(*rows, strict=True)) or [()] * len(FRAGMENTS)
+    columns = [[getattr(entry, name) for entry in entries] for name in FRAGMENTS.names]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, FRAGMENTS, strict=True)]
     return pa.table(arrays, schema=FRAGMENTS)
 
@@ -221,8 +216,9 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
     rows = np.flatnonzero(is_derived.to_numpy())
     if len(rows):
         table = _with_derived_bounds(table, rows, read_value_counts().combine_chunks())
-    arrays = [at, table["field_id"], table["null_count"], *(table[name] for name in _BOUNDS)]
-    return shorten_bounds(pa.table(arrays, names=["at", "field_id", "null_count", *_BOUNDS]))
+    bounds = column_schema(pa.struct([])).names
+    arrays = [at, table["field_id"], *(table[name] for name in bounds)]
+    return shorten_bounds(pa.table(arrays, names=["at", "field_id", *bounds]))
 
 
 def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Table) -> pa.Table:

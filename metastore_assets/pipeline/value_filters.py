@@ -65,11 +65,10 @@ def update_table_value_filters(
         base = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
     before, after = changed_entries(fragments, is_rebuilt=base is None)
     changes = KeyChanges.between(
-        dict.fromkeys((entry.files.name for entry in before), ""),
-        dict.fromkeys((entry.files.name for entry in after), ""),
+        {entry.key: entry.files.name for entry in before}, {entry.key: entry.files.name for entry in after}
     )
     changes = replace(changes, row_count=len(fragments))
-    added = [entry for entry in after if entry.files.name in changes.added]
+    added = [entry for entry in after if entry.key in changes.added]
     batches = read_filters(engine, store, columns, added)
     return ValueFilterFiles(update_value_filters(store, base.files if base else None, changes, batches), columns)
 
@@ -110,7 +109,7 @@ def read_filters(
             with corruption_guard(store, batch[0].files.states or batch[0].files.statistics):
                 parsed = parse_filters([None if stored is None else stored[1] for stored in filters])
             by_column[field_id] = classes, parsed
-        yield ValueFilters(pa.array([entry.files.name for entry in batch], pa.string()), by_column)
+        yield ValueFilters(pa.array([entry.key for entry in batch], pa.large_string()), by_column)
 
 
 def _read_profiles(
@@ -145,7 +144,7 @@ def find_wrong_filters(
     value_filters: ValueFilterFiles,
     recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name of the stored profile, field id) of each wrong stored filter.
+    """Yield (key of the fragment, field id) of each wrong stored filter.
 
     A filter is wrong if it differs from the recomputed one, or if only one of them exists.
 
@@ -154,23 +153,23 @@ def find_wrong_filters(
         store: The table's folder.
         scratch: The folder of the recomputed profiles.
         value_filters: The stored filters.
-        recomputed: The recomputed profile of each fragment, by name of the stored profile.
+        recomputed: The recomputed profile of each fragment, by key of the fragment (see `fragment_key`).
 
     Raises:
         CorruptionError: A file is damaged.
     """
     reader = ValueFilterReader(store, value_filters.files)
     stored_filters = {field_id: reader.filters(field_id) for field_id in value_filters.columns}
-    stored_names = {entry.files.name: name for name, entry in recomputed.items()}
+    keys_by_profile = {entry.key: key for key, entry in recomputed.items()}
     for batch in read_filters(engine, scratch, value_filters.columns, list(recomputed.values())):
-        names = [stored_names[name] for name in batch.names.to_pylist()]
+        keys = [keys_by_profile[key] for key in batch.keys.to_pylist()]
         for field_id, (classes, filters) in batch.columns.items():
             positions, prefixes = filters.prefixes()
-            rows = zip(names, classes.to_pylist(), filters.bits.tolist(), strict=True)
-            for at, (name, class_name, bits) in enumerate(rows):
-                stored = stored_filters[field_id].get(name)
+            rows = zip(keys, classes.to_pylist(), filters.bits.tolist(), strict=True)
+            for at, (key, class_name, bits) in enumerate(rows):
+                stored = stored_filters[field_id].get(key)
                 if (stored is None) != (class_name is None) or (
                     stored is not None
                     and (stored[:2] != (class_name, bits) or not np.array_equal(stored[2], prefixes[positions == at]))
                 ):
-                    yield name, field_id
+                    yield key, field_id

@@ -23,6 +23,7 @@ from metastore_assets.scan.user_defined import UserDefined
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import HIDDEN_REASON
+from metastore_assets.store.entries import find_fragments
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.values.leaf_columns import LeafColumn
 
@@ -38,7 +39,7 @@ def filter_table(
         table: The table's location, where fragments that match partly are read; None if none may be read.
         spark: Returns a session that reads where there is much to read.
     """
-    match = match_filter(lookup.pruner.prune(predicate), lookup.find_partition)
+    match = match_filter(lookup.pruner.prune(predicate))
     return FilteredView(lookup, predicate, match, FilteredProfileReader(lookup, predicate, table, spark))
 
 
@@ -100,9 +101,8 @@ class FilteredProfileReader:
 
     def _full_fragments(self, match: FilterMatch) -> list[FragmentEntry]:
         """Return all fragments that match entirely, also the fragments of full partitions."""
-        keys = {entry.key for entry in match.full_partitions}
-        entries = self._lookup.version.fragments if keys else ()
-        return [*match.full_fragments, *(entry for entry in entries if entry.partition_key in keys)]
+        keys = [entry.key for entry in match.full_partitions]
+        return [*match.full_fragments, *find_fragments(self._lookup.version, keys)]
 
     def _partial_fragments(self, match: FilterMatch, partition: str | None) -> PartialFragments:
         """Return the fragments that match partly, cached by partition. Raises NotStoredError if none may be read."""

@@ -31,6 +31,7 @@ from metastore_assets.store.manifest import (
     RetiredFragment,
     SharedFileEntry,
     Version,
+    fragment_key,
     split_fragment_key,
     split_retired_key,
 )
@@ -542,6 +543,25 @@ def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Coll
         return entries.find_all(keys)
     key_of = kind.key
     return {key_of(entry): entry for entry in entries}
+
+
+def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEntry]:
+    """Return the partitions of a version with some keys, sorted by key. In a stored version, few row groups are read.
+
+    Keys without a partition are left out.
+    """
+    if isinstance(version.partitions, Entries):
+        found = version.partitions.find_all(keys)
+        return [found[key] for key in sorted(found)]
+    return sorted((entry for entry in version.partitions if entry.key in set(keys)), key=attrgetter("key"))
+
+
+def find_fragments(version: Version, partition_keys: Collection[str]) -> list[FragmentEntry]:
+    """Return the fragments of some partitions, sorted by key. In a stored version, few row groups are read."""
+    if isinstance(version.fragments, Entries):
+        return version.fragments.find_prefixes([fragment_key(key, "") for key in partition_keys])
+    selected = set(partition_keys)
+    return sorted((entry for entry in version.fragments if entry.partition_key in selected), key=attrgetter("key"))
 
 
 def _is_storable(key: Key) -> bool:

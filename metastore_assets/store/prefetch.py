@@ -16,7 +16,7 @@ _MAX_GAP_BYTES = 8 << 10
 """Two ranges with at most this many bytes between them are fetched by one request, as Arrow does."""
 _MAX_REQUEST_BYTES = 32 << 20
 """Most bytes per request, unless a single range is longer."""
-_THREADS = 8
+_THREADS = 32
 
 Range = tuple[int, int]
 """Start (inclusive) and end (exclusive), in bytes."""

@@ -42,7 +42,7 @@ _MAX_SCHEMA_BYTES = 128 << 20
 """Maximum size of a decompressed schema in bytes, enough for hundreds of thousands of columns. A small compressed text
 may expand to gigabytes."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 """Version of the file format of everything that a version references. It rises if older code would misread the files.
 """
 

@@ -44,7 +44,7 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
                 for name, cls in zip(own, classes, strict=True)
             ]
             told[column] = pa.array(classes, pa.string()), parse_filters(kept)
-        yield ValueFilters(pa.array(own, pa.string()), told)
+        yield ValueFilters(pa.array(own, pa.large_string()), told)
 
 
 def bits_of(hashes: Sequence[int]) -> int:
@@ -86,7 +86,7 @@ def test_every_fragment_may_hold_what_it_holds(
             now = {name: number for name, number in {**now, **changed}.items() if name not in gone}
             files = update_value_filters(store, files, KeyChanges(changed.keys(), gone, len(now)), lots(changed, lot))
             reader = ValueFilterReader(store, files)
-            assert sorted(reader.names) == sorted(now)
+            assert sorted(reader.keys.to_pylist()) == sorted(now)
             assert {info.path for info in store.list()} >= set(files.paths())
         draw = random.Random(len(now))
         assert files is not None
@@ -98,7 +98,9 @@ def test_every_fragment_may_hold_what_it_holds(
             some = [own for number in kept.values() for own in hashes_of(number, column)[:1]]
             for asked in [draw.getrandbits(64), *some[:5]]:
                 for cls in (INT, TEXT):
-                    found = dict(zip(reader.names, reader.may_hold(column, cls, [asked]).tolist(), strict=True))
+                    found = dict(
+                        zip(reader.keys.to_pylist(), reader.may_hold(column, cls, [asked]).tolist(), strict=True)
+                    )
                     for name, number in now.items():
                         own = hashes_of(number, column)
                         is_held = asked >> (64 - bits_of(own)) in prefixes_of(own)

@@ -8,12 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import hypothesis.strategies as st
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 
 from metastore_assets.config import ResolvedPolicy
-from metastore_assets.index import IndexColumn, IndexReader
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
+from metastore_assets.index import BoundedRows, IndexReader
 from metastore_assets.lookup.clustering import ColumnClustering, measure_clustering
 from metastore_assets.statistics.profile import profile_field
 
@@ -23,12 +25,14 @@ Fragment = tuple[int, int | None, int | None]
 
 def column_clustering(fragments: Sequence[Fragment], distinct: int = 1000) -> ColumnClustering:
     rows, low, high = (list(column_values) for column_values in zip(*fragments, strict=True))
-    counts = [0 if least is not None else None for least in low]
-    arrays = [pa.array(counts_or_bounds, pa.int64()) for counts_or_bounds in (counts, counts, low, high)]
-    column = IndexColumn(*(pa.chunked_array([array]) for array in arrays))
-    index = SimpleNamespace(
-        fragments=lambda: pa.table({"row_count": pa.array(rows, pa.int64())}), column=lambda field_id, cls: column
+    counts, zeros = np.array(rows, np.int64), np.zeros(len(rows), np.int64)
+    nulls = RowBounds(zeros, np.where([least is None for least in low], counts, 0))
+    sides = [pa.array(side, pa.int64()) for side in (low, high)]
+    bounds = ColumnBounds(counts, nulls, RowBounds(zeros, zeros), *sides)
+    selection = SimpleNamespace(
+        bounds=lambda columns: BoundedRows(counts, {column.field_id: bounds for column in columns})
     )
+    index = SimpleNamespace(all=selection)
     (profile,) = profile_field(pa.field("x", pa.int64()), [pa.array([1, 2])], lambda path: ResolvedPolicy())
     (result,) = measure_clustering(cast("IndexReader", index), [replace(profile.statistics, distinct_count=distinct)])
     return result

@@ -98,11 +98,11 @@ def check_index(table: Table) -> None:
     assert version.index is not None
     live = list(version.fragments)
     wanted = read_rows(Engine(no_spark, "auto"), table.objects, 7, live)
-    reader = IndexReader(table.objects, version.index)
-    names = reader.fragments(("name",))["name"].to_pylist()
-    order = pa.array([names.index(name) for name in wanted.fragments["name"].to_pylist()], pa.int64())
+    index = IndexReader(table.objects, version.index).all
+    ids = index.fragments(("id",))["id"].to_pylist()
+    order = pa.array([ids.index(id_) for id_ in wanted.fragments["id"].to_pylist()], pa.int64())
     everything = tuple(wanted.fragments.schema.names)
-    assert reader.fragments(everything).take(order).equals(wanted.fragments)
+    assert index.fragments(everything).take(order).equals(wanted.fragments)
     for leaf in table.columns.leaves:
         if leaf.field_id not in wanted.columns:
             continue
@@ -113,14 +113,15 @@ def check_index(table: Table) -> None:
         )
         if cls is None or cls.kind == "null":
             continue
-        index_column = reader.column(leaf.field_id, cls)
-        for name, column in (("minimum", index_column.minimum), ("maximum", index_column.maximum)):
+        index_column = index.column(leaf.field_id, cls)
+        for name in ("minimum", "maximum"):
             stored = wanted.columns[leaf.field_id][name].combine_chunks()
             at = stored.type.get_field_index(cls.name)
             expected = stored.flatten()[at].to_pylist() if at >= 0 else [None] * len(stored)
-            assert column.take(order).to_pylist() == expected
+            assert index_column[name].take(order).to_pylist() == expected
         assert (
-            index_column.null_count.take(order).to_pylist() == wanted.columns[leaf.field_id]["null_count"].to_pylist()
+            index_column["null_count"].take(order).to_pylist()
+            == wanted.columns[leaf.field_id]["null_count"].to_pylist()
         )
 
 

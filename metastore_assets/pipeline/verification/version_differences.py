@@ -268,10 +268,10 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
     columns = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
     index_rows = read_rows(recomputation.engine, recomputation.scratch, len(columns), entries)
     try:
-        selection = IndexReader(recomputation.store, version.index).select(
-            {recomputation.published[entry.id].files.name for entry in entries}
+        selection = IndexReader(recomputation.store, version.index).find(
+            {recomputation.published[entry.id].key for entry in entries}
         )
-        positions = {id_: at for at, id_ in enumerate(selection.ids)}
+        positions = {id_: at for at, id_ in enumerate(selection.fragments(("id",))["id"].to_pylist())}
         results = [
             VersionDifference("index", entry.path, Difference("", "index", "no row", "a row"))
             for entry in entries
@@ -284,7 +284,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
             leaf = columns[field_id]
             cls = class_or_none(leaf.type)
             computed = index_table(table, leaf.type).take(computed_rows)
-            stored = pa.table(vars(selection.column(field_id, cls))).take(stored_rows)
+            stored = selection.column(field_id, cls).take(stored_rows)
             if cls is None or cls.kind != "float":
                 # Only floats have NaN. For other columns the count is null or 0, for example in fragments written
                 # before the column was added.
@@ -310,19 +310,17 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
     version, entries = recomputation.version, recomputation.entries
     if version.value_filters is None or not entries:
         return []
-    recomputed = {
-        entry.files.name: entries[entry.id] for entry in recomputation.published.values() if entry.id in entries
-    }
+    recomputed = {entry.key: entries[entry.id] for entry in recomputation.published.values() if entry.id in entries}
     stores = recomputation.store, recomputation.scratch
     try:
         wrong = find_wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed)
         return [
             VersionDifference(
                 "index",
-                recomputed[name].path,
+                recomputed[key].path,
                 Difference(column, "value_filter", "another filter", "the filter of its values"),
             )
-            for name, column in wrong
+            for key, column in wrong
         ]
     except CorruptionError as error:
         return [_unreadable("index", version.table, error)]

@@ -1,0 +1,224 @@
+"""Lookups in a table of up to ten million fragments: time, bytes, requests and memory, warm and cold.
+
+The table has no data files. A hundred fragments are in each partition, up to 100,000 partitions; the profiles of
+partitions are a few files that all of them share. Cold is a new `Table` with empty caches and a delay for each request.
+
+`METASTORE_BENCH_FRAGMENTS=10000000` sets the numbers of fragments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import partitions
+from benchmarks.data import FOLDER
+from benchmarks.measure import seconds
+from benchmarks.report import Row
+from benchmarks.scale_requests import ROOT, Requests
+from metastore_assets.config import TableConfig
+from metastore_assets.index import IndexRows, update_index
+from metastore_assets.index.fragments import FRAGMENTS, column_schema
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
+from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.store.manifest import PartitionEntry, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.versions import VersionStore
+from metastore_assets.values.types import TypeClass, class_named
+
+SIZES = (100_000, 1_000_000)
+PER_PARTITION = 100
+NAMED = 100
+"""Number of partitions that a predicate names."""
+RUNS = 20
+LATENCY = 0.005
+_WARM, _COLD = 0.02, 0.15
+_SECONDS_PER_MILLION, _BYTES_PER_MILLION = 0.06, 20e6
+_LOT = 200_000
+_CLASSES = {
+    name: class_named(cls)
+    for name, cls in {"part": "int64", "at": "timestamp_us", "id": "int64", "name": "string"}.items()
+}
+_UNION = union_type(_CLASSES.values())
+_DAY = 86_400_000_000
+_TABLE = "bench"
+_PROFILES, _ROWS, _COLUMNS = 5, 2_000, 20
+
+
+def run() -> list[Row]:
+    """The 95th percentile of each lookup, warm and cold, against its goal."""
+    sizes = map(int, os.environ.get("METASTORE_BENCH_FRAGMENTS", ",".join(map(str, SIZES))).split(","))
+    return [row for size in sizes for row in measure(size)]
+
+
+def measure(fragments: int) -> list[Row]:
+    """Build a table of so many fragments, and measure the lookups."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    try:
+        local = ObjectStore(str(folder / ROOT.partition("://")[2]))
+        print(f"{fragments:,} fragments: written in {seconds(lambda: publish(local, fragments)):.0f} s")
+        requests = Requests(folder, LATENCY)
+        rows: list[Row] = []
+        for what, ask, goals in _questions(fragments):
+            rows += _measure(local, requests, f"{fragments:,} fragments: {what}", ask, goals)
+        print(f"memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
+        return rows
+    finally:
+        shutil.rmtree(folder)
+
+
+def _questions(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], tuple[float, float]]]:
+    """Yield each lookup with its goals in seconds, warm and cold."""
+    count = fragments // PER_PARTITION
+    draw = random.Random(5)
+
+    def partition() -> str:
+        return f"part={draw.randrange(count):07d}"
+
+    def parts(number: int) -> str:
+        return f"part in ({', '.join(map(str, draw.sample(range(count), min(number, count))))})"
+
+    def following() -> str:
+        first = draw.randrange(max(1, count - NAMED))
+        return f"part between {first} and {first + NAMED - 1} and id < 500000000000"
+
+    few = _WARM, _COLD
+    yield "ten top values of one partition", lambda table: table.top("c1", 10, partition()), few
+    yield "a quantile of one partition", lambda table: table.quantile("c1", 0.9, partition()), few
+    yield "one column of one partition", lambda table: table.statistics(["c1"], partition()), few
+    yield "prune, one partition", lambda table: table.prune(parts(1)).paths, few
+    yield f"prune, {NAMED} partitions", lambda table: table.prune(parts(NAMED)).paths, few
+    yield f"prune, {NAMED} partitions in a row", lambda table: table.prune(following()).paths, few
+    yield f"estimate, {NAMED} partitions", lambda table: table.estimate(parts(NAMED)), few
+    goal = _SECONDS_PER_MILLION * max(1, fragments / 1e6)
+    every = goal, goal + _COLD
+    yield "prune, no partition", lambda table: table.prune(f"id < {draw.randrange(10**9)}").fragment_count, every
+
+
+def _measure(
+    local: ObjectStore, requests: Requests, what: str, ask: Callable[[Table], object], goals: tuple[float, float]
+) -> list[Row]:
+    table = Metastore(local.uri()).table(_TABLE)
+    ask(table)
+    started = time.process_time()
+    warm = [seconds(lambda: ask(table)) for _ in range(RUNS)]
+    cpu = (time.process_time() - started) / RUNS
+    cold, counts = [], []
+    for _ in range(RUNS):
+        with requests.installed():
+            requests.reset()
+            cold.append(seconds(lambda: ask(Metastore(ROOT).table(_TABLE))))
+            counts.append(requests.counts())
+    reads = f"{counts[-1]['root requests']} requests, {counts[-1]['root read'] / 1e6:,.2f} MB"
+    spent = f"warm {cpu * 1e3:.1f} ms of CPU, cold {reads}"
+    rows = []
+    for kind, times, goal in zip(("warm", "cold"), (warm, cold), goals, strict=True):
+        tail = float(np.quantile(times, 0.95))
+        print(f"{what}, {kind}: p50 {np.median(times) * 1e3:7.1f} ms, p95 {tail * 1e3:7.1f} ms; {spent}")
+        rows.append(Row(f"{what}, {kind}: p95 against {goal * 1e3:g} ms", [tail], [goal], goal / tail, 1.0))
+    return rows
+
+
+def publish(store: ObjectStore, fragments: int) -> None:
+    """Publish a table with so many fragments, and with a profile for each partition."""
+    objects = store.child(_TABLE)
+    made = [partitions.write_profile(objects, _profiled_rows(seed)) for seed in range(_PROFILES)]
+    entries = [
+        PartitionEntry(f"part={at:07d}", str(at), 1, 1, PER_PARTITION, made[at % len(made)], 1)
+        for at in range(fragments // PER_PARTITION)
+    ]
+    # The table has no value counts, so that estimates come from bounds and sketches.
+    estimated = TableConfig.model_validate(
+        {"name": _TABLE, "uri": "none", "columns": {"default": {"frequencies": "off"}}}
+    )
+    version = Version(
+        number=1,
+        table=_TABLE,
+        format="files",
+        snapshot="1",
+        committed_at=None,
+        published_at=datetime.now(UTC),
+        schema=_profiled_rows(0).schema,
+        partition_columns=("part",),
+        row_count=fragments,
+        bytes=fragments,
+        content_id="1",
+        files=partitions.write_profile(objects, _profiled_rows(0), estimated),
+        code_version="0",
+        spec_id="spec",
+        specs={},
+        fragments=(),
+        partitions=entries,
+        index=write_index(objects, fragments),
+    )
+    VersionStore(store, _TABLE).publish(version)
+
+
+def _profiled_rows(seed: int) -> pa.Table:
+    """Return rows whose profile stands for that of a partition, and of the table."""
+    draw = np.random.default_rng(seed)
+    columns = {name: pa.array(draw.integers(0, 10**6, _ROWS)).cast(cls.arrow) for name, cls in _CLASSES.items()}
+    return pa.table(columns | {f"c{at}": pa.array(draw.integers(0, 500, _ROWS)) for at in range(_COLUMNS)})
+
+
+def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
+    """Write the index of so many fragments in lots."""
+    lots = (index_rows(start, min(start + _LOT, fragments)) for start in range(0, fragments, _LOT))
+    return update_index(store, None, lots, KeyChanges(range(fragments), (), fragments))
+
+
+def index_rows(start: int, end: int) -> IndexRows:
+    """Return the index rows of numbered fragments, in the order of their keys.
+
+    `part` is the number of the partition. `at` ascends, and `id` and `name` are drawn.
+    """
+    numbers = np.arange(start, end)
+    draw = np.random.default_rng(start)
+    part = numbers // PER_PARTITION
+    key = pc.binary_join_element_wise("part=", _digits(part, 7), "")
+    hexes = pa.array([f"{value:016x}" for value in draw.integers(0, 2**62, len(numbers)).tolist()])
+    path = pc.binary_join_element_wise(
+        "s3://bucket/warehouse/data/", key, "/part-", _digits(numbers, 8), "-", hexes, ".parquet", ""
+    )
+    ids = pc.binary_join_element_wise(hexes, _digits(numbers, 16), "")
+    sizes = pa.array(draw.integers(10**6, 10**8, len(numbers)))
+    row_counts = pa.array(draw.integers(10**4, 10**6, len(numbers)))
+    at = part * _DAY + (numbers % PER_PARTITION) * 10**8
+    drawn_ids, drawn_names = draw.integers(0, 10**12, len(numbers)), draw.integers(0, 10**9, len(numbers))
+    sides = {
+        "part": (pa.array(part), pa.array(part)),
+        "at": tuple(pa.array(side).view(_CLASSES["at"].arrow) for side in (at, at + 10**9)),
+        "id": (pa.array(drawn_ids), pa.array(drawn_ids + 10**9)),
+        "name": tuple(
+            pc.binary_join_element_wise("customer ", _digits(side, 12), "").cast(pa.large_string())
+            for side in (drawn_names, drawn_names + 10**6)
+        ),
+    }
+    columns = {name: _bounds(_CLASSES[name], *column_sides, draw) for name, column_sides in sides.items()}
+    arrays = [key, path.cast(pa.large_string()), row_counts, sizes, ids.cast(pa.large_string())]
+    return IndexRows(pa.table(arrays, schema=FRAGMENTS), columns)
+
+
+def _bounds(cls: TypeClass, minimum: pa.Array, maximum: pa.Array, draw: np.random.Generator) -> pa.Table:
+    count = len(minimum)
+    counts = [pa.array(draw.integers(0, 100, count)), pa.array(np.zeros(count, np.int64))]
+    sides = [pack_values(side, cls, _UNION) for side in (minimum, maximum)]
+    return pa.Table.from_arrays([*counts, *sides], schema=column_schema(_UNION))
+
+
+def _digits(numbers: np.ndarray, width: int) -> pa.Array:
+    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")

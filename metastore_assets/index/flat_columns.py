@@ -1,0 +1,114 @@
+"""Flat columns of index rows: one column for each count, and for each type class of the bounds of a table column.
+
+They are named `column <field id>.null_count`, `column <field id>.nan_count`, `column <field id>.minimum.<type class>`
+and `column <field id>.maximum.<type class>`. A file has only those that have values in it. A missing bound is unknown.
+If all columns of a field id are missing, the table column is null in all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.index.fragments import FRAGMENTS, IndexRows
+from metastore_assets.statistics.union import select_class
+from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.types import TypeClass, class_named
+
+_PREFIX, _NULL_COUNT = "column ", ".null_count"
+SIDES = ("minimum", "maximum")
+
+
+def count_column(field_id: str, count: str) -> str:
+    """Return the name of the flat column of `null_count` or `nan_count`."""
+    return f"{_PREFIX}{field_id}.{count}"
+
+
+def bound_column(field_id: str, side: str, cls: TypeClass) -> str:
+    """Return the name of the flat column of `minimum` or `maximum` of a type class."""
+    return f"{_PREFIX}{field_id}.{side}.{cls.name}"
+
+
+def flat_columns(field_id: str, cls: TypeClass | None) -> list[str]:
+    """Return the names of the flat columns that describe the values of a type class."""
+    names = [count_column(field_id, "null_count"), count_column(field_id, "nan_count")]
+    return names if cls is None else [*names, *(bound_column(field_id, side, cls) for side in SIDES)]
+
+
+def field_ids_of(names: Iterable[str]) -> set[str]:
+    """Return the field ids of which some names are flat columns. All files have the null count of each field id."""
+    return {
+        name[len(_PREFIX) : -len(_NULL_COUNT)]
+        for name in names
+        if name.startswith(_PREFIX) and name.endswith(_NULL_COUNT)
+    }
+
+
+def class_of_bound(name: str) -> TypeClass:
+    """Return the type class of a flat column with bounds."""
+    return class_named(name.rpartition(".")[2])
+
+
+def is_bound(name: str) -> bool:
+    """Return whether the flat column with a name has bounds."""
+    return name.startswith(_PREFIX) and not name.endswith("_count")
+
+
+def flatten_rows(rows: IndexRows) -> pa.Table:
+    """Return index rows as a table of the columns of FRAGMENTS and of flat columns."""
+    columns = {name: rows.fragments[name] for name in FRAGMENTS.names}
+    for field_id, table in rows.columns.items():
+        columns[count_column(field_id, "null_count")] = table["null_count"]
+        union = table.schema.field("minimum").type
+        if union.get_field_index("float64") >= 0:
+            columns[count_column(field_id, "nan_count")] = table["nan_count"]
+        for side in SIDES:
+            values = one_chunk(table[side])
+            for field in union:
+                array = select_class(values, class_named(field.name))
+                if array.null_count < len(array):
+                    columns[bound_column(field_id, side, class_named(field.name))] = array
+    return pa.table(columns)
+
+
+def merge_flat_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Return the schema with the columns of FRAGMENTS, and the flat columns of all given schemas."""
+    fields = {field.name: field for schema in schemas for field in schema if field.name.startswith(_PREFIX)}
+    return pa.schema([*FRAGMENTS, *(fields[name].remove_metadata() for name in sorted(fields))])
+
+
+def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table of index rows with all columns of a flat schema, which has all columns of the table."""
+    missing = field_ids_of(schema.names) - field_ids_of(table.column_names)
+    all_null = {count_column(field_id, "null_count") for field_id in missing}
+    no_nan = {count_column(field_id, "nan_count") for field_id in missing}
+    zeros = pa.array(np.zeros(len(table), np.int64))
+    arrays = []
+    for field in schema:
+        if field.name in table.column_names:
+            arrays.append(table[field.name])
+        elif field.name in all_null:
+            arrays.append(table["row_count"])
+        else:
+            arrays.append(zeros if field.name in no_nan else pa.nulls(len(table), field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def flat_encodings(names: Sequence[str]) -> dict[str, str]:
+    """Return the Parquet encodings of numeric columns.
+
+    Counts, and bounds of clustered columns, differ little from row to row.
+    """
+    encodings = {}
+    for name in names:
+        if name in ("row_count", "bytes", "fragments") or name.endswith("_count"):
+            encodings[name] = "DELTA_BINARY_PACKED"
+        elif is_bound(name):
+            cls = class_of_bound(name)
+            if cls.kind == "integer" and not pa.types.is_decimal(cls.arrow):
+                encodings[name] = "DELTA_BINARY_PACKED"
+            elif cls.kind == "float":
+                encodings[name] = "BYTE_STREAM_SPLIT"
+    return encodings

@@ -1,0 +1,242 @@
+"""Readers of the fragment index of a version: all fragments, or those that may match a condition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import CorruptionError
+from metastore_assets.expressions.predicates import BoundColumn
+from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBounds, RowCounts
+from metastore_assets.index.fragment_segments import BoundedRows, Segment, Segments
+from metastore_assets.index.fragments import FRAGMENTS
+from metastore_assets.index.row_ranges import Numbers, RowRanges
+from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.values.types import TypeClass
+
+_WINDOW_ROWS = 1 << 17
+"""Number of fragments whose bounds are in memory at once while a condition is evaluated."""
+_CACHED_ROWS = 1 << 20
+"""Maximum number of rows whose columns are cached."""
+_THREADS = min(4, os.cpu_count() or 1)
+
+Condition: TypeAlias = Callable[[BoundedRows], RowBounds]
+"""Returns the least and the greatest number of matching rows of each set of rows. If no row, or each row, of a set must
+match, then so it is for each part of the set."""
+
+
+class IndexReader:
+    """A reader of the fragment index of one version.
+
+    The reader opens each file once, on first use. Threads can share the reader. Corrupt files raise CorruptionError.
+    """
+
+    def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
+        self._files = files
+        self._segments = Segments(store, files.files)
+
+    @property
+    def fragment_count(self) -> int:
+        """Number of fragments of the version."""
+        return self._files.rows
+
+    @lock_free_cached_property
+    def all(self) -> IndexSelection:
+        """The selection of all fragments. Raises CorruptionError if files have other fragments than the version."""
+        segments = self._segments
+        ranges = segments.map(lambda number, segment: segments.live_ranges(number, segment.all_rows))
+        selection = IndexSelection(segments, ranges)
+        if selection.fragment_count != self._files.rows:
+            raise CorruptionError(
+                f"{segments.store.uri()}: the index files have {selection.fragment_count:,} rows, and the version "
+                f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
+            )
+        return selection
+
+    def find(self, keys: Collection[str]) -> IndexSelection:
+        """Return the fragments with some keys (see `fragment_key`)."""
+        sorted_keys = pa.array(sorted(keys), pa.large_string())
+
+        def find(number: int, segment: Segment) -> RowRanges:
+            ranges = RowRanges.of_positions(segment.find_rows(sorted_keys, segment.all_rows))
+            return self._segments.live_ranges(number, ranges)
+
+        return IndexSelection(self._segments, self._segments.map(find))
+
+    def select(self, columns: Sequence[BoundColumn], condition: Condition) -> tuple[IndexSelection, BoundedRows]:
+        """Return the fragments that may match a condition, with bounds of columns.
+
+        The condition is evaluated on zones (runs of fragments), and then on the fragments of zones that match partly.
+        If these are few, all of them are returned. Fragments of zones that match completely have the bounds of the
+        zone.
+
+        Args:
+            columns: The columns of the condition.
+            condition: The condition.
+        """
+        parts = self._segments.map(lambda number, segment: self._select(number, segment, columns, condition))
+        selection = IndexSelection(self._segments, [ranges for ranges, _ in parts])
+        return selection, _concatenate(columns, [rows for _, rows in parts])
+
+    def _select(
+        self, number: int, segment: Segment, columns: Sequence[BoundColumn], condition: Condition
+    ) -> tuple[RowRanges, BoundedRows]:
+        """Return the live rows of a segment that may match a condition, with bounds of columns."""
+        zones = segment.zones(columns)
+        if zones is None:
+            ranges = self._segments.live_ranges(number, segment.all_rows)
+            return ranges, segment.bounds(columns, ranges)
+        sizes, zone_rows = zones
+        matching = condition(zone_rows)
+        may_match = matching.most > 0
+        ranges = self._segments.live_ranges(number, RowRanges.of_runs(sizes, may_match))
+        if bool((matching.least == zone_rows.row_counts)[may_match].all()):
+            row_counts = segment.fragments(("row_count",), ranges)["row_count"].to_numpy()
+            at = np.searchsorted(np.cumsum(sizes), ranges.positions(), "right")
+            return ranges, _bounds_of_zones(zone_rows, at, row_counts)
+        if ranges.row_count <= _WINDOW_ROWS:
+            return ranges, segment.bounds(columns, ranges)
+        return _filter_windows(segment, ranges, columns, condition)
+
+
+class IndexSelection:
+    """Some fragments of an index. Their columns are read on request, and always in the same order."""
+
+    def __init__(self, segments: Segments, ranges: Sequence[RowRanges]) -> None:
+        """Select rows in ranges of each segment. All of them must be live."""
+        self._segments = segments
+        self._ranges = ranges
+        self._fragments: dict[tuple[str, ...], pa.Table] = {}
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the fragments are sorted by their keys. Otherwise only those of each segment are."""
+        return sum(part.row_count > 0 for part in self._ranges) < 2
+
+    @lock_free_cached_property
+    def fragment_count(self) -> int:
+        """Number of selected fragments."""
+        return sum(part.row_count for part in self._ranges)
+
+    def fragments(self, columns: Sequence[str] = ("bytes", "row_count")) -> pa.Table:
+        """Return some of the columns of FRAGMENTS, with a row for each selected fragment."""
+        key = tuple(columns)
+        table = self._fragments.get(key)
+        if table is None:
+            parts = self._segments.map(lambda number, segment: segment.fragments(key, self._ranges[number]))
+            schema = pa.schema([FRAGMENTS.field(name) for name in key])
+            table = pa.concat_tables([schema.empty_table(), *parts])
+            if len(table) <= _CACHED_ROWS:
+                table = self._fragments.setdefault(key, table)
+        return table
+
+    def column(self, field_id: str, cls: TypeClass | None) -> pa.Table:
+        """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each selected fragment, as stored.
+
+        Args:
+            field_id: Field id of the column.
+            cls: The current type class of the column's values; None if the column has no values.
+        """
+        return pa.concat_tables(
+            self._segments.map(lambda number, segment: segment.column(field_id, cls, self._ranges[number]))
+        )
+
+    def bounds(self, columns: Sequence[BoundColumn]) -> BoundedRows:
+        """Return the row counts of the selected fragments, and bounds of columns in them."""
+        parts = self._segments.map(lambda number, segment: segment.bounds(columns, self._ranges[number]))
+        return _concatenate(columns, parts)
+
+
+def _filter_windows(
+    segment: Segment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
+) -> tuple[RowRanges, BoundedRows]:
+    """Return the rows in ranges of a segment that may match a condition, with bounds of columns.
+
+    A window of rows at a time is in memory.
+    """
+
+    def evaluate(window: RowRanges) -> tuple[RowRanges, BoundedRows]:
+        rows = segment.bounds(columns, window)
+        mask = condition(rows).most > 0
+        return (window, rows) if mask.all() else (window.filter(mask), _filter(rows, mask))
+
+    with IoCountingThreadPool(_THREADS) as threads:
+        results = list(threads.map(evaluate, ranges.windows(_WINDOW_ROWS)))
+    return RowRanges.concatenate([part for part, _ in results]), _concatenate(columns, [rows for _, rows in results])
+
+
+def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> BoundedRows:
+    """Return fragments with the bounds of their zones.
+
+    Args:
+        zones: The zones.
+        at: The zone of each fragment.
+        row_counts: The row count of each fragment.
+    """
+    columns = {}
+    for field_id, bounds in zones.columns.items():
+        nulls, nans = (
+            RowBounds(
+                np.where((counts.least == zones.row_counts)[at], row_counts, 0), np.minimum(counts.most[at], row_counts)
+            )
+            for counts in (bounds.nulls, bounds.nans)
+        )
+        minimum, maximum = bounds.minimum.take(pa.array(at)), bounds.maximum.take(pa.array(at))
+        columns[field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
+    return BoundedRows(row_counts, columns)
+
+
+def _filter(rows: BoundedRows, mask: Mask) -> BoundedRows:
+    row_counts, arrow_mask = rows.row_counts[mask], pa.array(mask)
+    columns = {
+        field_id: replace(
+            bounds,
+            rows=row_counts,
+            nulls=_filter_counts(bounds.nulls, mask),
+            nans=_filter_counts(bounds.nans, mask),
+            minimum=bounds.minimum.filter(arrow_mask),
+            maximum=bounds.maximum.filter(arrow_mask),
+        )
+        for field_id, bounds in rows.columns.items()
+    }
+    return BoundedRows(row_counts, columns)
+
+
+def _filter_counts(counts: RowBounds, mask: Mask) -> RowBounds:
+    least = counts.least[mask]
+    return RowBounds(least, least if counts.most is counts.least else counts.most[mask])
+
+
+def _concatenate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
+    """Return the rows of several parts, one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    row_counts = _concatenate_counts([part.row_counts for part in parts])
+    joined = {}
+    for column in columns:
+        bounds = [part.columns[column.field_id] for part in parts]
+        nulls, nans = (
+            RowBounds(
+                _concatenate_counts([side.least for side in sides]), _concatenate_counts([side.most for side in sides])
+            )
+            for sides in ([part.nulls for part in bounds], [part.nans for part in bounds])
+        )
+        empty = pa.nulls(0, pa.null() if column.cls is None else column.cls.arrow)
+        minimum, maximum = (
+            pa.concat_arrays([empty, *sides])
+            for sides in ([part.minimum for part in bounds], [part.maximum for part in bounds])
+        )
+        joined[column.field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
+    return BoundedRows(row_counts, joined)
+
+
+def _concatenate_counts(parts: Sequence[RowCounts]) -> RowCounts:
+    return np.concatenate([np.zeros(0, np.int64), *parts])

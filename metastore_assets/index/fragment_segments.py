@@ -1,0 +1,444 @@
+"""The segments of a fragment index: what is read of their files, and which of their rows are live."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import CorruptionError
+from metastore_assets.expressions.predicates import BoundColumn
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, RowCounts
+from metastore_assets.index.flat_columns import SIDES, bound_column, count_column, field_ids_of, flat_columns
+from metastore_assets.index.fragments import FRAGMENTS, KEY, IndexRows, join_keys
+from metastore_assets.index.row_ranges import Numbers, RowRanges
+from metastore_assets.statistics.union import select_class
+from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import SharedParquet, parquet_errors
+from metastore_assets.store.sections import SectionReader
+from metastore_assets.store.segments import ROWS, TOMBSTONES, SegmentFile, SegmentFiles
+from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.types import TypeClass, class_named
+
+ZONES = "zones"
+"""Name of the section with the zones of a large segment. The first zone of each row group has the key of its first
+fragment."""
+_CACHED_ZONES = 16
+"""Maximum number of columns whose zones are cached."""
+_DIRECT_ROWS = 1 << 14
+"""Maximum number of rows whose keys are searched without looking up the row groups that may have the keys."""
+_SPARSE = 16
+"""Row counts are read from the file of fragments if at most one of so many fragments is selected."""
+_READERS = 32
+_PARALLEL_ROWS = 100_000
+"""Local files are read in parallel if at least this many rows are read; threads cost more than fewer rows."""
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class BoundedRows:
+    """Sets of rows, such as fragments or zones of fragments, with bounds of columns in each set."""
+
+    row_counts: RowCounts
+    """The number of rows of each set."""
+    columns: Mapping[str, ColumnBounds]
+    """The bounds of requested columns, by field id."""
+
+
+class Segments:
+    """The segments of an index, the oldest first, and which of their rows are live. Threads can share it."""
+
+    def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
+        self.store = store
+        self.all = [open_segment(store, segment) for segment in SegmentFiles(0, tuple(files)).segments]
+
+    def map(self, read: Callable[[int, Segment], Result]) -> list[Result]:
+        """Return what a function returns for the number of each segment and the segment. Remote segments are read in
+        parallel."""
+        return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
+
+    @lock_free_cached_property
+    def removed(self) -> list[pa.Array]:
+        """For each segment, the sorted keys of its rows that are not live, and of other rows."""
+        if len(self.all) < 2:
+            return [NO_KEYS] * len(self.all)
+        tombstones = self.map(lambda number, segment: segment.tombstones if number else NO_KEYS)
+        removed: list[pa.Array] = []
+        newer = NO_KEYS
+        for segment_tombstones in reversed(tombstones):
+            removed.append(newer)
+            if len(segment_tombstones):
+                newer = sorted_keys([newer, segment_tombstones])
+        return removed[::-1]
+
+    def live_ranges(self, number: int, ranges: RowRanges) -> RowRanges:
+        """Return ranges of rows of a segment, without rows that are not live."""
+        removed = self.removed[number]
+        return ranges.without(self.all[number].find_rows(removed, ranges)) if len(removed) else ranges
+
+
+class Segment(ABC):
+    """One segment of the index, whose files are opened on first use."""
+
+    def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
+        self._store = store
+        self._files = files
+        self.uri = store.uri(files[0].path)
+
+    @property
+    @abstractmethod
+    def row_count(self) -> int:
+        """Number of rows, live or not."""
+
+    @property
+    @abstractmethod
+    def flat_schema(self) -> pa.Schema:
+        """The columns that `read` can return: those of FRAGMENTS, and flat columns."""
+
+    @abstractmethod
+    def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
+        """Return columns of rows in ranges. Columns that the segment does not have are left out."""
+
+    def zones(self, columns: Sequence[BoundColumn]) -> tuple[Numbers, BoundedRows] | None:
+        """Return the number of fragments of each zone, and the zones with bounds of columns; None without zones."""
+        return None
+
+    def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
+        """Return the ascending positions of the rows in ranges that have one of some sorted keys."""
+        table = self.read(KEY, ranges)
+        mask = pc.is_in(join_keys(table), value_set=keys).to_numpy(zero_copy_only=False)
+        return ranges.positions()[mask]
+
+    @lock_free_cached_property
+    def main(self) -> SectionReader:
+        """The first file, opened."""
+        return SectionReader(self._store, self._files[0].path, self._files[0].footer_bytes)
+
+    @lock_free_cached_property
+    def tombstones(self) -> pa.Array:
+        """The keys of fragments that the segment removes or replaces, sorted."""
+        return join_keys(self._read_section(TOMBSTONES, KEY))
+
+    @property
+    def all_rows(self) -> RowRanges:
+        """The range of all rows, live or not."""
+        return RowRanges.first(self.row_count)
+
+    @lock_free_cached_property
+    def field_ids(self) -> frozenset[str]:
+        """The field ids of the columns that the segment has."""
+        return frozenset(field_ids_of(self.flat_schema.names))
+
+    def fragments(self, columns: Sequence[str], ranges: RowRanges) -> pa.Table:
+        """Return columns that describe fragments (see `FRAGMENTS`)."""
+        return self.read(columns, ranges).select(list(columns))
+
+    def bounds(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> BoundedRows:
+        """Return fragments with bounds of columns."""
+        names = [name for column in columns for name in flat_columns(column.field_id, column.cls)]
+        table = self.read(["row_count", *names], ranges)
+        return BoundedRows(
+            table["row_count"].to_numpy(), {column.field_id: _column_bounds(table, column) for column in columns}
+        )
+
+    def column(self, field_id: str, cls: TypeClass | None, ranges: RowRanges) -> pa.Table:
+        """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each fragment; null if unknown."""
+        table = self.read(["row_count", *flat_columns(field_id, cls)], ranges)
+        zeros = pa.array(np.zeros(len(table), np.int64))
+        has_column = count_column(field_id, "null_count") in table.column_names
+        counts = [
+            table[name] if name in table.column_names else default
+            for name, default in (
+                (count_column(field_id, "null_count"), table["row_count"]),
+                (count_column(field_id, "nan_count"), pa.nulls(len(table), pa.int64()) if has_column else zeros),
+            )
+        ]
+        sides = [_side(table, field_id, side, cls) for side in SIDES]
+        return pa.table([*counts, *sides], names=["null_count", "nan_count", *SIDES])
+
+    def _read_section(self, name: str, columns: Sequence[str]) -> pa.Table:
+        try:
+            return self.main.read_section(name, columns=list(columns))
+        except KeyError as error:
+            raise self._missing(error) from error
+
+    def _missing(self, error: KeyError) -> CorruptionError:
+        return CorruptionError(f"{self.uri} has no section {error}; rebuild with `metastore refresh NAME --full`")
+
+
+class SmallSegment(Segment):
+    """A segment of one file with the sections `rows` and `column <field id>`."""
+
+    @property
+    def row_count(self) -> int:
+        return self._section_rows(ROWS)
+
+    @lock_free_cached_property
+    def flat_schema(self) -> pa.Schema:
+        fields = [*FRAGMENTS]
+        classes = [class_named(field.name) for field in self.main.schema.field("minimum").type]
+        for section in self.main.sections:
+            if section not in (ROWS, TOMBSTONES):
+                field_id = section.removeprefix("column ")
+                fields += [pa.field(count_column(field_id, name), pa.int64()) for name in ("null_count", "nan_count")]
+                fields += [pa.field(bound_column(field_id, side, cls), cls.arrow) for side in SIDES for cls in classes]
+        return pa.schema(fields)
+
+    def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
+        stored = [name for name in names if name in self._places]
+        sections = list(dict.fromkeys(self._places[name][0] for name in stored))
+        physical = list(dict.fromkeys(self._places[name][1] for name in stored))
+        try:
+            tables = self.main.read_sections(sections, physical)
+        except KeyError as error:
+            raise self._missing(error) from error
+        with parquet_errors(self.uri):
+            columns = {name: _physical_column(tables[self._places[name][0]], self._places[name][1]) for name in stored}
+            table = pa.table(columns)
+            if ranges.row_count != len(table):
+                table = table.take(pa.array(ranges.positions()))
+            return table
+
+    def index_rows(self, removed: pa.Array) -> IndexRows:
+        """Return all rows, without those with removed keys."""
+        tables = self.main.read_sections(list(self.main.sections))
+        with parquet_errors(self.uri):
+            fragments = tables[ROWS].select(FRAGMENTS.names)
+            mask = pc.invert(pc.is_in(join_keys(fragments), value_set=removed)) if len(removed) else None
+            bounds = ["null_count", "nan_count", *SIDES]
+            columns = {
+                section.removeprefix("column "): tables[section].select(bounds)
+                for section in tables
+                if section not in (ROWS, TOMBSTONES)
+            }
+        if mask is None:
+            return IndexRows(fragments, columns)
+        return IndexRows(fragments.filter(mask), {name: table.filter(mask) for name, table in columns.items()})
+
+    @lock_free_cached_property
+    def _places(self) -> dict[str, tuple[str, str]]:
+        """(section, column) of each flat column."""
+        places = {name: (ROWS, name) for name in FRAGMENTS.names}
+        for name in self.flat_schema.names[len(FRAGMENTS) :]:
+            parts = 1 if name.endswith("_count") else 2
+            section, *path = name.rsplit(".", parts)
+            places[name] = section, ".".join(path)
+        return places
+
+    def _section_rows(self, name: str) -> int:
+        try:
+            return self.main.sections[name].row_count
+        except KeyError as error:
+            raise self._missing(error) from error
+
+
+class LargeSegment(Segment):
+    """A segment with a file of zones, and two files for each range of keys: fragments and columns."""
+
+    def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
+        super().__init__(store, files)
+        fragments, columns = files[1::2], files[2::2]
+        if len(fragments) != len(columns):
+            raise CorruptionError(
+                f"{self.uri}: a file of the index is missing; rebuild with `metastore refresh --full`"
+            )
+        self._parts = [
+            (_RangeFile(store, one), _RangeFile(store, other)) for one, other in zip(fragments, columns, strict=True)
+        ]
+        self._ends = np.cumsum([file.rows for file in fragments])
+        self._cached_zones: dict[BoundColumn, ColumnBounds] = {}
+        self._zone_sizes: tuple[Numbers, RowCounts] | None = None
+        """The number of fragments and the number of rows of each zone, once they are read."""
+
+    @property
+    def row_count(self) -> int:
+        return int(self._ends[-1])
+
+    @lock_free_cached_property
+    def flat_schema(self) -> pa.Schema:
+        schema = self.main.schema
+        return pa.schema([*FRAGMENTS, *(field for field in schema if field.name.startswith("column "))])
+
+    def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
+        names = [name for name in dict.fromkeys(names) if self.flat_schema.get_field_index(name) >= 0]
+        tables = map_parallel(
+            lambda read: read[0].read(read[1], read[2]),
+            self._plan_reads(names, ranges),
+            is_parallel=self._store.is_remote or ranges.row_count >= _PARALLEL_ROWS,
+        )
+        chunks: dict[str, list[pa.Array]] = {name: [] for name in names}
+        for table in tables:
+            for name in table.column_names:
+                chunks[name] += table[name].chunks
+        schema = pa.schema([self.flat_schema.field(name) for name in names])
+        return pa.Table.from_arrays(
+            [pa.chunked_array(chunks[field.name], field.type) for field in schema], schema=schema
+        )
+
+    def _plan_reads(self, names: Sequence[str], ranges: RowRanges) -> list[tuple[_RangeFile, list[str], RowRanges]]:
+        """Return what to read of each file: (file, columns, ranges of its rows)."""
+        from_fragments = [name for name in names if name in FRAGMENTS.names]
+        from_columns = [name for name in names if name not in FRAGMENTS.names]
+        is_sparse = ranges.row_count * _SPARSE <= self.row_count
+        if {"row_count", "bytes"}.issuperset(from_fragments) and (from_columns or not is_sparse):
+            from_fragments, from_columns = [], list(names)  # Both files have these two columns.
+        starts = np.concatenate([[0], self._ends[:-1]])
+        reads = []
+        for files, start, end in zip(self._parts, starts.tolist(), self._ends.tolist(), strict=True):
+            part = ranges.within(start, end).shift(-start)
+            if len(part.starts):
+                reads += [
+                    (file, stored, part)
+                    for file, stored in zip(files, (from_fragments, from_columns), strict=True)
+                    if stored
+                ]
+        return reads
+
+    def zones(self, columns: Sequence[BoundColumn]) -> tuple[Numbers, BoundedRows] | None:
+        missing = [column for column in columns if column not in self._cached_zones]
+        names = [name for column in missing for name in flat_columns(column.field_id, column.cls)]
+        names = [name for name in dict.fromkeys(names) if self.flat_schema.get_field_index(name) >= 0]
+        if self._zone_sizes is None or missing:
+            table = self._read_section(ZONES, ["fragments", "row_count", *names])
+            self._zone_sizes = table["fragments"].to_numpy(), table["row_count"].to_numpy()
+            bounds = {column: _column_bounds(table, column) for column in missing}
+            cached = self._cached_zones if len(self._cached_zones) + len(bounds) <= _CACHED_ZONES else {}
+            # Replaced, not changed: threads share it.
+            self._cached_zones = {**cached, **bounds}
+        else:
+            bounds = {}
+        sizes, row_counts = self._zone_sizes
+        by_id = {column.field_id: bounds.get(column) or self._cached_zones[column] for column in columns}
+        return sizes, BoundedRows(row_counts, by_id)
+
+    def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
+        if ranges.row_count <= _DIRECT_ROWS:
+            return super().find_rows(keys, ranges)
+        starts, first_keys = self._groups
+        # A key is in the last row group that begins at the key or before it.
+        at = pc.search_sorted(first_keys, keys, side="right").to_numpy().astype(np.int64) - 1
+        numbers = np.unique(at[at >= 0])
+        candidates = RowRanges(starts[numbers], np.append(starts, self.row_count)[numbers + 1])
+        found = [np.zeros(0, np.int64)]
+        for window in candidates.windows(_DIRECT_ROWS):
+            part = RowRanges.concatenate(
+                [
+                    ranges.within(start, end)
+                    for start, end in zip(window.starts.tolist(), window.ends.tolist(), strict=True)
+                ]
+            )
+            if part.row_count:
+                found.append(super().find_rows(keys, part))
+        return np.concatenate(found)
+
+    @lock_free_cached_property
+    def _groups(self) -> tuple[Numbers, pa.Array]:
+        """The first position and the first key of each row group of fragments."""
+        table = self._read_section(ZONES, ["fragments", *KEY])
+        is_first = table["path"].is_valid()
+        sizes = table["fragments"].to_numpy()
+        starts = np.cumsum(sizes) - sizes
+        return starts[is_first.to_numpy()], join_keys(table.filter(is_first))
+
+
+class _RangeFile:
+    """One file of a range of keys, opened on first use."""
+
+    def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
+        self._store = store
+        self._described = file
+        self._uri = store.uri(file.path)
+
+    @lock_free_cached_property
+    def _file(self) -> SharedParquet:
+        return SharedParquet(self._store, self._described.path, self._described.footer_bytes)
+
+    @lock_free_cached_property
+    def _ends(self) -> Numbers:
+        """The position after the last row of each row group."""
+        metadata = self._file.metadata
+        return np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
+
+    def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
+        """Return columns of rows in ranges, from the row groups that have these rows."""
+        ends = self._ends
+        starts = np.concatenate([[0], ends[:-1]])
+        groups = np.flatnonzero(ranges.overlaps(starts, ends))
+        with self._file.acquire() as file, parquet_errors(self._uri):
+            table = file.read_row_groups(groups.tolist(), list(names))
+            if ranges.row_count == len(table):
+                return table
+            sizes = (ends - starts)[groups]
+            shifts = starts[groups] - (np.cumsum(sizes) - sizes)
+            positions = ranges.positions()
+            return table.take(pa.array(positions - shifts[np.searchsorted(ends[groups], positions, "right")]))
+
+
+def open_segment(store: ObjectStore, files: Sequence[SegmentFile]) -> Segment:
+    """Return the segment of some files."""
+    return SmallSegment(store, files) if len(files) == 1 else LargeSegment(store, files)
+
+
+def sorted_keys(parts: Sequence[pa.Array]) -> pa.Array:
+    """Return the distinct keys of several arrays, sorted."""
+    keys = pc.unique(pa.concat_arrays([NO_KEYS, *parts]))
+    return keys.take(pc.sort_indices(keys))
+
+
+NO_KEYS = pa.array([], pa.large_string())
+
+
+def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, is_parallel: bool) -> list[Result]:
+    """Return what a function returns for each item; in threads if that saves time."""
+    if len(items) > 1 and is_parallel:
+        with IoCountingThreadPool(min(_READERS, len(items))) as readers:
+            return list(readers.map(function, items))
+    return [function(item) for item in items]
+
+
+def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
+    """Return the flat column at a path of a section's table."""
+    side, _, cls = path.partition(".")
+    return select_class(one_chunk(table[side]), class_named(cls)) if cls else table[path]
+
+
+def _column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
+    """Return the bounds of a column in each row of a table with flat columns."""
+    row_counts, cls, field_id = table["row_count"].to_numpy(), column.cls, column.field_id
+    sides = [_side(table, field_id, side, cls) for side in SIDES]
+    zeros = np.zeros_like(row_counts)
+    nans = RowBounds(zeros, zeros)
+    if count_column(field_id, "null_count") not in table.column_names:
+        return ColumnBounds(row_counts, RowBounds(row_counts, row_counts), nans, *sides)
+    nulls = _count_bounds(table[count_column(field_id, "null_count")], row_counts)
+    if cls is not None and cls.kind == "float":
+        name = count_column(field_id, "nan_count")
+        counts = table[name] if name in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.int64())])
+        nans = _count_bounds(counts, np.maximum(row_counts - nulls.least, 0))
+    return ColumnBounds(row_counts, nulls, nans, *sides)
+
+
+def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
+    """Return bounds of numbers of rows; an unknown number is between 0 and `most`."""
+    if not counts.null_count:
+        exact = counts.to_numpy()
+        return RowBounds(exact, exact)
+    is_exact = counts.is_valid().to_numpy()
+    exact = counts.fill_null(0).to_numpy()
+    return RowBounds(np.where(is_exact, exact, 0), np.where(is_exact, exact, most))
+
+
+def _side(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
+    """Return the bounds of a type class; nulls if no fragment has values of the class."""
+    if cls is None or bound_column(field_id, side, cls) not in table.column_names:
+        return pa.nulls(len(table), pa.null() if cls is None else cls.arrow)
+    return one_chunk(table[bound_column(field_id, side, cls)])

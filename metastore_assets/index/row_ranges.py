@@ -1,0 +1,103 @@
+"""Ranges of row positions, by which parts of a sorted table are selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RowRanges:
+    """Ascending, disjoint ranges of rows."""
+
+    starts: Numbers
+    """First row of each range."""
+    ends: Numbers
+    """The row after the last row of each range."""
+
+    @classmethod
+    def of_runs(cls, sizes: Numbers, mask: Mask) -> RowRanges:
+        """Return the ranges of selected runs of rows. Adjacent runs become one range.
+
+        Args:
+            sizes: The number of rows of each run. The runs follow each other from row 0.
+            mask: The selected runs.
+        """
+        ends = np.cumsum(sizes)
+        edges = np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
+        first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
+        return cls((ends - sizes)[first], ends[last])
+
+    @classmethod
+    def of_positions(cls, positions: Numbers) -> RowRanges:
+        """Return the ranges of ascending positions."""
+        breaks = np.flatnonzero(np.diff(positions) > 1)
+        firsts = np.concatenate([positions[:1], positions[breaks + 1]])
+        return cls(firsts, np.concatenate([positions[breaks], positions[-1:]]) + 1)
+
+    @classmethod
+    def first(cls, row_count: int) -> RowRanges:
+        """Return the range of the first rows."""
+        return cls(np.zeros(1, np.int64), np.array([row_count], np.int64)) if row_count else cls.concatenate([])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RowRanges]) -> RowRanges:
+        """Return the ranges of several parts, of which each is after the one before."""
+        none = np.zeros(0, np.int64)
+        starts, ends = [part.starts for part in parts], [part.ends for part in parts]
+        return cls(np.concatenate([none, *starts]), np.concatenate([none, *ends]))
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows in all ranges."""
+        return int((self.ends - self.starts).sum())
+
+    def without(self, positions: Numbers) -> RowRanges:
+        """Return the ranges without some rows, given their ascending positions."""
+        if not len(self.starts) or not len(positions):
+            return self
+        at = np.searchsorted(self.starts, positions, "right") - 1
+        removed = positions[(at >= 0) & (positions < self.ends[at])]
+        starts = np.sort(np.concatenate([self.starts, removed + 1]))
+        ends = np.sort(np.concatenate([self.ends, removed]))
+        is_filled = ends > starts
+        return RowRanges(starts[is_filled], ends[is_filled])
+
+    def filter(self, mask: Mask) -> RowRanges:
+        """Return the ranges of the rows for which a mask is true. The mask has an item for each row of the ranges."""
+        return RowRanges.of_positions(self.positions()[mask])
+
+    def within(self, first: int, end: int) -> RowRanges:
+        """Return the part of the ranges from row `first` to the row before `end`."""
+        low, high = np.searchsorted(self.ends, first, "right"), np.searchsorted(self.starts, end, "left")
+        return RowRanges(np.maximum(self.starts[low:high], first), np.minimum(self.ends[low:high], end))
+
+    def shift(self, rows: int) -> RowRanges:
+        """Return the ranges with a number added to each position."""
+        return RowRanges(self.starts + rows, self.ends + rows)
+
+    def overlaps(self, starts: Numbers, ends: Numbers) -> Mask:
+        """Return for each of other ascending ranges whether it has a row of these ranges."""
+        mask: Mask = np.searchsorted(self.ends, starts, "right") < np.searchsorted(self.starts, ends, "left")
+        return mask
+
+    def windows(self, rows: int) -> Iterator[RowRanges]:
+        """Yield the ranges in parts: the rows of each span of `rows` positions, without spans that have none."""
+        if not len(self.starts):
+            return
+        spans = RowRanges(self.starts // rows, (self.ends - 1) // rows + 1).positions()
+        for span in np.unique(spans).tolist():
+            yield self.within(span * rows, (span + 1) * rows)
+
+    def positions(self) -> Numbers:
+        """Return the positions of all rows, ascending."""
+        counts = self.ends - self.starts
+        firsts = np.cumsum(counts) - counts
+        return np.repeat(self.starts - firsts, counts) + np.arange(int(counts.sum()))

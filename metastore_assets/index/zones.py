@@ -1,0 +1,145 @@
+"""Zones: runs of fragments that are sorted by key, and what is common to all fragments of a run.
+
+A zone is described like a fragment: by its rows, and by bounds and counts of columns. So a predicate is evaluated on
+zones as on fragments. If no row of a zone may match, then no row of its fragments may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.index.flat_columns import class_of_bound, count_column, is_bound
+from metastore_assets.index.row_ranges import Mask, Numbers
+from metastore_assets.values.physical import one_chunk
+
+ZONE_COLUMNS = ("fragments", "row_count", "bytes")
+"""Names of the columns that describe a zone: its number of fragments, and sums over them."""
+_MIN_ROWS, _MAX_ROWS = 64, 1024
+"""Numbers of fragments in a zone."""
+
+
+def run_lengths(partition_keys: pa.Array) -> Numbers:
+    """Return the numbers of rows of the partitions in a sorted column of partition keys."""
+    if not len(partition_keys):
+        return np.zeros(0, np.int64)
+    differs = pc.not_equal(partition_keys.slice(1), partition_keys.slice(0, len(partition_keys) - 1))
+    starts = np.flatnonzero(np.concatenate([[True], differs.to_numpy(zero_copy_only=False)]))
+    lengths: Numbers = np.diff(starts, append=len(partition_keys))
+    return lengths
+
+
+def zone_sizes(runs: Numbers) -> Numbers:
+    """Return the numbers of fragments of zones, given those of all partitions.
+
+    A zone has at least 64 fragments, unless it is the last one, and at most 1,024.
+    """
+    sizes: list[int] = []
+    size = 0
+    for run in runs.tolist():
+        size += run
+        if size >= _MIN_ROWS:
+            count = -(-size // _MAX_ROWS)
+            sizes += [size // count + (number < size % count) for number in range(count)]
+            size = 0
+    return np.array([*sizes, size] if size else sizes, np.int64)
+
+
+def group_sizes(sizes: Iterable[int], most: int) -> list[int]:
+    """Return the numbers of consecutive items that are grouped, so that the sizes in a group add up to at most `most`.
+
+    A larger item has a group of its own.
+    """
+    groups: list[int] = []
+    count = total = 0
+    for size in sizes:
+        if count and total + size > most:
+            groups.append(count)
+            count = total = 0
+        count += 1
+        total += size
+    return [*groups, count] if count else groups
+
+
+def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
+    """Return the zones of index rows, with ZONE_COLUMNS and the flat columns of the rows.
+
+    Args:
+        table: The rows, with flat columns.
+        sizes: The number of rows of each zone, which add up to all rows.
+    """
+    firsts = np.cumsum(sizes) - sizes
+    row_counts = table["row_count"].to_numpy()
+    columns: dict[str, pa.Array | Numbers] = {"fragments": sizes}
+    columns |= {name: np.add.reduceat(table[name].to_numpy(), firsts) for name in ("row_count", "bytes")}
+    for name in table.column_names:
+        if is_bound(name):
+            columns[name] = _bounds(table, name, row_counts, sizes)
+        elif name.endswith(("null_count", "nan_count")):
+            # The count of a zone is unknown if that of one of its fragments is.
+            valid = one_chunk(table[name]).is_valid().to_numpy(zero_copy_only=False)
+            sums = np.add.reduceat(table[name].fill_null(0).to_numpy(), firsts)
+            columns[name] = pa.array(sums, mask=~np.logical_and.reduceat(valid, firsts))
+    return pa.table(columns)
+
+
+def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
+    """Return a bound of the values in each zone; null if a fragment with values has no bound."""
+    firsts = np.cumsum(sizes) - sizes
+    field_id, side, _ = name.removeprefix("column ").rsplit(".", 2)
+    values = one_chunk(table[name])
+    if values.null_count == len(values):
+        return pa.nulls(len(sizes), values.type)
+    numbers = row_counts - _least(table, count_column(field_id, "null_count"))
+    if class_of_bound(name).kind == "float":
+        numbers = numbers - _least(table, count_column(field_id, "nan_count"))
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    # A fragment that may have values and has no bound may have any value, and so may its zone.
+    is_unknown = np.logical_or.reduceat(~valid & (numbers > 0), firsts) | ~np.logical_or.reduceat(valid, firsts)
+    extreme = _extremes(values, valid, sizes, is_least=side == "minimum")
+    return extreme.take(pa.array(np.arange(len(sizes)), mask=is_unknown)) if is_unknown.any() else extreme
+
+
+def _least(table: pa.Table, name: str) -> Numbers:
+    """Return the least possible values of a count; 0 if it is unknown."""
+    if name not in table.column_names:
+        return np.zeros(len(table), np.int64)
+    least: Numbers = table[name].fill_null(0).to_numpy()
+    return least
+
+
+def _extremes(values: pa.Array, valid: Mask, sizes: Numbers, *, is_least: bool) -> pa.Array:
+    """Return the least or the greatest value of each zone. Of a zone without values, the result has no meaning.
+
+    Args:
+        values: The bounds of fragments.
+        valid: Which of them are not null.
+        sizes: Number of fragments of each zone.
+        is_least: Whether to return the least values.
+    """
+    firsts = np.cumsum(sizes) - sizes
+    type_ = values.type
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_temporal(type_):
+        # Decoded nulls are arbitrary numbers of the buffer; replace them by the neutral element.
+        if pa.types.is_temporal(type_):
+            values = values.view(pa.int32() if type_.bit_width == 32 else pa.int64())
+        numbers = values.fill_null(0).to_numpy()
+        is_float = numbers.dtype.kind == "f"
+        limits = np.finfo(numbers.dtype) if is_float else np.iinfo(numbers.dtype)
+        neutral = limits.max if is_least else limits.min
+        if is_float:
+            neutral = np.inf if is_least else -np.inf
+        reduce = np.minimum if is_least else np.maximum
+        result = pa.array(reduce.reduceat(np.where(valid, numbers, neutral), firsts))
+        return result if result.type == type_ else result.view(type_)
+    plain = values.storage if isinstance(values, pa.ExtensionArray) else values
+    if pa.types.is_boolean(plain.type):
+        plain = plain.cast(pa.int8())
+    zone = pa.array(np.repeat(np.arange(len(sizes)), sizes))
+    # Nulls are the last values of a zone, which is the default.
+    keys = [("zone", "ascending"), ("value", "ascending" if is_least else "descending")]
+    indices = pc.sort_indices(pa.table({"zone": zone, "value": plain}), sort_keys=keys)
+    return values.take(indices.take(pa.array(firsts)))

@@ -1,0 +1,299 @@
+"""The fragment index: after any commits, a pruning finds what Python finds in the bounds of each fragment."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.pruning import version
+from metastore_assets.errors import CorruptionError
+from metastore_assets.expressions.predicates import BoundColumn
+from metastore_assets.expressions.row_bounds import RowBounds
+from metastore_assets.index import (
+    IndexReader,
+    IndexRows,
+    fragment_reader,
+    fragment_segments,
+    fragment_writer,
+    update_index,
+    zones,
+)
+from metastore_assets.index.fragments import FRAGMENTS, column_schema
+from metastore_assets.lookup import Table
+from metastore_assets.lookup.pruning import Pruning
+from metastore_assets.metastore import open_scanner
+from metastore_assets.statistics.union import pack_scalars, union_type
+from metastore_assets.store.manifest import fragment_key
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.values.types import class_named
+
+CLASSES = {"part": class_named("int64"), "text": class_named("string"), "day": class_named("date"),
+           "price": class_named("decimal_2"), "ratio": class_named("float64")}  # fmt: skip
+UNION = union_type(CLASSES.values())
+EPOCH = date(2020, 1, 1)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of one column in one fragment; values are numbers that `literal` spells."""
+
+    nulls: int | None
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Fragment:
+    partition_key: str
+    path: str
+    rows: int
+    size: int
+    columns: Mapping[str, Bounds]
+
+
+def drawn_fragment(key: int, draw: random.Random) -> Fragment:
+    """A fragment; `part` is constant in a partition, so that partitions can be told apart by it."""
+    partition = key % 40
+    rows = draw.choice([0, 1, 5, 100])
+    columns = {"part": Bounds(0, partition, partition) if rows else Bounds(0, None, None)}
+    for name in draw.sample(sorted(CLASSES.keys() - {"part"}), 3):
+        nulls = draw.choice([0, 0, rows, draw.randint(0, rows), None])
+        low = draw.randrange(60)
+        has_bounds = draw.random() < 0.9 and (nulls is None or nulls < rows)
+        columns[name] = Bounds(nulls, low, low + draw.choice([0, 3, 20])) if has_bounds else Bounds(nulls, None, None)
+    return Fragment(f"part={partition}", f"s3://b/{key:04}.parquet", rows, draw.randrange(10**6), columns)
+
+
+def value(name: str, number: int) -> Any:
+    return {
+        "part": lambda: pa.scalar(number),
+        "text": lambda: pa.scalar(f"t{number:03}", pa.large_string()),
+        "day": lambda: pa.scalar(EPOCH + timedelta(days=number), pa.date32()),
+        "price": lambda: pa.scalar(number, pa.decimal128(38, 2)),
+        "ratio": lambda: pa.scalar(number / 4),
+    }[name]()
+
+
+def literal(name: str, number: int) -> str:
+    return {
+        "part": f"{number}",
+        "text": f"'t{number:03}'",
+        "day": f"date '{EPOCH + timedelta(days=number)}'",
+        "price": f"{number}.00",
+        "ratio": f"{number / 4}",
+    }[name]
+
+
+def rows_of(fragments: Sequence[Fragment]) -> IndexRows:
+    table = pa.table(
+        [
+            [fragment.partition_key for fragment in fragments],
+            [fragment.path for fragment in fragments],
+            pa.array([fragment.rows for fragment in fragments], pa.int64()),
+            pa.array([fragment.size for fragment in fragments], pa.int64()),
+            [f"id {fragment.path}" for fragment in fragments],
+        ],
+        schema=FRAGMENTS,
+    )
+    columns = {}
+    for name in {name for fragment in fragments for name in fragment.columns}:
+        bounds = [fragment.columns.get(name, Bounds(fragment.rows, None, None)) for fragment in fragments]
+        sides = [
+            pack_scalars([None if number is None else value(name, number) for number in numbers], UNION)
+            for numbers in ([own.low for own in bounds], [own.high for own in bounds])
+        ]
+        counts = [pa.array([own.nulls for own in bounds], pa.int64()), pa.array([0] * len(bounds), pa.int64())]
+        columns[name] = pa.table([*counts, *sides], schema=column_schema(UNION))
+    return IndexRows(table, columns)
+
+
+@dataclass(frozen=True)
+class Condition:
+    sql: str
+    rows: Callable[[Fragment], tuple[int, int]]
+    """The least and the greatest number of matching rows of a fragment."""
+    keyword: str = ""
+    children: tuple[Condition, ...] = ()
+
+
+def joined(keyword: str, parts: Sequence[Condition]) -> Condition:
+    """A junction: nested ones of the same kind are one, and no part counts twice."""
+    flat = [child for part in parts for child in (part.children if part.keyword == keyword else (part,))]
+    distinct = tuple({part.sql: part for part in flat}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+
+    def rows(fragment: Fragment) -> tuple[int, int]:
+        bounds = [part.rows(fragment) for part in distinct]
+        least, most = [low for low, _ in bounds], [high for _, high in bounds]
+        if keyword == "and":
+            return max(0, sum(least) - (len(bounds) - 1) * fragment.rows), min(most)
+        return max(least), min(sum(most), fragment.rows)
+
+    return Condition(f"({f' {keyword} '.join(part.sql for part in parts)})", rows, keyword, distinct)
+
+
+def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
+    if depth and draw.random() < 0.6:
+        parts = [drawn_condition(draw, depth - 1) for _ in range(2)]
+        return joined("and" if draw.random() < 0.6 else "or", parts)
+    name = draw.choice([*CLASSES, "part"])
+    numbers = sorted({draw.randrange(70) for _ in range(draw.choice([1, 3]))})
+    kind = draw.choice(["=", "!=", "<", ">=", "in", "not in", "null", "not null"])
+    sql = {
+        "in": f"{name} in ({', '.join(literal(name, number) for number in numbers)})",
+        "not in": f"{name} not in ({', '.join(literal(name, number) for number in numbers)})",
+        "null": f"{name} is null",
+        "not null": f"{name} is not null",
+    }.get(kind, f"{name} {kind} {literal(name, numbers[0])}")
+
+    def rows(fragment: Fragment) -> tuple[int, int]:
+        own = fragment.columns.get(name, Bounds(fragment.rows, None, None))
+        nulls = (0, fragment.rows) if own.nulls is None else (own.nulls, own.nulls)
+        if kind == "null":
+            return nulls
+        values = fragment.rows - nulls[1], fragment.rows - nulls[0]
+        if kind == "not null":
+            return values
+        if own.low is None or own.high is None:
+            return 0, values[1]
+        range_ = set(range(own.low, own.high + 1))
+        if kind in ("in", "not in", "=", "!="):
+            chosen = set(numbers) if "in" in kind else {numbers[0]}
+            some, every = bool(range_ & chosen), len(range_) == 1 and range_ <= chosen
+            if kind in ("not in", "!="):
+                some, every = not every, not some
+        else:
+            matching = {number for number in range_ if (number < numbers[0]) == (kind == "<")}
+            some, every = bool(matching), matching == range_
+        return values[0] if every else 0, values[1] if some else 0
+
+    return Condition(sql, rows)
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, row groups, zones and windows of a few fragments, so that small tables have many."""
+    sizes = {"_SMALL_ROWS": 10, "_FILE_ROWS": 30, "_GROUP_ROWS": 8, "_COLUMN_GROUP_ROWS": 12, "_WINDOW_ROWS": 24}
+    for name, size in sizes.items():
+        monkeypatch.setattr(fragment_writer, name, size)
+    monkeypatch.setattr(zones, "_MIN_ROWS", 2)
+    monkeypatch.setattr(zones, "_MAX_ROWS", 5)
+    monkeypatch.setattr(fragment_segments, "_DIRECT_ROWS", 16)
+    monkeypatch.setattr(fragment_reader, "_WINDOW_ROWS", 16)
+
+
+def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragment], draw: random.Random) -> None:
+    schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
+    table = Table(store, replace(version(files), schema=schema), open_scanner)
+    for _ in range(4):
+        condition = drawn_condition(draw)
+        where, rows = condition.sql, condition.rows
+        pruning = table.prune(where)
+        wanted = [
+            (fragment.path, fragment.partition_key, fragment.size, fragment.rows, *rows(fragment))
+            for key, fragment in sorted(fragments.items())
+            if rows(fragment)[1]
+        ]
+        assert [tuple(vars(fragment).values()) for fragment in pruning.fragments] == wanted, where
+        assert pruning.rows == (sum(row[4] for row in wanted), sum(row[5] for row in wanted))
+        assert pruning.paths == [row[0] for row in wanted]
+        assert pruning.fragments_total == len(fragments)
+        assert pruning.bytes_total == sum(fragment.size for fragment in fragments.values())
+        complete = Pruning(table.pruner, table.predicate(where), selects_all=True)
+        assert pruning.explanation == complete.explanation
+        assert pruning.rows_by_id() == complete.rows_by_id()
+    keys = draw.sample(sorted(fragments), draw.randrange(len(fragments) + 1))
+    found = IndexReader(store, files).find({*keys, "part=1\0s3://b/none"}).fragments(("path",))["path"].to_pylist()
+    assert sorted(found) == sorted(fragments[key].path for key in keys)
+
+
+KEYS = st.one_of(st.sets(st.integers(0, 200), max_size=4), st.sets(st.integers(0, 200), max_size=60))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(KEYS, st.sets(st.integers(0, 200), max_size=9)), min_size=1, max_size=9),
+    st.sampled_from([1, 7, 1000]),
+    st.integers(0, 10**6),
+)
+def test_prunings_after_any_commits(commits: Sequence[tuple[set[int], set[int]]], lot: int, seed: int) -> None:
+    """Fragments are added, replaced and removed, in one lot or many, and segments are merged."""
+    draw = random.Random(seed)
+    now: dict[str, Fragment] = {}
+    files: SegmentFiles | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        store = ObjectStore(folder)
+        for added_keys, removed_keys in commits:
+            added = [drawn_fragment(key, draw) for key in added_keys]
+            draw.shuffle(added)
+            by_key = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in added}
+            names = {fragment_key(f"part={key % 40}", f"s3://b/{key:04}.parquet") for key in removed_keys}
+            removed = (names & now.keys()) - by_key.keys()
+            replaced = now.keys() & by_key.keys()
+            now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed}
+            lots = (rows_of(added[start : start + lot]) for start in range(0, len(added), lot))
+            changes = KeyChanges(by_key.keys(), removed, len(now))
+            files = update_index(store, files, lots, changes, replaced if draw.random() < 0.5 else None)
+            assert {info.path for info in store.list()} >= set(files.paths())
+            if now:
+                check(store, files, now, draw)
+
+
+def test_an_index_with_other_fragments_than_the_version_is_reported(tmp_path: Any) -> None:
+    store = ObjectStore(str(tmp_path))
+    fragments = [drawn_fragment(key, random.Random(key)) for key in range(12)]
+    rows = rows_of(fragments)
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 12))
+    with pytest.raises(CorruptionError, match=r"\b12 rows.*\b13\b.*--full"):
+        IndexReader(store, replace(files, rows=13)).all  # noqa: B018
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    """The bytes of a file that is cut short, or has another byte in its last page, or no bytes."""
+    yield data[: len(data) // 2]
+    at = len(data) - 9 - int.from_bytes(data[-8:-4], "little")
+    yield data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    yield b""
+
+
+def read_all(store: ObjectStore, files: SegmentFiles) -> None:
+    reader = IndexReader(store, files)
+    columns = [BoundColumn(name, name, cls) for name, cls in CLASSES.items()]
+    reader.select(columns, lambda rows: RowBounds(rows.row_counts, rows.row_counts))
+    reader.all.fragments(tuple(FRAGMENTS.names))
+    reader.all.bounds(columns)
+
+
+def test_damaged_files_are_named(tmp_path: Any) -> None:
+    store = ObjectStore(str(tmp_path))
+    fragments = [drawn_fragment(key, random.Random(key)) for key in range(30)]
+    rows = rows_of(fragments)
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 30))
+    read_all(store, files)
+    assert len(files.paths()) > 2
+    for path in files.paths():
+        data = store.read(path)
+        for other in damaged(data):
+            store.write(path, other)
+            with pytest.raises(CorruptionError, match=path.rpartition("/")[2]):
+                read_all(store, files)
+        store.write(path, data)
+
+
+def test_a_missing_file_of_a_segment_is_reported(tmp_path: Any) -> None:
+    store = ObjectStore(str(tmp_path))
+    rows = rows_of([drawn_fragment(key, random.Random(key)) for key in range(30)])
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 30))
+    with pytest.raises(CorruptionError, match="--full"):
+        read_all(store, replace(files, files=files.files[:-1]))
