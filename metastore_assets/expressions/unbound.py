@@ -518,7 +518,8 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
     if number and abs(number.adjusted()) > _MAX_EXPONENT:
         exponent = _MAX_EXPONENT if number.adjusted() > 0 else -_MAX_EXPONENT
         number = Decimal((number.is_signed(), (1,), exponent))
-    return Fraction(number) * 10**cls.scale if number else Fraction(0)
+    fraction = Fraction(number) if number else Fraction(0)
+    return fraction * 10**cls.scale if cls.scale else fraction
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import ColumnStatistics, statistic_type
 from metastore_assets.statistics.frequencies import (
     PERCENTS,
@@ -62,6 +63,22 @@ class Digest:
     maximum: float
     means: npt.NDArray[np.float64]
     weights: npt.NDArray[np.int64]
+
+    @lock_free_cached_property
+    def rank_curve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The ranks and the scaled values between which to interpolate.
+
+        A cluster's mean is at the middle of its ranks; minimum and maximum are at the ends. A cluster of one frequent
+        value has that value from its first rank to its last.
+        """
+        ends = np.cumsum(self.weights)
+        single = _count_steps(ends, self.weights) >= 2
+        half = self.weights / 2
+        ranks = np.stack([ends - np.where(single, self.weights, half), ends - np.where(single, 0, half)], axis=1)
+        means = np.repeat(self.means, 2)
+        ranks = np.concatenate([[0.0], ranks.ravel(), ends[-1:]])
+        points = np.concatenate([[self.minimum], means, [self.maximum]])
+        return np.asarray(ranks, np.float64), points * _shrink_factor(self.minimum, self.maximum)
 
 
 def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> bytes | None:
@@ -163,7 +180,7 @@ def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: flo
         return below
     if value > digest.maximum:
         return below + finite
-    ranks, points = _rank_curve(digest)
+    ranks, points = digest.rank_curve
     point = value * _shrink_factor(digest.minimum, digest.maximum)
     at = int(np.searchsorted(points, point))  # the first rank of a frequent value
     rank = ranks[at] if points[at] == point else np.interp(point, points, ranks)
@@ -172,24 +189,8 @@ def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: flo
 
 def _interpolate_ranks(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return the values at 1-based ranks, by interpolation."""
-    curve_ranks, points = _rank_curve(digest)
+    curve_ranks, points = digest.rank_curve
     return np.interp(ranks - 0.5, curve_ranks, points) / _shrink_factor(digest.minimum, digest.maximum)
-
-
-def _rank_curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the ranks and the scaled values between which to interpolate.
-
-    A cluster's mean is at the middle of its ranks; minimum and maximum are at the ends. A cluster of one frequent value
-    has that value from its first rank to its last.
-    """
-    ends = np.cumsum(digest.weights)
-    single = _count_steps(ends, digest.weights) >= 2
-    half = digest.weights / 2
-    ranks = np.stack([ends - np.where(single, digest.weights, half), ends - np.where(single, 0, half)], axis=1)
-    means = np.repeat(digest.means, 2)
-    ranks = np.concatenate([[0.0], ranks.ravel(), ends[-1:]])
-    points = np.concatenate([[digest.minimum], means, [digest.maximum]])
-    return np.asarray(ranks, np.float64), points * _shrink_factor(digest.minimum, digest.maximum)
 
 
 def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
