@@ -37,7 +37,7 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.values.types import TypeClass, class_named
+from metastore_assets.values.types import class_named
 
 SIZES = (100_000, 1_000_000)
 PER_PARTITION = 100
@@ -73,15 +73,15 @@ def measure(fragments: int) -> list[Row]:
         print(f"{fragments:,} fragments: written in {seconds(lambda: publish(local, fragments)):.0f} s")
         requests = Requests(folder, LATENCY)
         rows: list[Row] = []
-        for what, ask, goals in _questions(fragments):
-            rows += _measure(local, requests, f"{fragments:,} fragments: {what}", ask, goals)
+        for name, lookup, goals in _lookups(fragments):
+            rows += _measure(local, requests, f"{fragments:,} fragments: {name}", lookup, goals)
         print(f"memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
         return rows
     finally:
         shutil.rmtree(folder)
 
 
-def _questions(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], tuple[float, float]]]:
+def _lookups(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], tuple[float, float]]]:
     """Yield each lookup with its goals in seconds, warm and cold."""
     count = fragments // PER_PARTITION
     draw = random.Random(5)
@@ -92,53 +92,57 @@ def _questions(fragments: int) -> Iterator[tuple[str, Callable[[Table], object],
     def parts(number: int) -> str:
         return f"part in ({', '.join(map(str, draw.sample(range(count), min(number, count))))})"
 
-    def following() -> str:
+    def adjacent_parts() -> str:
         first = draw.randrange(max(1, count - NAMED))
         return f"part between {first} and {first + NAMED - 1} and id < 500000000000"
 
-    few = _WARM, _COLD
-    yield "ten top values of one partition", lambda table: table.top("c1", 10, partition()), few
-    yield "a quantile of one partition", lambda table: table.quantile("c1", 0.9, partition()), few
-    yield "one column of one partition", lambda table: table.statistics(["c1"], partition()), few
-    yield "prune, one partition", lambda table: table.prune(parts(1)).paths, few
-    yield f"prune, {NAMED} partitions", lambda table: table.prune(parts(NAMED)).paths, few
-    yield f"prune, {NAMED} partitions in a row", lambda table: table.prune(following()).paths, few
-    yield f"estimate, {NAMED} partitions", lambda table: table.estimate(parts(NAMED)), few
+    few_partitions = _WARM, _COLD
+    yield "ten top values of one partition", lambda table: table.top("c1", 10, partition()), few_partitions
+    yield "a quantile of one partition", lambda table: table.quantile("c1", 0.9, partition()), few_partitions
+    yield "one column of one partition", lambda table: table.statistics(["c1"], partition()), few_partitions
+    yield "prune, one partition", lambda table: table.prune(parts(1)).paths, few_partitions
+    yield f"prune, {NAMED} partitions", lambda table: table.prune(parts(NAMED)).paths, few_partitions
+    yield f"prune, {NAMED} partitions in a row", lambda table: table.prune(adjacent_parts()).paths, few_partitions
+    yield f"estimate, {NAMED} partitions", lambda table: table.estimate(parts(NAMED)), few_partitions
     goal = _SECONDS_PER_MILLION * max(1, fragments / 1e6)
-    every = goal, goal + _COLD
-    yield "prune, no partition", lambda table: table.prune(f"id < {draw.randrange(10**9)}").fragment_count, every
+    all_partitions = goal, goal + _COLD
+    yield (
+        "prune, no partition",
+        lambda table: table.prune(f"id < {draw.randrange(10**9)}").fragment_count,
+        all_partitions,
+    )
 
 
 def _measure(
-    local: ObjectStore, requests: Requests, what: str, ask: Callable[[Table], object], goals: tuple[float, float]
+    local: ObjectStore, requests: Requests, name: str, lookup: Callable[[Table], object], goals: tuple[float, float]
 ) -> list[Row]:
     table = Metastore(local.uri()).table(_TABLE)
-    ask(table)
+    lookup(table)
     started = time.process_time()
-    warm = [seconds(lambda: ask(table)) for _ in range(RUNS)]
+    warm = [seconds(lambda: lookup(table)) for _ in range(RUNS)]
     cpu = (time.process_time() - started) / RUNS
     cold, counts = [], []
     for _ in range(RUNS):
         with requests.installed():
             requests.reset()
-            cold.append(seconds(lambda: ask(Metastore(ROOT).table(_TABLE))))
+            cold.append(seconds(lambda: lookup(Metastore(ROOT).table(_TABLE))))
             counts.append(requests.counts())
     reads = f"{counts[-1]['root requests']} requests, {counts[-1]['root read'] / 1e6:,.2f} MB"
     spent = f"warm {cpu * 1e3:.1f} ms of CPU, cold {reads}"
     rows = []
     for kind, times, goal in zip(("warm", "cold"), (warm, cold), goals, strict=True):
         tail = float(np.quantile(times, 0.95))
-        print(f"{what}, {kind}: p50 {np.median(times) * 1e3:7.1f} ms, p95 {tail * 1e3:7.1f} ms; {spent}")
-        rows.append(Row(f"{what}, {kind}: p95 against {goal * 1e3:g} ms", [tail], [goal], goal / tail, 1.0))
+        print(f"{name}, {kind}: p50 {np.median(times) * 1e3:7.1f} ms, p95 {tail * 1e3:7.1f} ms; {spent}")
+        rows.append(Row(f"{name}, {kind}: p95 against {goal * 1e3:g} ms", [tail], [goal], goal / tail, 1.0))
     return rows
 
 
 def publish(store: ObjectStore, fragments: int) -> None:
     """Publish a table with so many fragments, and with a profile for each partition."""
     objects = store.child(_TABLE)
-    made = [partitions.write_profile(objects, _profiled_rows(seed)) for seed in range(_PROFILES)]
+    profiles = [partitions.write_profile(objects, _profiled_rows(seed)) for seed in range(_PROFILES)]
     entries = [
-        PartitionEntry(f"part={at:07d}", str(at), 1, 1, PER_PARTITION, made[at % len(made)], 1)
+        PartitionEntry(f"part={at:07d}", str(at), 1, 1, PER_PARTITION, profiles[at % len(profiles)], 1)
         for at in range(fragments // PER_PARTITION)
     ]
     # The table has no value counts, so that estimates come from bounds and sketches.
@@ -208,15 +212,16 @@ def index_rows(start: int, end: int) -> IndexRows:
             for side in (drawn_names, drawn_names + 10**6)
         ),
     }
-    columns = {name: _bounds(_CLASSES[name], *column_sides, draw) for name, column_sides in sides.items()}
+    columns = {name: _bounds(name, *column_sides, draw) for name, column_sides in sides.items()}
     arrays = [key, path.cast(pa.large_string()), row_counts, sizes, ids.cast(pa.large_string())]
     return IndexRows(pa.table(arrays, schema=FRAGMENTS), columns)
 
 
-def _bounds(cls: TypeClass, minimum: pa.Array, maximum: pa.Array, draw: np.random.Generator) -> pa.Table:
+def _bounds(name: str, minimum: pa.Array, maximum: pa.Array, draw: np.random.Generator) -> pa.Table:
     count = len(minimum)
-    counts = [pa.array(draw.integers(0, 100, count)), pa.array(np.zeros(count, np.int64))]
-    sides = [pack_values(side, cls, _UNION) for side in (minimum, maximum)]
+    zeros = np.zeros(count, np.int64)
+    counts = [pa.array(zeros if name == "part" else draw.integers(0, 100, count)), pa.array(zeros)]
+    sides = [pack_values(side, _CLASSES[name], _UNION) for side in (minimum, maximum)]
     return pa.Table.from_arrays([*counts, *sides], schema=column_schema(_UNION))
 
 

@@ -162,6 +162,14 @@ class ColumnValues:
         values = self._ranked_values
         return Count(values.count_below(value), values.guarantee, self._as_of)
 
+    @property
+    def has_exact_ranks(self) -> bool:
+        """Whether the version stores all values of the column, so that `count_below` is exact."""
+        try:
+            return self._ranked_values.guarantee == "exact"
+        except NotStoredError:
+            return False
+
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         """Return how many values are below a value, or also equal if `inclusive`; None if the version cannot answer."""
         try:

@@ -208,6 +208,10 @@ class _ColumnDistribution:
         self._values = value_counts.column(column)
         (self.row,) = self._profile.statistics([column])
 
+    @lock_free_cached_property
+    def has_exact_ranks(self) -> bool:
+        return self._values.has_exact_ranks
+
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         return self._values.count_below(value, inclusive=inclusive)
 

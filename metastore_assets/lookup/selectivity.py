@@ -73,6 +73,10 @@ class ColumnDistribution(Protocol):
 
     row: ColumnStatistics
 
+    @property
+    def has_exact_ranks(self) -> bool:
+        """Whether all answers of `count_below` are exact."""
+
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         """Return how many values are less than a value, or also equal if `inclusive`; None if that is not stored."""
 
@@ -195,17 +199,31 @@ def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDi
 
 def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
     """Estimate the rows with a value below `value`, or also equal to it if `inclusive`."""
-    row = distribution.row
+    row, bounds = distribution.row, _bound_below(value, inclusive, distribution)
+    if distribution.has_exact_ranks or (row.type_class == "float64" and row.nan_count is None):
+        return bounds
     answer = distribution.count_below(value, inclusive=inclusive)
-    if answer is not None and answer.guarantee == "exact":
-        return _RowEstimate(answer.count, answer.count, answer.count)
+    numbers = row.value_count - (row.nan_count or 0)
+    return bounds if answer is None else _RowEstimate(bounds.least, bounds.most, answer.count).within(numbers)
+
+
+def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
+    """Return bounds of the rows with a value below `value`, or also equal to it if `inclusive`.
+
+    The estimate uses no sketch, because a sketch has no bounds.
+    """
+    row = distribution.row
+    if distribution.has_exact_ranks:
+        answer = distribution.count_below(value, inclusive=inclusive)
+        if answer is not None:
+            return _RowEstimate(answer.count, answer.count, answer.count)
     if row.type_class == "float64" and row.nan_count is None:
         return _RowEstimate(0, row.value_count, row.value_count / 2)
     numbers = row.value_count - (row.nan_count or 0)
     bounds = _estimate_by_bounds(value, inclusive, row, numbers)
     if distribution.bins is not None:
         bounds = _intersect_bounds(bounds, _estimate_by_bins(value, distribution.bins, numbers))
-    return bounds if answer is None else _RowEstimate(bounds.least, bounds.most, answer.count).within(numbers)
+    return bounds
 
 
 def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
@@ -258,7 +276,7 @@ def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowE
         answer = distribution.frequency(value)
         return _RowEstimate(answer.count if answer.guarantee == "exact" else 0, answer.count, answer.count)
     except NotStoredError:
-        below, upto = (_estimate_below(value, inclusive, distribution) for inclusive in (False, True))
+        below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))
         numbers = row.value_count - (row.nan_count or 0)
         about = row.value_count / max(1, row.distinct_count or 1)
         return _RowEstimate(upto.least - below.most, upto.most - below.least, about).within(numbers)
