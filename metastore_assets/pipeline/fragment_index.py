@@ -107,7 +107,7 @@ def class_or_none(type: pa.DataType) -> TypeClass | None:
 
 
 def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
-    """Return the index rows of one column as a table with the fields of `IndexColumn`.
+    """Return the index rows of one column as a table of `null_count`, `nan_count`, `minimum` and `maximum`.
 
     Args:
         rows: The table of the column in `IndexRows`.
