@@ -84,19 +84,32 @@ def test_a_failed_check(published: Path) -> None:
     assert run("check", "orders", "--only", "nothing", config=published).exit_code == failures.ERROR
 
 
-@pytest.mark.parametrize(
-    ("version", "row_count"),
-    [("1", 100), ("2", 400), ("snapshot 1", 100), ("snapshot:snapshot 2", 400), ("2099-01-01", 400)],
-)
-@pytest.mark.parametrize("command", ["show orders", "top orders state", "rank orders id 0", "locate orders state new"])
-def test_a_version_has_one_grammar(published: Path, command: str, version: str, row_count: int) -> None:
-    done = run(*command.split(), "--version", version, "--json", config=published)
-    if command == "show orders":
-        assert json.loads(done.stdout)["row_count"] == row_count
-    number = {100: "1", 400: "2"}[row_count]
-    same = run(*command.split(), "--version", number, "--json", config=published)
-    assert done.output == same.output
-    assert done.exit_code == same.exit_code == 0 or "frequencies: off" in done.output
+_LOOKUPS = [
+    "show orders",
+    "top orders state",
+    "histogram orders price",
+    "quantile orders big 0.9",
+    "rank orders price 5",
+    "locate orders state new",
+    "prune orders --where id<1000",
+    "estimate orders --where id<1000",
+    "clustering orders",
+    "check orders",
+]
+
+
+@pytest.mark.parametrize("command", _LOOKUPS)
+def test_a_version_has_one_grammar(published: Path, command: str) -> None:
+    """Number, snapshot and time select the same version, and another one than the newest."""
+    arguments = [*command.split(), "--json"]
+    older = run(*arguments, "--version", "1", config=published)
+    newest = run(*arguments, config=published)
+    assert older.exit_code == newest.exit_code == 0
+    assert older.stdout != newest.stdout
+    for same in ("snapshot 1", "snapshot:snapshot 1"):
+        assert run(*arguments, "--version", same, config=published).stdout == older.stdout
+    for same in ("2", "snapshot 2", "2099-01-01", "2099-01-01T00:00:00Z"):
+        assert run(*arguments, "--version", same, config=published).stdout == newest.stdout
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from metastore_assets.report.text import count_cells
 from tests.cli.run_command import PROGRAM, run
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0, **environment: str) -> str:
@@ -223,3 +224,22 @@ def test_every_table_fits(published: Path, command: str) -> None:
     lines = _STYLE.sub("", on_terminal(*command.split(), folder=published.parent, width=60)).splitlines()
     tables = [line for line in lines if not line.startswith("  ")]
     assert max(map(len, tables[1:])) <= 60, tables
+
+
+@pytest.mark.parametrize(
+    ("command", "stage"),
+    [
+        ("report orders", "orders: reading columns"),
+        ("expire orders", "orders: removing versions"),
+        ("purge orders --before 2", "orders: removing versions"),
+        ("compact orders", "orders: merging value counts"),
+        ("count orders --where id<0", "orders: counting rows"),
+        ("refresh fresh --engine auto", "fresh: planning"),
+        ("backfill fresh --engine auto --yes", "fresh: planning"),
+        ("doctor orders", "checking tables"),
+        ("init orders --config other.yaml", "orders: planning"),
+    ],
+)
+def test_long_work_shows_its_stage(published: Path, command: str, stage: str) -> None:
+    written = on_terminal(*command.split(), folder=published.parent, width=100)
+    assert stage in _CONTROL.sub("", written)
