@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from metastore_assets.cli.output import Answer, Page, Styled
@@ -68,7 +69,13 @@ def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose
 def draw_hidden_columns(page: Page, headings: Sequence[str]) -> None:
     """Draw a line that names the columns of a grid that did not fit; nothing if all did."""
     if headings:
-        page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))
+        for line in wrap(f"not shown: {', '.join(headings)} (see --json)", page.width, 2):
+            page.line(Styled(f"  {line}", "dim"))
+
+
+def wrap(sentence: str, width: int | None, indentation: int) -> list[str]:
+    """Return the lines of a sentence that is indented on a page of this width; one line if the width is None."""
+    return [sentence] if width is None else textwrap.wrap(sentence, max(20, width - indentation))
 
 
 def short_snapshot(snapshot: str) -> str:

@@ -85,7 +85,7 @@ class Page:
         self._print("\n".join(lines))
 
     def fitting_grid(self, columns: Sequence[GridColumn], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
-        """Print a grid that fits the terminal, and return the headings of the columns that are hidden.
+        """Print a grid that fits the terminal, and return the headings of the hidden columns, in their order.
 
         Long texts are truncated in the middle first. Numbers and columns without a heading, such as bars, are never
         truncated. If that is not sufficient, columns are hidden. Without a terminal, everything is printed.
@@ -104,18 +104,16 @@ class Page:
             for index, column in enumerate(columns)
         ]
         shown = list(range(len(columns)))
-        hidden: list[str] = []
         for heading in (*less_important, *(column.heading for column in columns if not column.heading)):
             if _minimal_width(columns, widths, shown) <= self.width:
                 break
             index = next((index for index in reversed(shown) if columns[index].heading == heading), None)
             if index is not None:
                 shown.remove(index)
-                hidden.append(heading)
         limits = self._limits(columns, widths, shown)
         fitting = [[_truncate(row[index], limits.get(index)) for index in shown] for row in rows]
         self.grid([columns[index] for index in shown], fitting)
-        return [heading for heading in hidden if heading]
+        return [column.heading for index, column in enumerate(columns) if index not in shown and column.heading]
 
     def _limits(self, columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> dict[int, int]:
         """Return the cells to which each long text column is truncated; the columns share the room equally."""

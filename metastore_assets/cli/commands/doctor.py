@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metastore_assets.cli.completion import complete_tables
+from metastore_assets.cli.drawing import wrap
 from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation, explain_error
 from metastore_assets.cli.opening import add_database_tables, load_config
 from metastore_assets.cli.options import output_options
@@ -110,8 +111,11 @@ def _draw(page: Page, result: Answer) -> None:
     for finding in result["findings"]:
         status = finding["status"]
         subject = f"{text.make_printable(finding['subject']):<{width}}"
-        page.line(Styled(f"{status:<8}", _STYLES[status]), Styled(subject, "bold"), f"  {finding['message']}")
+        first, *others = wrap(finding["message"], page.width, width + 10) or [""]
+        page.line(Styled(f"{status:<8}", _STYLES[status]), Styled(subject, "bold"), f"  {first}")
         if finding["advice"] is not None:
-            page.line(" " * (width + 10), Styled(f"→ {finding['advice']}", "dim" if status == "skipped" else ""))
+            others += wrap(f"→ {finding['advice']}", page.width, width + 10)
+        for line in others:
+            page.line(" " * (width + 10), Styled(line, "dim" if status == "skipped" else ""))
     counts = [f"{result[status]:,} {status}" for status in ("ok", "warning", "failed") if result[status]]
     page.line(Styled(", ".join(counts), "red" if result["failed"] else "green"))

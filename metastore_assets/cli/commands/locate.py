@@ -58,6 +58,8 @@ def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
     if not rows:
         page.line(Styled("  no partition holds it", "dim"))
         return
+    longest = max(text.count_cells(row["partition"]) for row in rows)
+    bar_width = _BAR_WIDTH if page.width is None else max(8, min(_BAR_WIDTH, page.width - longest - 14))
     maximum = max(row["frequency"] for row in rows)
     columns = [
         GridColumn("partition", style="bold"),
@@ -68,7 +70,7 @@ def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
         (
             text.make_printable(row["partition"]),
             text.format_number(row["frequency"]),
-            bar(row["frequency"], maximum, _BAR_WIDTH),
+            bar(row["frequency"], maximum, bar_width),
         )
         for row in rows
     ]

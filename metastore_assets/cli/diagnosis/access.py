@@ -78,26 +78,28 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
     from metastore_assets.tasks.isolation import IsolatedRunner
 
     table_format = open_table_format(table)
+    facts = []
+    format_name = table.declared_format
     if deep:
         snapshot = table_format.snapshot()
-        current = snapshot.reference
-        files = text.format_count(len(snapshot.fragments), "file")
+        current, format_name = snapshot.reference, snapshot.format
+        facts.append(text.format_count(len(snapshot.fragments), "file"))
         if snapshot.fragments:
             smallest = min(snapshot.fragments, key=lambda fragment: fragment.bytes)
             IsolatedRunner().map(_count_rows, [smallest.source])
-            files += ", one of them read"
-        facts = [snapshot.format, files]
+            facts.append("one of them read")
     else:
         current = table_format.current()
-        facts = [table.declared_format or "its snapshot is readable"]
     try:
         version = Metastore(config.root, storage_options=config.storage_options).table(table.name).version
     except VersionNotFoundError:
         state = f"never refreshed: run `metastore refresh {table.name}`"
     else:
+        format_name = format_name or version.format
         is_current = (version.snapshot, version.committed_at) == (current.id, current.committed_at)
         state = f"version {version.number} is {'current' if is_current else 'outdated: run `metastore refresh`'}"
-    return ", ".join([*facts, f"snapshot {text.make_printable(current.id[:20])}; {state}"])
+    facts.append(f"snapshot {text.make_printable(current.id[:20])}; {state}")
+    return ", ".join([*([] if format_name is None else [format_name]), *facts])
 
 
 def _count_rows(source: FragmentSource) -> int:
