@@ -114,10 +114,10 @@ class Requests:
             self._count(read=end - start)
             return obstore.get_range(store, path, start=start, end=end)
 
-        def list_all(store: LocalStore, prefix: str | None = None) -> Any:
+        def list_all(store: LocalStore, prefix: str | None = None, chunk_size: int = _PAGE) -> Any:
             infos = obstore.list(store, prefix).collect()
             self._count(1 + len(infos) // _PAGE)
-            return SimpleNamespace(collect=lambda: infos)
+            return [infos[start : start + chunk_size] for start in range(0, len(infos), chunk_size)]
 
         def put(store: LocalStore, path: str, data: bytes, **options: Any) -> Any:
             self._count(written=len(data))
