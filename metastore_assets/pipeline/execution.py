@@ -49,7 +49,7 @@ from metastore_assets.storage.io_counters import io_step
 from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
-_GRACE = timedelta(days=1)
+GRACE = timedelta(days=1)
 """Minimum time between the publication of a version and the removal of the version before it, which readers may still
 use."""
 
@@ -245,8 +245,8 @@ def _publish(execution: Execution, stage: Publish) -> None:
     execution.version = version
     versions.clear_pending()
     with suppress(StoreError):  # The next refresh, or `expire`, removes what stays, and reports the error.
-        outdated = append_when_due(versions, base, version, keep_versions, _GRACE)
-        versions.drop_outdated(outdated + keep_versions, keep_versions, _GRACE)
+        outdated = append_when_due(versions, base, version, keep_versions, GRACE)
+        versions.drop_outdated(outdated + keep_versions, keep_versions, GRACE)
 
 
 _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
@@ -74,26 +75,57 @@ def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntr
         UnstreamableError: The snapshot has to be read at once.
         MetastoreError: The table cannot be read.
     """
-    added: list[Fragment] = []
-    removed: list[str] = []
     with FragmentRuns(stream.fragments) as runs:
-        current, stored = runs.rows(), stream_ids(published)
-        new, old = next(current, None), next(stored, None)
-        while new is not None or old is not None:
-            if old is None or (new is not None and new[0] < old[0]):
-                assert new is not None
-                added.append(pickle.loads(new[2]))
-                new = next(current, None)
-            elif new is None or old[0] < new[0]:
-                removed.append(old[0])
-                old = next(stored, None)
-            else:
-                if new[1] != old[1]:
-                    added.append(pickle.loads(new[2]))
-                    removed.append(old[0])
-                new, old = next(current, None), next(stored, None)
+        differences = list(_differences(runs, published))
+    added = [fragment for fragment, _ in differences if fragment is not None]
+    removed = [key for _, key in differences if key is not None]
     added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
     return SnapshotChanges(stream.metadata, tuple(added), published.find_all(removed) if removed else {}, reason)
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Some of the differences between a snapshot and stored entries."""
+
+    added: tuple[Fragment, ...]
+    """Fragments that are not stored, or are stored with another id, sorted by (partition_key, id)."""
+    removed: tuple[str, ...]
+    """Keys of stored entries that the snapshot does not have with the same id."""
+
+
+def stream_lots(runs: FragmentRuns, stored: StoredEntries[FragmentEntry] | None, size: int) -> Iterator[Lot]:
+    """Yield the differences between a snapshot and stored entries, by ascending key, in lots.
+
+    Args:
+        runs: The fragments of the snapshot.
+        stored: The stored entries; None if there are none.
+        size: Maximum number of keys in a lot.
+    """
+    differences = _differences(runs, stored)
+    while chunk := list(islice(differences, size)):
+        added = [fragment for fragment, _ in chunk if fragment is not None]
+        added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
+        yield Lot(tuple(added), tuple(key for _, key in chunk if key is not None))
+
+
+def _differences(
+    runs: FragmentRuns, stored: StoredEntries[FragmentEntry] | None
+) -> Iterator[tuple[Fragment | None, str | None]]:
+    """Yield (added fragment, key of the removed entry) of each key that differs, by ascending key."""
+    current, published = runs.rows(), stream_ids(stored) if stored is not None else iter(())
+    new, old = next(current, None), next(published, None)
+    while new is not None or old is not None:
+        if old is None or (new is not None and new[0] < old[0]):
+            assert new is not None
+            yield pickle.loads(new[2]), None
+            new = next(current, None)
+        elif new is None or old[0] < new[0]:
+            yield None, old[0]
+            old = next(published, None)
+        else:
+            if new[1] != old[1]:
+                yield pickle.loads(new[2]), old[0]
+            new, old = next(current, None), next(published, None)
 
 
 def stream_ids(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:

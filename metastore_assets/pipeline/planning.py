@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
 import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
-from metastore_assets.errors import ConfigError, CorruptionError, ObjectNotFoundError, StoreError
+from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError, ObjectNotFoundError, StoreError
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import (
     NoDiff,
@@ -17,13 +18,15 @@ from metastore_assets.formats.base import (
     Snapshot,
     SnapshotMetadata,
     SnapshotReference,
+    SnapshotStream,
     TableFormat,
     UnstreamableError,
 )
 from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
 from metastore_assets.pipeline.column_spec import check_sources, digest
-from metastore_assets.pipeline.fragment_runs import compare_stream
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.fragment_runs import Lot, compare_stream
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
 from metastore_assets.pipeline.plan import (
     DEFAULT_REQUEST,
@@ -36,9 +39,13 @@ from metastore_assets.pipeline.plan import (
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.retired_fragments import find_retired
 from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
-from metastore_assets.store.entries import StoredEntries
+from metastore_assets.store.entries import FRAGMENTS, StoredEntries
+from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
+
+FRAGMENTS_PER_LOT = 20_000
+"""Number of fragments from which the first version of a table is made in several lots, and their number in a lot."""
 
 
 @dataclass
@@ -81,9 +88,37 @@ class AttemptProfiles:
         """The paths of all files that were written."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
+    makes_lots: bool = False
+    """Whether the first version of a table with many fragments is made in lots."""
+
     def clear(self) -> None:
         """Forget all profiles and files."""
         self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
+
+
+class ManyFragmentsError(MetastoreError):
+    """Raised if a table has no version, and so many fragments that the first one is made in lots."""
+
+    def __init__(self, stream: SnapshotStream) -> None:
+        """Create the error. `stream` is the snapshot, of which no fragment has been taken."""
+        super().__init__("the table has too many files for one plan")
+        self.stream = stream
+
+
+def plan_lot(
+    context: RefreshContext, table_format: TableFormat, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot
+) -> Plan:
+    """Return the plan of a part of the first version; see `_Planner.plan_lot`.
+
+    Args:
+        context: The table, with the store of its staged versions.
+        table_format: The table.
+        attempt: The profiles of this part.
+        metadata: The metadata of the snapshot.
+        lot: The differences between the snapshot and the staged version that the part makes.
+    """
+    planner = _Planner(context.versions, table_format, context.table, DEFAULT_REQUEST, attempt)
+    return planner.plan_lot(metadata, lot)
 
 
 def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
@@ -236,8 +271,11 @@ class _Planner:
             reason: Why all fragments are compared.
         """
         base = self._base
-        if base is None or self._request.forces_reading or not isinstance(base.fragments, StoredEntries):
+        if self._request.forces_reading:
             return None
+        if base is None:
+            return self._first_snapshot()
+        assert isinstance(base.fragments, StoredEntries), "the version was read from a store"
         stream = self._format.stream()
         spec, dropped_columns = self._resolve_policies(stream.metadata)
         if spec.id != base.spec_id or needs_all_fragments(spec):
@@ -246,6 +284,53 @@ class _Planner:
             return self._plan(compare_stream(stream, base.fragments, reason), spec, dropped_columns)
         except (NoDiffError, UnstreamableError):
             return stream.snapshot
+
+    def _first_snapshot(self) -> Snapshot | None:
+        """Return the snapshot for the first version; None if it cannot be streamed.
+
+        Raises ManyFragmentsError if it has more fragments than a lot, and the refresh can make the version in lots.
+        """
+        stream = self._format.stream()
+        try:
+            first = list(islice(stream.fragments, FRAGMENTS_PER_LOT + 1))
+            fragments = chain(first, stream.fragments)
+            is_large = len(first) > FRAGMENTS_PER_LOT and self._number == 1
+            if (
+                is_large
+                and self._attempt.makes_lots
+                and not needs_all_fragments(self._resolve_policies(stream.metadata)[0])
+            ):
+                raise ManyFragmentsError(replace(stream, fragments=fragments, snapshot=None))
+            if stream.snapshot is not None:
+                return stream.snapshot
+            ordered = sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
+            return Snapshot(**vars(stream.metadata), fragments=tuple(ordered))
+        except UnstreamableError:
+            return None
+
+    def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
+        """Return the plan of a part of the first version, after the parts that are staged.
+
+        Args:
+            metadata: The metadata of the snapshot.
+            lot: The differences between the snapshot and the staged version that the part makes.
+
+        Raises:
+            NoDiffError: The version cannot be made in lots.
+        """
+        base, reason = self._base, "no version is published"
+        spec, dropped_columns = self._resolve_policies(metadata)
+        if needs_all_fragments(spec):
+            raise NoDiffError("columns are stored as fingerprints")
+        if base is None:
+            changes = compare_snapshot(Snapshot(**vars(metadata), fragments=lot.added), None, reason)
+        elif spec.id != base.spec_id:
+            raise NoDiffError("columns or policies changed")
+        else:
+            removed = entries_of(base, FRAGMENTS).find_all(lot.removed) if lot.removed else {}
+            changes = SnapshotChanges(metadata, lot.added, removed, reason)
+        self._number = 1
+        return self._plan(changes, spec, dropped_columns)
 
     def plan_from_snapshot(self, reason: str, snapshot: Snapshot | None = None) -> Plan:
         """Return the plan made by a comparison of all fragments in memory.

@@ -18,14 +18,21 @@ from metastore_assets.errors import (
     WorkerEndedError,
 )
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.formats.base import TableFormat
+from metastore_assets.formats.base import SnapshotReference, SnapshotStream, TableFormat
 from metastore_assets.pipeline.context import RefreshContext, ignore_progress
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.execution import Execution, UnreadableFragmentsError, execute
+from metastore_assets.pipeline.first_version import FirstVersion
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step, up_to_date_result
 from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
-from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, is_up_to_date, metadata_cache
+from metastore_assets.pipeline.planning import (
+    AttemptProfiles,
+    ManyFragmentsError,
+    current_plan,
+    is_up_to_date,
+    metadata_cache,
+)
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache
@@ -105,6 +112,11 @@ def refresh(
                 if isinstance(plan, Version):
                     profiled = len(refreshing.attempt.new_entries)
                     return up_to_date_result(plan, profiled, started, counter)
+                if isinstance(plan, SnapshotStream):
+                    result = refreshing.publish_in_lots(plan, started)
+                    if result is None:
+                        continue
+                    return replace(result, seconds=time.monotonic() - started, steps=counts_by_step(counter))
                 execution = execute(
                     refreshing.context, plan, refreshing.attempt, started, refreshing.cached_metadata(plan)
                 )
@@ -129,6 +141,8 @@ class _Refresh:
     cache: MetadataCache
     _format: TableFormat
     _plan: Plan
+    _planned: SnapshotReference
+    """The snapshot for which the last plan was made."""
 
     def __init__(self, config: MetastoreConfig, table: TableConfig, request: RefreshRequest) -> None:
         """Load the saved profiles of interrupted refreshes. Other methods need `open` first."""
@@ -137,6 +151,7 @@ class _Refresh:
         self._request = request
         self.versions = versions_of(config, table.name)
         self.attempt = AttemptProfiles.resume(self.versions, request)
+        self.attempt.makes_lots = True
         self._purged = self.versions.last_purge
 
     def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
@@ -158,8 +173,21 @@ class _Refresh:
             return self.cache.entries
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
-    def plan(self) -> Plan | Version:
+    def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
+        """Publish the first version, made in lots; see `FirstVersion.publish`.
+
+        Args:
+            stream: The snapshot.
+            started: Time of the monotonic clock when the refresh started.
+        """
+        first_version = FirstVersion(self.context, self._format, stream)
+        return first_version.publish(self.attempt, started, self.cache.entries)
+
+    def plan(self) -> Plan | SnapshotStream | Version:
         """Return the plan for the current snapshot, or the newest version if it is up to date.
+
+        If there is no version, and the snapshot has so many fragments that the first version is made in lots, return
+        the stream of the snapshot.
 
         Raises:
             _PurgedError: A purge removed profiles of this refresh while the plan was made.
@@ -173,7 +201,12 @@ class _Refresh:
             if latest is not None and is_up_to_date(self._format, context.table, latest):
                 return latest
         context.progress(Progress(context.table.name, "plan"))
-        self._plan = current_plan(versions, self._format, context.table, self._request, attempt)
+        try:
+            self._plan = current_plan(versions, self._format, context.table, self._request, attempt)
+        except ManyFragmentsError as error:
+            self._planned = error.stream.metadata.reference
+            return error.stream
+        self._planned = self._plan.snapshot.reference
         purged_before, self._purged = self._purged, versions.last_purge
         if attempt.entries and self._purged != purged_before:
             raise _PurgedError(f"table {context.table.name!r} was purged")
@@ -192,7 +225,7 @@ class _Refresh:
             # A purge also removes files that a plan needs. Then the newest version is not damaged.
             self.attempt.ignores_newest = self.versions.purged() == self._purged
         if isinstance(error, UnreadableFragmentsError):
-            has_changed = error.is_missing and self._format.current() != self._plan.snapshot.reference
+            has_changed = error.is_missing and self._format.current() != self._planned
             if not has_changed:
                 raise error.reported from error.__cause__
 

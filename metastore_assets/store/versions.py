@@ -61,6 +61,8 @@ from metastore_assets.store.version_document import encode_version, load_version
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
 
+STAGED = "staged"
+"""The folder of staged versions, see `store.staged_versions`."""
 HISTORY = "history"
 """The folder of the table's history, whose files `expire` leaves alone."""
 
@@ -269,8 +271,14 @@ class VersionStore:
         pending = list_pending_files(self.objects)
         cleared = pending.cleared_before((now or datetime.now(UTC)) - grace)
 
+        staged = Documents(self.objects, STAGED)
+        retained = tuple(f"{folder}/" for folder in (PENDING, HISTORY, *(() if self.numbers() else (STAGED,))))
+
         def referenced(numbers: Sequence[int]) -> Iterator[pa.Array]:
-            yield from _referenced_paths(self.documents, numbers)
+            if not numbers:
+                # Staged versions are removed once the first version is published, so its number is read after them.
+                yield from _referenced_paths(staged, staged.numbers())
+            yield from _referenced_paths(self.documents, numbers or self.numbers())
             for path in pending.paths_except(cleared):
                 with suppress(ObjectNotFoundError):  # cleared since it was listed
                     yield from _paths(self.objects.read_parquet(path))
@@ -278,7 +286,7 @@ class VersionStore:
         retention = Retention(
             lambda numbers: numbers[-keep:][0],
             referenced,
-            lambda path: not path.startswith((f"{PENDING}/", f"{HISTORY}/")),
+            lambda path: not path.startswith(retained),
         )
         removed = expire(self.documents, retention, grace, now)
         remove_cleared(self.objects, pending, cleared)

@@ -1,0 +1,171 @@
+"""The first version of a table with very many files, which is made in lots of fragments.
+
+Each lot is profiled, merged and stored as a staged version (see `store.staged_versions`): an update of the lots before
+it. So memory follows a lot, and an interruption loses at most one lot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.formats.base import NoDiffError, SnapshotReference, SnapshotStream, TableFormat
+from metastore_assets.history import append_when_due
+from metastore_assets.pipeline import planning
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.execution import GRACE, execute
+from metastore_assets.pipeline.fragment_runs import FragmentRuns, Lot, stream_lots
+from metastore_assets.pipeline.outcome import Progress, RefreshResult
+from metastore_assets.pipeline.planning import AttemptProfiles, plan_lot
+from metastore_assets.pipeline.stages import Publish
+from metastore_assets.pipeline.table_location import table_location
+from metastore_assets.store.entries import StoredEntries
+from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
+from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.value_counts import count_changes
+
+_STAGED_GRACE = timedelta(hours=1)
+"""Time for which the files of a replaced staged version stay, because another refresh may continue from it."""
+_PENDING_AT_ONCE = 10_000
+
+
+class FirstVersion:
+    """Makes and publishes the first version of a table in lots."""
+
+    def __init__(self, context: RefreshContext, table_format: TableFormat, stream: SnapshotStream) -> None:
+        """Prepare the version. Nothing is read.
+
+        Args:
+            context: The table, its store and engine.
+            table_format: The table.
+            stream: The snapshot.
+        """
+        self._context = context
+        self._format = table_format
+        self._stream = stream
+        self._staged = StagedVersions(context.versions)
+        self._profiled = self._bytes = 0
+
+    def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
+        """Make the lots that are not staged, and publish the version.
+
+        Return the result without duration; None if the version cannot be made in lots. Then finished profiles are saved
+        for the next attempt, and `attempt.makes_lots` is reset.
+
+        Args:
+            attempt: The profiles of this refresh.
+            started: Time of the monotonic clock when the refresh started.
+            cached: Metadata of the table's files, which is stored for planning the next version.
+
+        Raises:
+            UnreadableFragmentsError: Fragments cannot be read.
+            VersionConflictError: Another process staged or published a version first.
+        """
+        try:
+            last = self._make_lots()
+        except NoDiffError:
+            self._give_up(attempt)
+            return None
+        context, versions = self._context, self._context.versions
+        changes = count_changes(context.objects, None, last.value_counts)
+        context.progress(Progress(context.table.name, "publish"))
+        version = replace(
+            last,
+            number=1,
+            published_at=datetime.now(UTC),
+            metadata_cache=cached,
+            refresh_stats=RefreshStats(self._profiled, self._bytes, time.monotonic() - started),
+            table_location=table_location(context.table, last.format),
+        )
+        versions.publish(version, last)
+        with suppress(StoreError):  # `expire` removes what stays.
+            self._staged.remove()
+            append_when_due(versions, None, version, context.keep_versions, GRACE)
+        return RefreshResult(
+            table=version.table,
+            version=1,
+            snapshot=version.snapshot,
+            published=True,
+            fragments_added=len(version.fragments),
+            fragments_removed=0,
+            fragments_unchanged=0,
+            fragments_profiled=self._profiled,
+            partitions_changed=tuple(_partition_keys(version)),
+            partitions_removed=(),
+            partitions_total=len(version.partitions),
+            seconds=0.0,
+            dropped_columns=version.dropped_columns,
+            refresh_stats=version.refresh_stats,
+            value_count_changes=changes,
+        )
+
+    def _make_lots(self) -> Version:
+        """Make the missing lots one after the other, and return the last staged version.
+
+        Raises NoDiffError if the version cannot be made in lots.
+        """
+        with FragmentRuns(self._stream.fragments) as runs:
+            base = self._newest_staged()
+            stored = None if base is None else _fragments(base)
+            size = planning.FRAGMENTS_PER_LOT
+            total = -(-(runs.count - (len(stored) if stored is not None else 0)) // size)
+            for number, lot in enumerate(stream_lots(runs, stored, size), 1):
+                base = self._stage(base, lot, f"lot {number} of {max(total, number)}")
+        if base is None or SnapshotReference(base.snapshot, base.committed_at) != self._stream.metadata.reference:
+            base = self._stage(base, Lot((), ()), "")
+        return base
+
+    def _stage(self, base: Version | None, lot: Lot, part: str) -> Version:
+        """Profile and merge one lot, and stage the version that contains it. Return that version."""
+        context, staged, attempt = self._context, self._staged, AttemptProfiles()
+        context = replace(
+            context, versions=staged, progress=lambda event: self._context.progress(replace(event, part=part))
+        )
+        plan = plan_lot(context, self._format, attempt, self._stream.metadata, lot)
+        stages = tuple(stage for stage in plan.stages if not isinstance(stage, Publish))
+        execution = execute(context, replace(plan, stages=stages), attempt, time.monotonic(), {})
+        assert execution.version is not None
+        staged.publish(execution.version, base)
+        staged.clear_pending()
+        self._profiled += len(attempt.new_entries)
+        self._bytes += sum(entry.bytes for entry in attempt.new_entries)
+        newest = staged.latest()
+        assert newest is not None
+        staged.drop_outdated(newest.number, 1, _STAGED_GRACE)
+        return newest
+
+    def _newest_staged(self) -> Version | None:
+        """Return the newest staged version. If it is damaged, all are removed, and the first lot is made again."""
+        try:
+            return self._staged.latest()
+        except CorruptionError:
+            self._staged.remove()
+            return None
+
+    def _give_up(self, attempt: AttemptProfiles) -> None:
+        """Save the profiles of staged fragments, so that a plan of all fragments uses them."""
+        attempt.makes_lots = False
+        newest = self._newest_staged()
+        if newest is None:
+            return
+        attempt.specs.update(newest.specs)
+        entries = _fragments(newest).stream()
+        while chunk := list(islice(entries, _PENDING_AT_ONCE)):
+            self._context.versions.save_pending(chunk)
+        self._staged.remove()
+
+
+def _fragments(version: Version) -> StoredEntries[FragmentEntry]:
+    assert isinstance(version.fragments, StoredEntries), "the version was read from a store"
+    return version.fragments
+
+
+def _partition_keys(version: Version) -> Iterator[str]:
+    assert isinstance(version.partitions, StoredEntries), "the version was read from a store"
+    for rows in version.partitions.stream_rows(["key"]):
+        yield from rows["key"].to_pylist()

@@ -1,0 +1,40 @@
+"""Staged versions: what is finished of the first version of a table, while it is made in lots.
+
+    <root>/<table>/staged/<n>.json    as a version's document; the first n lots of fragments
+
+Readers see none of them. The last one has all fragments, and is published as version 1 without rewriting its files. An
+interrupted refresh continues with the newest one. `expire` retains their files while the table has no version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from metastore_assets.store.documents import Documents
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.versions import STAGED, VersionStore
+
+
+class StagedVersions(VersionStore):
+    """The staged versions of a table that has no version yet. Their number is not that of the version to publish."""
+
+    def __init__(self, versions: VersionStore) -> None:
+        self._initialize(versions.table, versions.objects)
+        self.documents = Documents(self.objects, STAGED)
+
+    def publish(self, version: Version, base: Version | None = None) -> None:
+        """Stage a version.
+
+        Args:
+            version: The version. Its number is replaced by that of the next staged version.
+            base: The staged version before; None if there is none.
+
+        Raises:
+            VersionConflictError: Another process has staged a version meanwhile.
+            StoreError: Writing failed.
+        """
+        super().publish(replace(version, number=1 if base is None else base.number + 1), base)
+
+    def remove(self) -> None:
+        """Remove all staged versions. Their files stay; those that no version references are removed by `expire`."""
+        self.objects.delete_folder(STAGED)
