@@ -27,7 +27,6 @@ from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.store.staged_versions import StagedVersions
-from metastore_assets.value_counts import count_changes
 
 _STAGED_GRACE = timedelta(hours=1)
 """Time for which the files of a replaced staged version stay, because another refresh may continue from it."""
@@ -72,7 +71,6 @@ class FirstVersion:
             self._give_up(attempt)
             return None
         context, versions = self._context, self._context.versions
-        changes = count_changes(context.objects, None, last.value_counts)
         context.progress(Progress(context.table.name, "publish"))
         version = replace(
             last,
@@ -101,7 +99,7 @@ class FirstVersion:
             seconds=0.0,
             dropped_columns=version.dropped_columns,
             refresh_stats=version.refresh_stats,
-            value_count_changes=changes,
+            value_count_changes=None,
         )
 
     def _make_lots(self) -> Version:

@@ -1,0 +1,207 @@
+"""A first version that is made in lots says the same as one that is made at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.pipeline import auto_policies, first_version, planning
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verification.verify import verify
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.file_lake import Lake, assert_same, everything
+from tests.pipeline.test_refresh import no_spark
+from tests.store.sample_versions import files_of
+
+
+class Root:
+    """A root in which the first version of a lake is made in lots of some size."""
+
+    def __init__(self, lake: Lake, name: str, lot: int) -> None:
+        self.lake = lake
+        self.config = MetastoreConfig(root=str(lake.folder / name), tables=[lake.table], engine="auto")
+        self.versions = VersionStore(ObjectStore(self.config.root), "t")
+        self.lot = lot
+
+    def refresh(self) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(planning, "FRAGMENTS_PER_LOT", self.lot)
+            return refresh(self.config, self.lake.table, no_spark)
+
+    def interrupted(self, lots: int) -> None:
+        """Refresh, and die after some lots."""
+        execute, done = first_version.execute, 0
+
+        def dying(*arguments: Any) -> Any:
+            nonlocal done
+            done += 1
+            if done > lots:
+                raise KeyboardInterrupt
+            return execute(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(first_version, "execute", dying)
+            with pytest.raises(KeyboardInterrupt):
+                self.refresh()
+
+    def pass_day(self) -> None:
+        """Make all files two days older."""
+        for path in Path(self.config.root).rglob("*"):
+            modified = path.stat().st_mtime - 48 * 3600
+            os.utime(path, (modified, modified))
+
+    def expire(self) -> None:
+        self.versions.expire(1, timedelta(days=1))
+
+    def paths(self) -> set[str]:
+        return {info.path for info in self.versions.objects.list()}
+
+
+def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
+    lake = Lake(folder, random.Random(seed))
+    for _ in range(files):
+        lake.append(lake.draw.randrange(4), lake.draw.randrange(30))
+    return lake
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
+@settings(max_examples=3)
+def test_lots_give_the_version_that_one_plan_gives(seed: int, lot: int, near_unique_from: int) -> None:
+    """Also where an `auto` column stops being enumerated in the course, and after further commits."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
+        lake = lake_of(Path(folder), seed)
+        whole, parts = Root(lake, "whole", 10**6), Root(lake, "parts", lot)
+        for step in range(2):
+            results = [root.refresh() for root in (whole, parts)]
+            assert results[0].published == results[1].published
+            assert results[0].fragments_added == results[1].fragments_added
+            versions = [root.versions.latest() for root in (whole, parts)]
+            assert versions[0] is not None
+            assert versions[1] is not None
+            if near_unique_from > 10:
+                assert_same(everything(whole.config), everything(parts.config))
+            assert versions[0].row_count == versions[1].row_count
+            assert {entry.id for entry in versions[0].fragments} == {entry.id for entry in versions[1].fragments}
+            assert [entry.version for entry in versions[0].partitions] == [
+                entry.version for entry in versions[1].partitions
+            ] or step
+            lake.commit()
+        parts.refresh()
+        verification = verify(parts.config, lake.table, no_spark)
+        assert verification.is_right, verification.differences
+        parts.pass_day()
+        parts.expire()
+        latest = parts.versions.latest()
+        assert latest is not None
+        remaining = {path for path in parts.paths() if not path.startswith("history/")}
+        assert remaining <= {*files_of(latest), "versions/oldest"}
+
+
+def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, 1)
+    root = Root(lake, "root", 2)
+    root.interrupted(3)
+    assert root.versions.numbers() == []
+    root.pass_day()
+    before = root.paths()
+    root.expire()
+    staged = StagedVersions(root.versions).latest()
+    assert staged is not None
+    assert len(staged.fragments) == 6
+    assert set(files_of(staged)) - {"versions/3.json", "versions/newest"} <= root.paths() <= before
+    result = root.refresh()
+    assert (result.version, result.fragments_added, result.fragments_profiled) == (1, 9, 3)
+    assert not any(path.startswith("staged/") for path in root.paths())
+    whole = Root(lake, "whole", 10**6)
+    whole.refresh()
+    assert_same(everything(whole.config), everything(root.config))
+
+
+def test_the_table_changes_before_the_refresh_continues(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, 2)
+    root, whole = Root(lake, "root", 2), Root(lake, "whole", 10**6)
+    root.interrupted(3)
+    for file in lake.files()[::2]:
+        file.unlink()
+    lake.append(1)
+    root.refresh()
+    whole.refresh()
+    assert_same(everything(whole.config), everything(root.config))
+    assert verify(root.config, lake.table, no_spark).is_right
+
+
+def test_the_policies_change_before_the_refresh_continues(tmp_path: Path) -> None:
+    """The lots are given up, but profiles that still fit are used."""
+    lake = lake_of(tmp_path, 3)
+    root = Root(lake, "root", 2)
+    root.interrupted(3)
+    lake.options = {"columns": {"group": {"frequencies": "off"}}}
+    root = Root(lake, "root", 2)
+    assert root.refresh().fragments_profiled < 9
+    whole = Root(lake, "whole", 10**6)
+    whole.refresh()
+    assert_same(everything(whole.config), everything(root.config))
+    assert not any(path.startswith("staged/") for path in root.paths())
+
+
+def test_fingerprinted_columns_need_all_fragments(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, 4)
+    lake.options = {"columns": {"id": {"frequencies": "repeated"}}}
+    root, whole = Root(lake, "root", 2), Root(lake, "whole", 10**6)
+    assert root.refresh().fragments_profiled == 9
+    whole.refresh()
+    assert_same(everything(whole.config), everything(root.config))
+
+
+def test_a_rival_publishes_first(tmp_path: Path) -> None:
+    """The refresh that lost finds that the version is up to date."""
+    lake = lake_of(tmp_path, 5)
+    root, rival = Root(lake, "root", 2), Root(lake, "root", 10**6)
+    execute, calls = first_version.execute, 0
+
+    def executed(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            rival.refresh()
+        return execute(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_version, "execute", executed)
+        assert not root.refresh().published
+    assert root.versions.numbers() == [1]
+    assert verify(root.config, lake.table, no_spark).is_right
+
+
+def test_a_lot_holds_its_own_fragments(tmp_path: Path) -> None:
+    """And those of the partitions that it touches; not those of the table."""
+    most = []
+    for count in (12, 24):
+        lake = Lake(tmp_path / str(count), random.Random(1))
+        for number in range(count):
+            lake.append(number, 1)
+        root, execute, sizes = Root(lake, "root", 4), first_version.execute, []
+
+        def executed(*arguments: Any, execute: Any = execute, sizes: list[int] = sizes) -> Any:
+            execution = execute(*arguments)
+            sizes.append(len(execution.fragments))
+            return execution
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(first_version, "execute", executed)
+            root.refresh()
+        assert sum(sizes) >= count
+        most.append(max(sizes))
+    assert most[0] == most[1] <= 5
