@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError, VersionConflictError
 from metastore_assets.formats.base import NoDiffError, SnapshotReference, SnapshotStream, TableFormat
 from metastore_assets.history import append_when_due
 from metastore_assets.pipeline import planning
@@ -70,6 +70,11 @@ class FirstVersion:
         except NoDiffError:
             self._give_up(attempt)
             return None
+        except (CorruptionError, ObjectNotFoundError) as error:
+            if self._context.versions.newest():
+                # The process that published it has removed the staged versions.
+                raise VersionConflictError("another process has published the first version") from error
+            raise
         context, versions = self._context, self._context.versions
         context.progress(Progress(context.table.name, "publish"))
         version = replace(

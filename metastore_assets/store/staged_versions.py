@@ -8,10 +8,13 @@ interrupted refresh continues with the newest one. `expire` retains their files 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.manifest import Version
+from metastore_assets.store.version_document import load_version
 from metastore_assets.store.versions import STAGED, VersionStore
 
 
@@ -36,5 +39,21 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def remove(self) -> None:
-        """Remove all staged versions. Their files stay; those that no version references are removed by `expire`."""
+        """Remove all staged versions, and the files that only replaced ones reference.
+
+        The files of the newest staged version stay. If no version references them, `expire` removes them.
+        """
+        manifests = []
+        for number in self.numbers():
+            with suppress(CorruptionError, VersionNotFoundError):
+                manifests.append(load_version(self.documents, number).garbage_manifest)
+        paths = [path for manifest in manifests if manifest is not None for path in self._garbage(manifest)]
         self.objects.delete_folder(STAGED)
+        self.objects.delete(paths)
+
+    def _garbage(self, manifest: str) -> list[str]:
+        """Return the paths in a garbage manifest, and its own path."""
+        try:
+            return [*self.objects.read_parquet(manifest).column(0).to_pylist(), manifest]
+        except ObjectNotFoundError:
+            return []

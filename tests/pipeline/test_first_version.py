@@ -123,7 +123,10 @@ def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
     assert set(files_of(staged)) - {"versions/3.json", "versions/newest"} <= root.paths() <= before
     result = root.refresh()
     assert (result.version, result.fragments_added, result.fragments_profiled) == (1, 9, 3)
-    assert not any(path.startswith("staged/") for path in root.paths())
+    latest = root.versions.latest()
+    assert latest is not None
+    unneeded = {path.partition("/")[0] for path in root.paths() - set(files_of(latest))}
+    assert unneeded <= {"pending"}, "the files of the lots before are removed"
     whole = Root(lake, "whole", 10**6)
     whole.refresh()
     assert_same(everything(whole.config), everything(root.config))
@@ -205,3 +208,25 @@ def test_a_lot_holds_its_own_fragments(tmp_path: Path) -> None:
         assert sum(sizes) >= count
         most.append(max(sizes))
     assert most[0] == most[1] <= 5
+
+
+def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
+    """It removes files that the refresh that lost would read. That is no damage."""
+    lake = lake_of(tmp_path, 6)
+    root = Root(lake, "root", 2)
+    execute, calls = first_version.execute, 0
+
+    def executed(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(first_version, "execute", execute)
+                assert root.refresh().published
+        return execute(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_version, "execute", executed)
+        assert not root.refresh().published
+    assert root.versions.numbers() == [1]
+    assert verify(root.config, lake.table, no_spark).is_right
