@@ -83,6 +83,7 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
     replaced = None if diff.replaced is None else {fragment_key(*path) for path in diff.replaced}
     if replaced is not None and added_keys.keys() & published.keys() != replaced:
         raise NoDiffError("the table lists a file several times")
+    # A file may be removed and added again with the same content.
     unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
     added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
     removed = {key: entry for key, entry in published.items() if key not in unchanged}

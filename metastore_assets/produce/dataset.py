@@ -148,12 +148,13 @@ class Dataset:
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
         for run in self.state.runs():
-            if run.rows * 2 > limit:
+            if run.rows * 2 > limit:  # Smaller runs are skipped, even if several have rows of one key.
                 footer = footer_of(self.storage, run.path)
                 sizes = [footer.metadata.row_group(number).num_rows for number in range(footer.first.height)]
                 ends = footer.first.hstack(
                     [pl.Series(_ROWS, sizes, pl.Int64), *footer.last.rename(_last_of).get_columns()]
                 )
+                # A row group has one key only, if its first key equals its last.
                 full = (pl.col(name).eq_missing(pl.col(_last_of(name))) for name in group.columns)
                 matches.append(ends.filter(pl.all_horizontal(full)).select(*group.columns, _ROWS))
         rows = pl.concat(matches).group_by(group.columns, maintain_order=True).agg(pl.col(_ROWS).sum())

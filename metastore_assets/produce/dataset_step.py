@@ -71,10 +71,12 @@ class DatasetStep:
         frames = [part for part in parts if isinstance(part, pl.DataFrame)]
         if single and self.dataset.run_schema.amounts and len(frames) == len(parts):
             return self._run_at_once(frames)
+        # In bulk, all stored rows are rewritten. Otherwise the results become a new run, beside the stored ones.
         bulk = single or rows > settings.bulk_share * stored
         ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
         tasks = self._tasks(parts, ranges, runner, bulk=bulk)
         done = runner.map(apply, tasks)
+        # A single task has read all replaced rows, and kept them if they are few.
         if len(done) == 1 and done[0].previous is not None:
             self.env.replaced[self.stage] = done[0].previous
         update = self._write_update(done)

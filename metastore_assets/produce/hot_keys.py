@@ -59,6 +59,7 @@ class HotKey:
             update = content.with_columns(pl.when(first).then(pl.lit(ADD)).otherwise(pl.lit(UPDATE)).alias(CHANGE))
             self._rows_reported = self._rows_reported or content.height > 0
         else:
+            # Only the first call reports the key as deleted.
             deleted = self.key if self._existed and not self._rows_reported else self.key.clear()
             update = with_nulls(deleted, content.clear()).with_columns(pl.lit(DELETE).alias(CHANGE))
             self._rows_reported = True

@@ -66,6 +66,7 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
         is_full: Whether to build the stage from the complete new content of its feeders. Its previous state is empty.
     """
     before = replace(states.previous[stage.name], loaded=False)
+    # A feeder with content has an update: the changed rows. A feeder without content passes on deltas, its own input.
     deltas = [delta for name in stage.feeders for delta in env.deltas.get(name, ())]
     rows = sum(delta.row_count for delta in deltas)
     for name in stage.feeders:
@@ -73,6 +74,7 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
     if not rows:
         return replace(before, update=(), reset=is_full)
     if (amounts := _small_stage_totals(env, stage)) is not None:
+        # The totals are complete: they replace the previous content.
         emptied = replace(before, content=DatasetState(stage.content.empty_keys))
         step = _NodeStep(env, stage, emptied, env.spool(amounts.height))
         return replace(step.apply(Instructions([amounts], [])), reset=is_full)

@@ -149,6 +149,8 @@ def compute_moment_results(moments: Moments, *, scale: int | None) -> MomentResu
         total = math.nan if all(m.infinities) else math.inf if m.positive_infinities else -math.inf
         return MomentResults(repr(total), total, None, None, None)
     total_text = repr(rounded_ratio(m.s1, 1, m.base)) if scale is None else _decimal_text(m.s1, scale)
+    # The sums are exact integers, of values in units of 2**base (floats) or 1 / unit (decimals). Thus the variance is
+    # spread * 4**base / (n * (n - 1) * unit**2).
     spread = m.n * m.s2 - m.s1**2
     up, down = max(2 * m.base, 0), max(-2 * m.base, 0)
     deviation = root(spread << up, (m.n * (m.n - 1) * unit**2) << down) if m.n > 1 else None

@@ -62,7 +62,7 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
         if child.null_count == len(child):
             continue
         scalars = _canonical(child, class_named(field.name).arrow)
-        if not scalars.null_count:
+        if not scalars.null_count:  # At most one child has a value at each position: the others have none.
             return list(scalars)
         for at, scalar in enumerate(scalars):
             if scalar.is_valid:

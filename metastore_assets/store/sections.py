@@ -309,6 +309,7 @@ class SectionReader:
         order = sorted(groups)
         with self._file.acquire() as file, parquet_errors(self._uri):
             table = file.read_row_groups(order, columns)
+        # The first row of each row group that was read, in the table of all of them.
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         tables = {}
@@ -339,6 +340,7 @@ class SectionReader:
             table = self._read_group(file, groups[0], None) if single else file.read_row_groups(groups)
         rows: dict[str, pa.Table] = {}
         for name, section in sections.items():
+            # `first` is the first row of the group in `table`, `start` its first row in the file.
             parts, first = [table.slice(0, 0)], 0
             for group in groups:
                 start, stop = self._group_starts[group : group + 2]

@@ -175,6 +175,7 @@ def _unchanged_references(
     """
     uncounted = {path for path, changed in references.items() if path not in stored and not changed.dropped}
     fragments, partitions = changes[FRAGMENTS.name], changes[PARTITIONS.name]
+    # A new entry of a partition with one fragment uses the files of that fragment, which may be unchanged.
     profiled = {entry.partition_key for entry in fragments.put.values()}
     taken = [
         entry.key
@@ -182,6 +183,7 @@ def _unchanged_references(
         if entry.fragments == 1 and entry.key not in profiled and not uncounted.isdisjoint(entry.files.paths())
     ]
     holders: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in taken]) if taken else []
+    # So does the table with the files of its only partition.
     if len(partitions) == 1 and not partitions.put and not uncounted.isdisjoint(version.files.paths()):
         holders += list(partitions)
     references_by_path: dict[str, Counter[str]] = {}

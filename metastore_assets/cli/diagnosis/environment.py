@@ -207,7 +207,7 @@ def _starts_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _importance(config: MetastoreConfig | None) -> tuple[Status, str]:
-    """Return the status of a finding without which Spark does not start, and what to add to its advice."""
+    """Return the status of a finding that Spark cannot start, and the text to append to its advice."""
     if config is not None and config.engine == "auto":
         return "warning", "; without Spark, only small tables can be refreshed"
     if config is None:

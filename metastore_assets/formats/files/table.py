@@ -60,7 +60,7 @@ class FilesFormat(TableFormat):
         """Open the table, without listing it.
 
         Raises:
-            ConfigError: An option is invalid, or plain files do not have it.
+            ConfigError: An option is invalid, or does not exist for plain files.
         """
         self._table = table
         self._detectors = {**format_detectors(), **UNSUPPORTED_FORMATS, "Spark streaming": SINK}
@@ -107,9 +107,10 @@ class FilesFormat(TableFormat):
     def snapshot(self) -> Snapshot:
         """Return the snapshot of the files in a listing.
 
-        The listing of the last `snapshot_id()` or `current()` is used once; after that, files are listed again.
+        If `snapshot_id()` or `current()` was called since the last snapshot, its listing is used. Otherwise the files
+        are listed again.
 
-        It reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read becomes a
+        The method reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read becomes a
         fragment too. If no file can be read, TableFormatError is raised.
         """
         from metastore_assets.formats.files.bounds import check_integers

@@ -165,7 +165,8 @@ class OutsideFences(FrequencyStatistic):
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
         """Return the exact share, or None if it is not defined."""
         if count_nan(Frequencies(values, counts)):
-            values, counts = values[:-1], counts[:-1]
+            values, counts = values[:-1], counts[:-1]  # Values are ascending, NaN last.
+        # The values up to index i make up the ranks up to ends[i].
         ends = np.cumsum(counts.to_numpy())
         if not len(ends):
             return None
