@@ -110,8 +110,8 @@ class _LeafProfiler:
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         """Start with no values.
 
-        A column whose type is not profiled, or whose values the policy hides, has a reason from the start. Hidden
-        values are hashed only if the policy has a key.
+        If the column's type is not profiled, or the policy hides the values, the reason for missing statistics is set
+        at once. Hidden values are hashed only if the policy has a key.
         """
         self.leaf = leaf
         self._policy = policy

@@ -55,7 +55,7 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def still_done(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the finished partitions that the newest version still has in that or a newer state."""
+        """Return the keys of the finished partitions whose profiles in the newest version are not older than that."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )

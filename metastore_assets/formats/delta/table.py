@@ -250,9 +250,9 @@ class DeltaFormat(TableFormat):
         )
 
     def _current_version(self) -> tuple[int, Sequence[str] | None]:
-        """Return the newest or requested version.
+        """Return the number of the requested or else the newest version, and the identity of its commit file.
 
-        The second result is the identity of its commit file if it is the newest version and a listing contained it.
+        The identity is None for a requested version, and if no listing contained the commit file.
         """
         if self._at is None and (log := self._times.log()) is not None and log.newest is not None:
             return log.newest, log.identity(log.newest)

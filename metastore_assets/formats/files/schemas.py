@@ -244,7 +244,7 @@ class SchemaReader:
         return summary
 
     def _store(self, key: bytes, file: DataFile, reader: TextReader | None, description: Any) -> FileContent:
-        """Cache the result of `describe_file` unless it is large, and return it as the content of the file."""
+        """Cache a result of `describe_file` unless it is large. Return the result in decoded form."""
         if reader is not None:
             summary = reader.without_values(description, self.is_hidden)
             encoded = reader.encode(summary)

@@ -110,8 +110,8 @@ class FilesFormat(TableFormat):
         If `snapshot_id()` or `current()` was called since the last snapshot, its listing is used. Otherwise the files
         are listed again.
 
-        The method reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read becomes a
-        fragment too. If no file can be read, TableFormatError is raised.
+        The method reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read
+        becomes a fragment too. If no file can be read, TableFormatError is raised.
         """
         from metastore_assets.formats.files.bounds import check_integers
         from metastore_assets.formats.files.declared_types import check_declared_columns

@@ -142,7 +142,7 @@ def _field_bounds(
 
 
 def _decode(bound: bytes, type_: pa.DataType) -> Any:
-    """Return a bound as manifests store values, with decimals as integers; None if that is not possible."""
+    """Decode a bound of a manifest; decimals become their unscaled integers. None if the bound cannot be decoded."""
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
         formats = _NUMBER_FORMATS
     elif pa.types.is_floating(type_):
