@@ -44,7 +44,7 @@ from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
-FRAGMENTS_PER_LOT = 20_000
+FRAGMENTS_PER_LOT = 10_000
 """Number of fragments from which the first version of a table is made in several lots, and their number in a lot."""
 
 

@@ -13,15 +13,11 @@ from hypothesis import strategies as st
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import Fragment
-from metastore_assets.index import IndexReader
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import VerificationScope, verify
-from metastore_assets.store import entries, sections
 from metastore_assets.store.entries import StoredEntries
-from metastore_assets.values.types import type_class
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.pipeline.test_refresh import no_spark
-from tests.robustness.refresh_assertions import versions
 
 
 def table_of(folder: Path, files: int) -> tuple[MetastoreConfig, TableConfig, list[dict[str, object]]]:
@@ -79,34 +75,3 @@ def test_a_sample_reads_neither_all_entries_nor_all_fragments(tmp_path: Path, mo
     result = verify(config, table, no_spark, VerificationScope(sample=4))
     assert result.is_right, result.differences
     assert result.fragments == 4
-
-
-def test_selected_rows_of_an_index_are_those_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over several segments, with rows that newer segments replaced or removed."""
-    monkeypatch.setattr(entries, "_REWRITE_BELOW", 1)
-    monkeypatch.setattr(sections, "_STREAMED_BYTES", 1)
-    config, table, adds = table_of(tmp_path, 12)
-    refresh(config, table, no_spark)
-    for number in (2, 5):
-        commit(tmp_path / "t", {"remove": {"path": adds[number]["add"]["path"], "dataChange": True}})  # type: ignore[index]
-        commit(tmp_path / "t", add_file(tmp_path / "t", pa.table({"a": [100 + number]}), f"new-{number}.parquet"))
-        refresh(config, table, no_spark)
-    version = versions(config).latest()
-    assert version is not None
-    assert version.index is not None
-    assert len(version.index.files) > 1
-    reader, cls = IndexReader(versions(config).objects, version.index), type_class(pa.int64())
-    rows, all_columns = reader.fragments(("name", "id")).to_pylist(), reader.column("a", cls)
-    names = [row["name"] for row in rows]
-    for chosen in (names, names[::3], names[-1:], ["no such name"], []):
-        selection = reader.select(chosen)
-        column = selection.column("a", cls)
-        selected = zip(selection.ids, column.null_count.to_pylist(), column.maximum.to_pylist(), strict=True)
-        expected = zip(
-            (row["id"] for row in rows),
-            all_columns.null_count.to_pylist(),
-            all_columns.maximum.to_pylist(),
-            strict=True,
-        )
-        wanted = {row["id"] for row in rows if row["name"] in chosen}
-        assert sorted(selected) == sorted(row for row in expected if row[0] in wanted)
