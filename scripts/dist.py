@@ -6,12 +6,14 @@ import argparse
 import email.message
 import email.parser
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 import zipfile
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ def main() -> int:
     _run(_tool("uv"), "build", "--quiet", "--out-dir", str(arguments.folder), str(REPOSITORY))
     (wheel,), (sdist,) = arguments.folder.glob("*.whl"), arguments.folder.glob("*.tar.gz")
     problems = [*content_problems(wheel), *metadata_problems(read_metadata(wheel), project)]
+    problems += changelog_problems((REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8"), project["version"])
     if not project.get("urls"):
         if arguments.release:
             problems.append(
@@ -115,6 +118,20 @@ def metadata_problems(metadata: email.message.Message, project: dict[str, Any]) 
     if extras != set(project["optional-dependencies"]):
         problems.append(f"the extras are {sorted(extras)}")
     return problems
+
+
+def changelog_problems(changelog: str, version: str) -> list[str]:
+    """Return what the changelog lacks for a release: one heading of the version with an ISO date, the newest one."""
+    headings = re.findall(r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\S+))?$", changelog, re.MULTILINE)
+    released = [(name, day) for name, day in headings if name != "Unreleased"]
+    if not released or released[0][0] != version:
+        return [f"CHANGELOG.md does not have {version} as its newest release"]
+    days = [day for _, day in released]
+    try:
+        parsed = [date.fromisoformat(day) for day in days]
+    except ValueError:
+        return [f"CHANGELOG.md has a release without a date: {days}"]
+    return [] if parsed == sorted(parsed, reverse=True) else ["the dates of CHANGELOG.md are not in order"]
 
 
 def try_tutorial(wheel: Path, python: str) -> tuple[str, bool]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.dist import content_problems, metadata_problems, read_metadata, supported_pythons
+from scripts.dist import changelog_problems, content_problems, metadata_problems, read_metadata, supported_pythons
 from tests.conftest import REPOSITORY
 
 _SOURCES = ("metastore_assets", "resources", "sensors", "pyproject.toml", "README.md", "LICENSE")
@@ -67,6 +67,18 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert {"3.11", "3.12", "3.13"} <= set(supported_pythons(project))
     assert metadata.get_payload() == (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_changelog_has_the_version_with_a_date() -> None:
+    """The newest release of the changelog is the version of pyproject.toml; another version, or no date, is reported."""
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert changelog_problems(changelog, version) == []
+    assert changelog_problems(changelog, "9.9.9") == ["CHANGELOG.md does not have 9.9.9 as its newest release"]
+    (problem,) = changelog_problems(f"## [Unreleased]\n\n## [{version}] - soon\n", version)
+    assert "without a date" in problem
+    (problem,) = changelog_problems("## [1.1.0] - 2026-01-01\n\n## [1.0.0] - 2026-02-01\n", "1.1.0")
+    assert "not in order" in problem
 
 
 def test_an_incomplete_wheel_is_reported(wheel: Path, tmp_path: Path) -> None:
