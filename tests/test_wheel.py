@@ -70,7 +70,7 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
 
 
 def test_the_changelog_has_the_version_with_a_date() -> None:
-    """The newest release of the changelog is the version of pyproject.toml; another version, or no date, is reported."""
+    """The newest release is the version of pyproject.toml; another version, or no date, is reported."""
     changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert changelog_problems(changelog, version) == []
