@@ -205,8 +205,9 @@ class VersionReport:
         return {**_version_tags(content_id), **self.source_tags, **(mapping.tags(partition) if mapping else {})}
 
     def _read_metadata(self, entry: PartitionEntry, events: PendingEvents) -> Metadata:
-        """Read a partition's files for guarantee and pictures, and return these with the numbers of fragments and
-        bytes. A group of partitions has no files.
+        """Return the metadata of a partition's event: its pictures and counts, read from its files.
+
+        A group of partitions has no files; its metadata comes from its entry.
         """
         if isinstance(entry, PartitionGroup):
             return _group_metadata(entry, events)

@@ -261,7 +261,7 @@ def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> I
 
     Args:
         version: The version.
-        rows: Its statistics of the table, one row per column.
+        rows: The statistics of the table in this version, one row per column.
     """
     partition_rows = sum(entry.row_count for entry in version.partitions)
     if partition_rows != version.row_count:

@@ -91,7 +91,7 @@ def _verdict(total: int, depth: float, possible: float) -> Clustered:
     Args:
         total: The number of fragments with rows.
         depth: The average number of fragments that may have the same value.
-        possible: That number if the table were sorted by the column.
+        possible: What `depth` would be if the table were sorted by the column.
     """
     if total < _FEWEST:
         return "unknown"

@@ -405,8 +405,8 @@ class _AffectedPartitions:
 def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _AffectedPartitions:
     """Return the partitions that may differ from the published version.
 
-    These are the partitions of added and removed fragments and those that the request names. They are all partitions if
-    the profile spec changed, or if values may be read again from any fragment.
+    These are the partitions of added and removed fragments and those that the request names. If the profile spec
+    changed, or if values may be read again from any fragment, all partitions are returned.
 
     Raises PartitionNotFoundError if the request names a partition that the snapshot does not have.
     """

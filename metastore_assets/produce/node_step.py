@@ -63,7 +63,7 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
         env: The environment of the step.
         stage: The stage.
         states: The states of all nodes before the step, and the new states of the stage's feeders.
-        is_full: Whether to build the stage from the complete new content of its feeders. Its previous state is empty.
+        is_full: Whether to build the stage, whose previous state is empty, from the complete content of its feeders.
     """
     before = replace(states.previous[stage.name], loaded=False)
     # A feeder with content has an update: the changed rows. A feeder without content passes on deltas, its own input.

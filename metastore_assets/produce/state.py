@@ -31,8 +31,7 @@ class StageState:
     update: tuple[Run, ...]
     """Files of the update that led to the state, in key order; empty if nothing changed."""
     reset: bool = False
-    """Whether the stage was rebuilt or loaded. Its update then adds all rows, and readers of updates must start over.
-    """
+    """Whether the stage was rebuilt or loaded. If so, the update adds all rows, and its readers must start over."""
     counter: int = 0
     """The last number that was assigned to a new target key."""
     loaded: bool = False

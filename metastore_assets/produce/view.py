@@ -138,7 +138,7 @@ class View:
         return counts
 
     def is_reset(self, stage: str) -> bool:
-        """Return True if the stage was rebuilt or loaded in this version. Its update then adds all rows."""
+        """Return True if the stage was rebuilt or loaded in this version. If so, the stage's update adds all rows."""
         state = self._state.stages.get(stage)
         return state is not None and state.reset
 

@@ -55,11 +55,11 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return one field of the tables of states: for each column of the data table, a list of the parts' values.
+        """Return one field of the states of all parts: for each column of the data table, a list of the parts' values.
 
         Args:
-            name: The field, which is a column of the tables of states.
-            counted: Matrix: whether the list includes the value of the part.
+            name: The field: the name of a column of `tables`.
+            counted: A matrix of parts and columns: whether the list of the column includes the value of the part.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [

@@ -75,7 +75,7 @@ def profile_field(
 
     Args:
         field: The column.
-        chunks: Its values, in one chunk or more.
+        chunks: The values of the column, in one chunk or more.
         policy: Returns the policy of a leaf column by its path.
         leaves: The leaf columns, if their paths in the table differ from those of `leaf_columns(field)`.
 
@@ -236,9 +236,9 @@ class _LeafProfiler:
     def _add_unsorted(self, run: ValueRun) -> bool:
         """Pass values to the profiler of unsorted values and return True, or return False if they are to be counted.
 
-        If the policy allows both, values are counted first. The first batch after `NEAR_UNIQUE_FROM` values decides for
-        itself and all later batches: by the distinct values in a sample, then by an estimate of all its distinct
-        values.
+        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch decides what happens
+        to this and all later batches: values that are mostly distinct, by a sample and then by an estimate, are
+        profiled unsorted.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)

@@ -81,7 +81,7 @@ def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
 
     Args:
         source: The file, positioned at its beginning.
-        name: Its name, whose suffix decides if the first bytes do not.
+        name: The name of the file. Its suffix decides if the first bytes do not.
 
     Returns:
         A stream of all members of the file. Reading a truncated file raises OSError.
@@ -107,7 +107,7 @@ def detect_compression(head: bytes, name: str = "") -> str | None:
 
     Args:
         head: The first `HEAD_BYTES` bytes of the file, or fewer of a shorter one.
-        name: Its name, whose suffix decides if the first bytes do not.
+        name: The name of the file. Its suffix decides if the first bytes do not.
     """
     for pattern, kind in _MAGIC:
         if pattern.match(head):

@@ -68,7 +68,7 @@ def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
     """Return the memory limit that the environment variable configures, in bytes; None for no limit.
 
     Args:
-        upper_bound: Upper bound of the default in bytes; None for no bound.
+        upper_bound: Upper bound in bytes of the default limit, which applies without the variable; None for no bound.
 
     Raises:
         ConfigError: The variable is not a size.

@@ -344,7 +344,7 @@ class StoredEntries(Entries[Entry]):
             ) from error
 
     def stream(self) -> Iterator[Entry]:
-        """Yield all entries by ascending key. Unless they are in memory, only a part of them is at any time."""
+        """Yield all entries by ascending key. Entries that are not in memory yet are read in batches."""
         if "_entries" in self.__dict__:
             yield from self._entries
             return

@@ -97,7 +97,7 @@ def load_version(documents: Documents, number: int) -> Version:
 
     Raises:
         VersionNotFoundError: There is no such version.
-        CorruptionError: Its document is damaged.
+        CorruptionError: The document of the version is damaged.
         StoreError: Another release of metastore-assets wrote the document, or it cannot be read.
     """
     return documents.load(number, lambda fields: _decode_version(fields, documents.objects), _ADVICE)

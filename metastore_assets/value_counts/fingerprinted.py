@@ -75,7 +75,7 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
     Args:
         column: The field id of the column.
-        values: Its values with their frequencies.
+        values: The values of the column with their frequencies.
         bits: Width of the fingerprints in bits.
         type_class: The class of the values.
     """

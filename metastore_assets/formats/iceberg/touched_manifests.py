@@ -44,7 +44,7 @@ class TouchedManifests:
                 self._everywhere = _widen(self._everywhere, file)
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Return the manifests with files that may be touched. All have a spec id."""
+        """Return the manifests that may have touched files. The manifests must have spec ids."""
         return [manifest for manifest in manifests if self._may_touch(manifest)]
 
     def _may_touch(self, manifest: Manifest) -> bool:

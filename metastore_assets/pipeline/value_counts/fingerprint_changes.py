@@ -148,7 +148,7 @@ class NoCounts:
     """The counts of a column that the published version does not have: all are zero."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return zero rows for each fingerprint."""
+        """Return 0 for each fingerprint, because there are no rows."""
         return np.zeros(len(fingerprints), np.int64)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
