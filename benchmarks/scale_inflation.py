@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.scale_profiles import SyntheticProfiles
+from benchmarks.scale_profiles import FIRST_TIME, TIME_PER_DAY, SyntheticProfiles
 from benchmarks.scale_tables import SyntheticTable
 from metastore_assets.index import IndexRows, update_index, update_partitions
 from metastore_assets.pipeline import partition_index
@@ -55,6 +55,8 @@ _PART = re.compile(r"day=\d{6}|(?<![0-9a-f])(?:[0-9a-f]{32}|[0-9a-f]{16})(?![0-9
 """Matches what differs between partitions: the partition key, and digests and names of 16 or 32 hexadecimal digits."""
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 DAYS_AT_ONCE = 1000
+_MAX_DAYS = 1 << 20
+"""More partitions than any table has."""
 
 
 def inflate(versions: VersionStore, table: SyntheticTable, profiles: SyntheticProfiles) -> None:
@@ -233,6 +235,9 @@ def _replacement(part: str, days: npt.NDArray[np.uint64]) -> pa.Array:
     if part.startswith("day="):
         return pa.array([f"day={day:06}" for day in days.tolist()])
     words = [_mix(np.uint64(int(part[at : at + 16], 16)) ^ _mix(days)) for at in range(0, len(part), 16)]
+    time = int(part[:16], 16) - FIRST_TIME
+    if 0 <= time < TIME_PER_DAY * _MAX_DAYS:
+        words[0] = np.uint64(FIRST_TIME + time % TIME_PER_DAY) + days * np.uint64(TIME_PER_DAY)
     digits = np.stack(words, axis=1).astype(">u8").view(np.uint8).reshape(len(days), -1)
     text = np.stack([_HEX[digits >> 4], _HEX[digits & 15]], axis=2).reshape(len(days), -1)
     offsets = np.arange(len(days) + 1, dtype=np.int32) * text.shape[1]

@@ -31,17 +31,39 @@ from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, UnindexedPartition
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import ObjectStore, unique_name
 from metastore_assets.tasks.runner import InProcessRunner
 from metastore_assets.values.types import type_class
 
 _NODES_PER_FILE = 64
+FIRST_TIME = 1 << 60
+"""The time of the first file, in nanoseconds."""
+TIME_PER_DAY = 1 << 20
+"""The time between the first files of two partitions, in nanoseconds."""
+
+
+def name_time(day: int, number: int) -> int:
+    """Return the time at which a file of the first version was written, with which its name begins.
+
+    Args:
+        day: The partition.
+        number: A number that differs between the files of the partition.
+    """
+    return FIRST_TIME + day * TIME_PER_DAY + number % TIME_PER_DAY
 
 
 class SyntheticProfiles:
     """Makes profiles without files, and counts the profiles that a refresh would read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_first_version: bool = False) -> None:
+        """Create the stand-ins.
+
+        Args:
+            is_first_version: Whether names of files begin with a time that follows the order of partitions, as if a
+                first refresh had written them one after the other; otherwise with the current time.
+        """
+        self._is_first_version = is_first_version
+        self._file_count = 0
         self.reads: Counter[str] = Counter()
         """Number of profiles that the refresh would read, by purpose."""
         self._random = random.Random()
@@ -70,7 +92,7 @@ class SyntheticProfiles:
     def _profile_all(self, context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
         entries = []
         for bundle in bundle_fragments(plan.to_profile, frozenset(), len(plan.spec.leaves)):
-            all_files = self._shared_files("fragments", len(bundle))
+            all_files = self._shared_files("fragments", len(bundle), bundle[0].partition_key)
             for fragment, files in zip(bundle, all_files, strict=True):
                 entries.append(
                     FragmentEntry(
@@ -94,7 +116,7 @@ class SyntheticProfiles:
         nodes = []
         for start in range(0, len(merges), _NODES_PER_FILE):
             batch = merges[start : start + _NODES_PER_FILE]
-            all_files = self._shared_files("nodes", len(batch))
+            all_files = self._shared_files("nodes", len(batch), merge.group_key)
             nodes += [one.node(files, spec.id) for one, files in zip(batch, all_files, strict=True)]
         group = merge.group
         files = nodes[-1].files if group is None else self._separate_files(group.folder, is_input=group.is_input)
@@ -149,13 +171,23 @@ class SyntheticProfiles:
         self.reads["rewrites"] += len(rewrite.added) + len(rewrite.removed)
         return rewrite.partition_key, True
 
-    def _shared_files(self, folder: str, count: int) -> list[ProfileFiles]:
-        """Return the files of profiles that share a file of states."""
-        path = f"{folder}/{self._random.getrandbits(128):032x}.states.parquet"
+    def _shared_files(self, folder: str, count: int, group: str = "") -> list[ProfileFiles]:
+        """Return the files of profiles that share a file of states.
+
+        Args:
+            folder: The folder of the file.
+            count: Number of profiles.
+            group: Key of the group of the first profile.
+        """
+        name = unique_name()
+        if self._is_first_version and group.startswith("day="):
+            self._file_count += 1
+            name = f"{name_time(int(group[4:]), self._file_count):016x}{name[16:]}"
+        path = f"{folder}/{name}.states.parquet"
         return [ProfileFiles("", "", (), path, f"{self._random.getrandbits(64):016x}", count) for _ in range(count)]
 
     def _separate_files(self, folder: str, *, is_input: bool) -> ProfileFiles:
-        name = f"{folder}/{self._random.getrandbits(128):032x}"
+        name = f"{folder}/{unique_name()}"
         states = f"{name}.states.parquet" if is_input else ""
         return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (), states)
 

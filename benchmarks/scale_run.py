@@ -50,7 +50,7 @@ def build(folder: Path, kind: str, count: int) -> dict[str, float]:
     is_inflated = count > MAX_REFRESHED
     table.create(complete=not is_inflated)
     written = time.perf_counter()
-    profiles = SyntheticProfiles()
+    profiles = SyntheticProfiles(is_first_version=True)
     with Requests(folder).installed(), profiles.installed(), table.installed():
         config, configured = _config(folder, table)
         refresh.refresh(config, configured, _no_spark)

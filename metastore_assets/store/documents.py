@@ -65,10 +65,15 @@ class Documents:
         numbers = (self.number(info.path) for info in self.objects.list(self.folder))
         return sorted(number for number in numbers if number is not None)
 
-    def newest(self) -> int:
-        """Return the number of the newest document, or 0 if there is none."""
+    def newest(self, read_before: int = 0) -> int:
+        """Return the number of the newest document, or 0 if there is none.
+
+        Args:
+            read_before: Number of the newest document when the caller read it; 0 if the caller has read none. It saves
+                a request.
+        """
         existing = self._read_hint()
-        if not existing or not self.exists(existing):
+        if not existing or (existing != read_before and not self.exists(existing)):
             return max(self.numbers(), default=0)
         step = 1
         while self.exists(existing + step):
@@ -137,6 +142,7 @@ class Documents:
             self.objects.write(f"{self.folder}/{_NEWEST}", str(number).encode())
 
     def _read_hint(self) -> int:
+        """Return the number that the hint names; 0 without a valid hint."""
         try:
             text = self.objects.read(f"{self.folder}/{_NEWEST}").decode("ascii", "replace")
         except ObjectNotFoundError:

@@ -111,6 +111,8 @@ class ValueFilterFiles:
 
 
 _KEY_SEPARATOR = "\0"
+_UPPER_LEVELS = 4
+"""Maximum number of digits in the name of a node of the upper levels, which have at most 341 nodes."""
 
 
 def fragment_key(partition_key: str, path: str) -> str:
@@ -257,13 +259,17 @@ class NodeEntry:
 
 
 def node_key(group_key: str, name: str) -> str:
-    """Return the key of a node. Keys of a group sort by depth, so the upper nodes, which are read most, are adjacent.
+    """Return the key of a node, so that the nodes on a path from a child to the root have neighbouring keys.
+
+    The upper levels of a group come first, because every path contains nodes of them. In the other levels, the nodes
+    below a node follow it.
 
     Args:
         group_key: The key of the partition, or `*` for the tree of the partitions.
         name: The name of the node's branch.
     """
-    return f"{node_key_prefix(group_key)}{len(name):02}{name}"
+    level = "0" if len(name) <= _UPPER_LEVELS else "1"
+    return f"{node_key_prefix(group_key)}{level}{name}"
 
 
 def node_key_prefix(group_key: str) -> str:
@@ -274,7 +280,7 @@ def node_key_prefix(group_key: str) -> str:
 def split_node_key(key: str) -> tuple[str, str]:
     """Return the key of a node's group, and the name of the node's branch."""
     group_key, _, position = key.rpartition(_KEY_SEPARATOR)
-    return group_key, position[2:]
+    return group_key, position[1:]
 
 
 @dataclass(frozen=True)

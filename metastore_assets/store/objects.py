@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,9 +25,17 @@ from metastore_assets.store.parquet import (
     parquet_writer,
 )
 
-__all__ = ["MinimalParquet", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
+__all__ = ["MinimalParquet", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore", "unique_name"]
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
+
+
+def unique_name() -> str:
+    """Return a name for a new file: 32 hexadecimal digits that begin with the time.
+
+    Files that are written together have neighbouring names, and so do the keys of their entries.
+    """
+    return f"{time.time_ns():016x}{os.urandom(8).hex()}"
 
 
 class ObjectStore:

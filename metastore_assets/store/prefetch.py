@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
 
-_MAX_GAP_BYTES = 8 << 10
-"""Two ranges with at most this many bytes between them are fetched by one request, as Arrow does."""
+_MAX_GAP_BYTES = 16 << 10
+"""Two ranges with at most this many bytes between them are fetched by one request."""
 _MAX_REQUEST_BYTES = 32 << 20
 """Most bytes per request, unless a single range is longer."""
 _THREADS = 32

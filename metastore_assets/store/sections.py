@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from threading import Lock
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -36,6 +38,7 @@ SECTIONS = "metastore.columns"
 LARGE_SECTION_ROWS = 4096
 """A section of at least this many rows shares no row group with another."""
 _MAX_CACHED_BYTES = 16 << 20
+"""Maximum size in memory of the row group that a reader caches."""
 _LARGE_GROUP_BYTES = 4 << 20
 """Decompressed size from which the keys of a row group are read first, to see whether it has one that is looked up."""
 _STREAMED_BYTES = 4 << 20
@@ -227,18 +230,65 @@ class SectionWriter:
         self._section_begun = True
 
 
+class RowGroupCache:
+    """The row groups that were read last, of one file or of several. Threads can share it."""
+
+    def __init__(self, max_bytes: int, max_groups: int | None = None) -> None:
+        """Create a cache.
+
+        Args:
+            max_bytes: Maximum size in memory of all row groups.
+            max_groups: Maximum number of row groups; None means any number.
+        """
+        self._max_bytes = max_bytes
+        self._max_groups = max_groups
+        self._tables: OrderedDict[tuple[object, ...], pa.Table] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, key: tuple[object, ...]) -> pa.Table | None:
+        """Return the rows of a row group, or None if they are not cached."""
+        with self._lock:
+            table = self._tables.get(key)
+            if table is not None:
+                self._tables.move_to_end(key)
+            return table
+
+    def put(self, key: tuple[object, ...], table: pa.Table) -> None:
+        """Add the rows of a row group, and remove those that were used least recently if there are too many."""
+        size = table.nbytes
+        if size > self._max_bytes:
+            return
+        with self._lock:
+            if key not in self._tables:
+                self._tables[key] = table
+                self._bytes += size
+            while self._bytes > self._max_bytes or len(self._tables) > (self._max_groups or len(self._tables)):
+                self._bytes -= self._tables.popitem(last=False)[1].nbytes
+
+
 class SectionReader:
     """A reader of the sections of one file. Opening it reads the footer. Threads can share it."""
 
-    def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
-        """Open a file. If the size of its footer is known, one request reads it."""
+    def __init__(
+        self, store: ObjectStore, path: str, footer_bytes: int = 0, cache: RowGroupCache | None = None
+    ) -> None:
+        """Open a file.
+
+        Args:
+            store: The store of the file.
+            path: Path of the file in the store.
+            footer_bytes: Number of bytes after the row groups; 0 if it is unknown. One request reads a known footer.
+            cache: Caches row groups, together with those of other readers; None: only the row group that was read last.
+        """
+        self._path = path
         self._uri = store.uri(path)
         self._file = SharedParquet(store, path, footer_bytes)
         metadata = self._file.metadata
         groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._group_starts = list(accumulate(groups, initial=0))
         self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
-        self._cached_group: tuple[tuple[int, list[str] | None], pa.Table] | None = None
+        self._cache = cache or RowGroupCache(_MAX_CACHED_BYTES, 1)
 
     @property
     def sections(self) -> Mapping[str, Section]:
@@ -309,8 +359,8 @@ class SectionReader:
         order = sorted(groups)
         with self._file.acquire() as file, parquet_errors(self._uri):
             table = file.read_row_groups(order, columns)
-        # The first row of each row group that was read, in the table of all of them.
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
+        # The first row of each row group that was read, in the table of all of them.
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         tables = {}
         for name, section in sections.items():
@@ -336,18 +386,16 @@ class SectionReader:
         ]
         with self._file.acquire() as file, parquet_errors(self._uri):
             groups = self._without_large_misses(file, groups, selection)
-            single = len(groups) == 1
-            table = self._read_group(file, groups[0], None) if single else file.read_row_groups(groups)
+            tables = self._read_groups(file, groups)
+            empty = file.read_row_groups([])
         rows: dict[str, pa.Table] = {}
         for name, section in sections.items():
-            # `first` is the first row of the group in `table`, `start` its first row in the file.
-            parts, first = [table.slice(0, 0)], 0
-            for group in groups:
+            parts = [empty]
+            for group, table in zip(groups, tables, strict=True):
                 start, stop = self._group_starts[group : group + 2]
                 begin, end = max(start, section.first_row), min(stop, section.first_row + section.row_count)
                 if begin < end:
-                    parts.append(table.slice(first + begin - start, end - begin))
-                first += stop - start
+                    parts.append(table.slice(begin - start, end - begin))
             rows[name] = selection.filter(pa.concat_tables(parts))
         return rows
 
@@ -387,12 +435,31 @@ class SectionReader:
         self.close()
 
     def _read_group(self, file: ParquetObject, group: int, columns: list[str] | None) -> pa.Table:
-        cached = self._cached_group
-        if cached is not None and cached[0] == (group, columns):
-            return cached[1]
-        table = file.read_row_group(group, columns)
-        self._cached_group = ((group, columns), table) if table.nbytes <= _MAX_CACHED_BYTES else None
+        key = (self._path, group, None if columns is None else tuple(columns))
+        table = self._cache.get(key)
+        if table is None:
+            table = file.read_row_group(group, columns)
+            self._cache.put(key, table)
         return table
+
+    def _read_groups(self, file: ParquetObject, groups: Sequence[int]) -> list[pa.Table]:
+        """Return the rows of each of several row groups, with all columns. Those not in the cache are read at once."""
+        cached = [self._cache.get((self._path, group, None)) for group in groups]
+        missing = [group for group, table in zip(groups, cached, strict=True) if table is None]
+        if len(missing) == 1:
+            return [
+                self._read_group(file, group, None) if table is None else table
+                for group, table in zip(groups, cached, strict=True)
+            ]
+        read = file.read_row_groups(missing) if missing else None
+        first = 0
+        by_group: dict[int, pa.Table] = {}
+        for group in missing:
+            count = self._group_starts[group + 1] - self._group_starts[group]
+            by_group[group] = read.slice(first, count)
+            first += count
+            self._cache.put((self._path, group, None), by_group[group])
+        return [by_group[group] if table is None else table for group, table in zip(groups, cached, strict=True)]
 
 
 def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:

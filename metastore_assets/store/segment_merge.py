@@ -18,8 +18,10 @@ from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.segments import ROWS, TOMBSTONES, Segment, SegmentFile, SegmentKind, live_masks
 from metastore_assets.values.physical import one_chunk
 
-_FILE_ROWS = 250_000
-"""Maximum number of keys in a file. A larger segment has several files, so that a lookup reads a small footer."""
+_FILE_ROWS = 16_384
+"""Number of keys from which a file ends. A larger segment has several files, so that a lookup reads a small footer."""
+_PIECE_ROWS = 4096
+"""Maximum number of rows, and of tombstones, that are added to a file at once."""
 _BATCH_ROWS = 16_384
 """Maximum number of rows in memory that are merged at once."""
 _MIN_GROUP_BYTES = 32 << 10
@@ -102,7 +104,7 @@ def write_segment(
         merged: (rows, tombstones) of successive ranges of keys.
         row_count: The expected number of rows. It determines the size of row groups.
     """
-    ranges = ((rows, removed) for rows, removed in merged if len(rows) or len(removed))
+    ranges = (piece for rows, removed in merged for piece in _split(rows, removed))
     files: list[SegmentFile] = []
     for first in ranges:
         files.append(_write_file(objects, kind, chain([first], ranges), row_count, continues=bool(files)))
@@ -196,6 +198,21 @@ def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
     """Return the smallest and the largest key of a range that is not empty."""
     keys = [column for column in (rows.column(0), removed) if len(column)]
     return min(column[0].as_py() for column in keys), max(column[-1].as_py() for column in keys)
+
+
+def _split(rows: pa.Table, removed: pa.Array) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Split the rows and the tombstones of a range into those of smaller ranges, which are not empty."""
+    first_tombstone = 0
+    for start in range(0, len(rows), _PIECE_ROWS):
+        piece = rows.slice(start, _PIECE_ROWS)
+        end = len(removed)
+        if start + _PIECE_ROWS < len(rows):
+            last = piece.column(0)[-1].as_py()
+            end = bisect_right(range(end), last, lo=first_tombstone, key=lambda at: removed[at].as_py())
+        yield piece, removed.slice(first_tombstone, end - first_tombstone)
+        first_tombstone = end
+    for start in range(first_tombstone, len(removed), _PIECE_ROWS):
+        yield rows.slice(0, 0), removed.slice(start, _PIECE_ROWS)
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:

@@ -34,7 +34,13 @@ from metastore_assets.startup import pc
 from metastore_assets.store.keys import KeySelection
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
-from metastore_assets.store.sections import LARGE_SECTION_ROWS, SectionOptions, SectionReader, SectionWriter
+from metastore_assets.store.sections import (
+    LARGE_SECTION_ROWS,
+    RowGroupCache,
+    SectionOptions,
+    SectionReader,
+    SectionWriter,
+)
 from metastore_assets.values.physical import one_chunk
 
 TOMBSTONES = "tombstones"
@@ -42,6 +48,8 @@ TOMBSTONES = "tombstones"
 ROWS = "rows"
 """Name of the section with one row for each key that a segment adds or replaces."""
 _READERS = 9
+_MAX_CACHED_BYTES = 32 << 20
+"""Maximum size in memory of the row groups that the reader of a segment set caches."""
 _PARALLEL_ROWS = 10_000
 """Segments of at least this many rows in all are read in parallel; threads cost more than smaller local files."""
 
@@ -188,7 +196,7 @@ class Segment:
     @lock_free_cached_property
     def sections(self) -> SectionReader:
         """The open file."""
-        return SectionReader(self._reader.objects, self._file.path, self._file.footer_bytes)
+        return SectionReader(self._reader.objects, self._file.path, self._file.footer_bytes, self._reader.cache)
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows of a section, live or not: all columns, or some.
@@ -296,6 +304,8 @@ class SegmentReader:
         self.kind = kind
         self._files = files
         self._replaced = replaced
+        self.cache = RowGroupCache(_MAX_CACHED_BYTES)
+        """Caches the row groups of lookups by key, because a refresh looks up neighbouring keys several times."""
         self.segments = [Segment(self, number, file) for number, file in enumerate(files.files)]
         """One object per file."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import pyarrow as pa
@@ -38,10 +40,13 @@ from metastore_assets.store.manifest import (
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
-_MAX_SCHEMA_BYTES = 128 << 20
-"""Maximum size of a decompressed schema in bytes, enough for hundreds of thousands of columns. A small compressed text
-may expand to gigabytes."""
+_MAX_DECOMPRESSED_BYTES = 128 << 20
+"""Maximum size of a decompressed schema in bytes, enough for hundreds of thousands of columns, and of a list of files.
+A small compressed text may expand to gigabytes."""
+_MAX_LISTED_FILES = 16
+"""Maximum number of files of a segment set that the document lists one by one. More files are compressed."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
+_SEGMENT_FIELDS = tuple(field.name for field in dataclass_fields(SegmentFile))
 FORMAT_VERSION = 14
 """Version of the file format of everything that a version references. It rises if older code would misread the files.
 """
@@ -88,7 +93,7 @@ def encode_version(
         "purged": version.purged,
     }
     fields |= {name: value for name, value in optional.items() if value}
-    fields["schema"] = base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode()
+    fields["schema"] = _compress(version.schema.serialize().to_pybytes())
     return fields
 
 
@@ -176,15 +181,28 @@ def stored_entries(version: Version) -> list[StoredEntries[Any]]:
 
 def _schema(encoded: str) -> pa.Schema:
     """Decode the schema of a version. Raises ValueError if it is corrupt, or larger than any real schema."""
-    inflater = zlib.decompressobj()
+    data = _decompress(encoded, "the schema")
     try:
-        data = inflater.decompress(base64.b64decode(encoded), _MAX_SCHEMA_BYTES)
-        if not inflater.eof:
-            raise ValueError(f"the schema is cut short, or has more than {_MAX_SCHEMA_BYTES:,} bytes")
         return pa.ipc.read_schema(pa.py_buffer(data))
-    except (zlib.error, OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         # OSError: the bytes are no schema, or are nested deeply. ArrowInvalid is a ValueError as well.
         raise ValueError(f"the schema: {error}") from error
+
+
+def _compress(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def _decompress(encoded: str, name: str) -> bytes:
+    """Decode bytes that `_compress` has encoded. Raises ValueError if they are corrupt, or too large."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(base64.b64decode(encoded), _MAX_DECOMPRESSED_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"{name}: {error}") from error
+    if not inflater.eof:
+        raise ValueError(f"{name} is cut short, or has more than {_MAX_DECOMPRESSED_BYTES:,} bytes")
+    return data
 
 
 def _profile_files(fields: Mapping[str, Any]) -> ProfileFiles:
@@ -218,7 +236,11 @@ def _bucket(value: object) -> tuple[str, str, int]:
 
 
 def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
-    return {"rows": segments.rows, "files": [_segment_json(file) for file in segments.files]}
+    files = [_segment_json(file) for file in segments.files]
+    if len(files) <= _MAX_LISTED_FILES:
+        return {"rows": segments.rows, "files": files}
+    columns = {name: [file.get(name) for file in files] for name in _SEGMENT_FIELDS}
+    return {"rows": segments.rows, "compressed_files": _compress(json.dumps(columns, ensure_ascii=False).encode())}
 
 
 def _segment_json(file: SegmentFile) -> dict[str, Any]:
@@ -227,8 +249,20 @@ def _segment_json(file: SegmentFile) -> dict[str, Any]:
 
 def _segments(value: object, name: str) -> SegmentFiles:
     fields = json_fields.mapping(value, name)
-    files = [_segment(json_fields.mapping(file, name), name) for file in json_fields.items(fields["files"], name)]
-    return SegmentFiles(json_fields.count(fields["rows"], f"{name}.rows"), tuple(files))
+    if "compressed_files" in fields:
+        files = _decompress_files(json_fields.text(fields["compressed_files"], name), name)
+    else:
+        files = [json_fields.mapping(file, name) for file in json_fields.items(fields["files"], name)]
+    return SegmentFiles(
+        json_fields.count(fields["rows"], f"{name}.rows"), tuple(_segment(file, name) for file in files)
+    )
+
+
+def _decompress_files(encoded: str, name: str) -> list[Mapping[str, Any]]:
+    """Return the fields of each file, given the compressed list of each field."""
+    columns = json_fields.mapping(json_fields.parse_json(_decompress(encoded, name)), name)
+    values = [json_fields.items(columns[field], name) for field in _SEGMENT_FIELDS]
+    return [dict(zip(_SEGMENT_FIELDS, file, strict=True)) for file in zip(*values, strict=True)]
 
 
 def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
@@ -238,7 +272,7 @@ def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
         None if fields.get(key) is None else json_fields.text(fields[key], name) for key in ("first", "last")
     )
     path, rows = json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name)
-    footer_bytes = json_fields.count(fields.get("footer_bytes", 0), name)
+    footer_bytes = json_fields.count(fields.get("footer_bytes") or 0, name)
     return SegmentFile(path, rows, first, last, continues=fields.get("continues") is True, footer_bytes=footer_bytes)
 
 

@@ -90,6 +90,8 @@ class VersionStore:
         self._pending_listing = PendingFiles((), {})
         self.last_purge: int | None = None
         """Result of `purged()` when the newest version was last read; None before."""
+        self._latest: Version | None = None
+        """The newest version when it was last read. Its document does not change."""
 
     def numbers(self) -> list[int]:
         """Return the numbers of all versions, ascending. It lists the folder, which `newest` does not need."""
@@ -101,8 +103,10 @@ class VersionStore:
 
     def latest(self) -> Version | None:
         """Return the newest version, or None before the first."""
-        number = self.newest()
-        latest = self.read(number) if number else None
+        latest = self._latest
+        number = self.documents.newest(latest.number if latest is not None else 0)
+        if latest is None or latest.number != number:
+            latest = self._latest = self.read(number) if number else None
         self.last_purge = latest.purged if latest is not None else 0
         return latest
 
@@ -128,9 +132,12 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {existing}") from None
 
     def metadata_cache(self) -> Mapping[bytes, bytes]:
-        """Return the metadata cache of the newest version; empty before the first, or if it is corrupt."""
+        """Return the metadata cache of the newest version; empty before the first, or if it is corrupt.
+
+        If this object has read a version before, its cache is returned. An outdated cache only saves less work.
+        """
         try:
-            latest = self.latest()
+            latest = self._latest or self.latest()
         except CorruptionError:
             return {}
         return latest.metadata_cache if latest is not None else {}
@@ -148,7 +155,7 @@ class VersionStore:
             StoreError: Two fragments of a partition have the same path, or writing failed. After a failure, the
                 version may or may not have been published; `latest()` tells.
         """
-        newest = self.newest()
+        newest = self.documents.newest(version.number - 1)
         if version.number != newest + 1:
             raise self._conflict(version.number, newest)
         base_entries = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}

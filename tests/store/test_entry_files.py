@@ -270,7 +270,7 @@ def test_a_commit_to_a_large_table_writes_what_it_changes(published: VersionStor
         assert sum(after[path] for path in after.keys() - before.keys()) < 20_000
         base = published.read(number)
         assert base == replace(new, fragments=sorted(expected.values(), key=lambda entry: entry.key))
-    assert len(stored_entries(base)[0].files.files) == 2, "few changes are one file"
+    assert len(stored_entries(base)[0].files.segments) == 2, "few changes are one file"
 
 
 def test_a_partition_among_many_is_found_by_reading_its_row_group(

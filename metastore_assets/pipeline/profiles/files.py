@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import uuid
 import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -33,7 +32,7 @@ from metastore_assets.statistics.tables import (
     build_statistics_table,
 )
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import MinimalParquet, ObjectStore
+from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 
 COLUMNS = "metastore.columns"
@@ -66,7 +65,7 @@ class FrequencyWriter:
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec) -> None:
         self._union = value_union(spec)
         schema = pa.schema([("column", pa.string()), ("value", self._union), ("frequency", pa.int64())])
-        self.path = f"{folder}/{uuid.uuid4().hex}.frequencies.parquet"
+        self.path = f"{folder}/{unique_name()}.frequencies.parquet"
         encodings = {**value_encodings("value", self._union), "frequency": "DELTA_BINARY_PACKED"}
         self._writer = SectionWriter(store, self.path, schema, SectionOptions(encodings))
 
@@ -145,7 +144,7 @@ def write_profile(
         states: Whether to write all states, because the profile will be merged. If false, only quantile sketches are
             written.
     """
-    name = f"{folder}/{uuid.uuid4().hex}"
+    name = f"{folder}/{unique_name()}"
     pairs = list(zip(profile.rows, profile.histograms, strict=True))
     shown = {row.column: shown_histogram(histogram, row) for row, histogram in pairs if histogram is not None}
     path = write_statistics(store, f"{name}.statistics.parquet", profile.row_count, profile.rows)

@@ -27,7 +27,7 @@ from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import MinimalParquet, ObjectStore
+from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
 from metastore_assets.values.types import TypeClass, class_named, classes_of
 
 ROW_COUNT = "metastore.row_count"
@@ -127,7 +127,7 @@ class StatesWriter:
 
     def __init__(self, store: ObjectStore, folder: str, content: StatesContent) -> None:
         self._content = content
-        self.path = f"{folder}/{uuid.uuid4().hex}.states.parquet"
+        self.path = f"{folder}/{unique_name()}.states.parquet"
         self._schema = content.schema()
         self._store = store
         self._stack = ExitStack()
