@@ -97,6 +97,7 @@ class _Inflation:
         """The partition whose rows are copied."""
         self._profiles = profiles
         self._shared: list[SharedFileEntry] = []
+        self._partitions: StoredEntries[PartitionEntry]
 
     def entry_files(self) -> dict[str, SegmentFiles]:
         """Write the entries of all partitions; return their files by name of the kind."""
@@ -105,6 +106,8 @@ class _Inflation:
         # The kinds in this order: the nodes of the table's tree add shared files.
         for kind in (FRAGMENTS, PARTITIONS, NODES, SHARED_FILES):
             files[kind.name] = self._write(kind, stored[kind.name])
+            if kind is PARTITIONS:
+                self._partitions = StoredEntries(kind, self._objects, files[kind.name])
         return files
 
     def _write(self, kind: EntryKind[Any], stored: StoredEntries[Any]) -> SegmentFiles:
@@ -148,6 +151,11 @@ class _Inflation:
         spec_id = self._version.spec_id
         keys = [f"day={day:06}" for day in range(self._count)]
         branches = list(tree_shape().build(keys).put.values())
+        columns = self._partitions.read_rows(["key", "statistics", "states"]).columns
+        files_of = {
+            key: ProfileFiles(statistics, "", (), states).encode_merge_files()
+            for key, statistics, states in zip(*(column.to_pylist() for column in columns), strict=True)
+        }
         nodes = []
         for start in range(0, len(branches), 64):
             batch = branches[start : start + 64]
@@ -156,7 +164,10 @@ class _Inflation:
             for branch, profile in zip(batch, files, strict=True):
                 shown = ProfileFiles("", "", ()) if branch.name == ROOT else profile
                 key = node_key(TABLE, branch.name)
-                nodes.append(NodeEntry(key, shown, spec_id, spec_id, branch.children, branch.branches, branch.count))
+                children = tuple(files_of[child] for child in branch.children)
+                nodes.append(
+                    NodeEntry(key, shown, spec_id, spec_id, branch.children, branch.branches, branch.count, children)
+                )
         return encode_entries(NODES, sorted(nodes, key=lambda node: node.key))
 
     def index(self) -> SegmentFiles | None:

@@ -172,6 +172,7 @@ NODES = EntryKind(
             ("children", _STRINGS),
             ("branches", _STRINGS),
             ("count", pa.int64()),
+            ("child_files", _STRINGS),
             *_FILE_FIELDS,
         ]
     ),

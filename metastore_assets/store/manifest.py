@@ -54,6 +54,16 @@ class ProfileFiles:
         """Whether the profile has only states, which no lookup reads."""
         return not self.statistics
 
+    @classmethod
+    def of_merge_files(cls, encoded: str) -> ProfileFiles:
+        """Return the profile whose files `encode_merge_files` has encoded. It has no histograms."""
+        statistics, states, *frequencies = encoded.split("\n")
+        return cls(statistics, "", tuple(frequencies), states)
+
+    def encode_merge_files(self) -> str:
+        """Return the paths of the files that a merge reads, as one text; empty if the profile shares a file."""
+        return "" if self.section else "\n".join((self.statistics, self.states, *self.frequencies))
+
     def paths(self) -> Iterator[str]:
         """Yield the path of every file of the profile."""
         return (path for path in (self.statistics, self.histograms, *self.frequencies, self.states) if path)
@@ -246,6 +256,10 @@ class NodeEntry:
     """Names of the nodes of the same group that the node merges, by increasing position."""
     count: int = 0
     """Number of children below the node, at any depth."""
+    child_files: tuple[str, ...] = ()
+    """The files of each of the `children`, as `encode_merge_files` returns them. Only nodes of the table have them: a
+    node merges partitions whose keys are far from each other, so looking up their entries would read many row groups.
+    """
 
     @property
     def group(self) -> str:

@@ -446,19 +446,17 @@ class SectionReader:
         """Return the rows of each of several row groups, with all columns. Those not in the cache are read at once."""
         cached = [self._cache.get((self._path, group, None)) for group in groups]
         missing = [group for group, table in zip(groups, cached, strict=True) if table is None]
-        if len(missing) == 1:
-            return [
-                self._read_group(file, group, None) if table is None else table
-                for group, table in zip(groups, cached, strict=True)
-            ]
-        read = file.read_row_groups(missing) if missing else None
-        first = 0
         by_group: dict[int, pa.Table] = {}
-        for group in missing:
-            count = self._group_starts[group + 1] - self._group_starts[group]
-            by_group[group] = read.slice(first, count)
-            first += count
-            self._cache.put((self._path, group, None), by_group[group])
+        if len(missing) == 1:
+            by_group[missing[0]] = self._read_group(file, missing[0], None)
+        elif missing:
+            read = file.read_row_groups(missing)
+            first = 0
+            for group in missing:
+                count = self._group_starts[group + 1] - self._group_starts[group]
+                by_group[group] = read.slice(first, count)
+                first += count
+                self._cache.put((self._path, group, None), by_group[group])
         return [by_group[group] if table is None else table for group, table in zip(groups, cached, strict=True)]
 
 

@@ -47,7 +47,7 @@ _MAX_LISTED_FILES = 16
 """Maximum number of files of a segment set that the document lists one by one. More files are compressed."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
 _SEGMENT_FIELDS = tuple(field.name for field in dataclass_fields(SegmentFile))
-FORMAT_VERSION = 14
+FORMAT_VERSION = 15
 """Version of the file format of everything that a version references. It rises if older code would misread the files.
 """
 

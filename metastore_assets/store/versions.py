@@ -169,6 +169,7 @@ class VersionStore:
         entries = {name: write_entries(self.objects, each) for name, each in changes.items()}
         entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))
         garbage_manifest = None if base is None else write_garbage_manifest(self.objects, garbage, entries, base)
+        self._latest = None
         try:
             self.documents.publish(version.number, encode_version(version, entries, garbage_manifest))
         except VersionConflictError:

@@ -104,7 +104,12 @@ class Table:
 
     def child(self, key: str) -> Child:
         self.written += 1
-        return Child(key, profile(f"{key}-{self.written}"), self.spec.id, matches_spec=True)
+        name = f"{key}-{self.written}"
+        separate = ProfileFiles(
+            f"{name}.statistics", "", (f"{name}.frequencies",) * (self.written % 3), f"{name}.states"
+        )
+        files = profile(name) if self.written % 2 else separate
+        return Child(key, files, self.spec.id, matches_spec=True)
 
     def run(self, merge: TreeMerge, nodes: list[NodeEntry]) -> tuple[Merged, set[str]]:
         """What a merge merges, and the specs of the children. Merges below are added to the nodes."""
@@ -170,6 +175,14 @@ class Table:
         for name, branch in branches.items():
             node = self.nodes[node_key("*", name)]
             assert (node.children, node.branches, node.count) == (branch.children, branch.branches, branch.count)
+            # Profiles that share no file are stored in the node.
+            stored_files = [
+                list(ProfileFiles.of_merge_files(files).paths()) if files else [] for files in node.child_files
+            ]
+            assert stored_files == [
+                [] if files.section else list(files.paths())
+                for files in (self.children[key].files for key in branch.children)
+            ]
             assert (node.files.name == "") == (name == ROOT)
             if name != ROOT:
                 parts = [

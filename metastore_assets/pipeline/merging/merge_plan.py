@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from metastore_assets.pipeline.merging.groups import MergeContext, MergeGroup, NodeLookup
+from metastore_assets.pipeline.merging.groups import TABLE, MergeContext, MergeGroup, NodeLookup
 from metastore_assets.pipeline.merging.tree import ROOT, Branch, StoredTreeError, TreeShape
 from metastore_assets.pipeline.profile_spec import SpecCompatibility
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles, node_key, node_key_prefix
@@ -36,6 +36,8 @@ class TreeMerge:
     inputs: tuple[ProfileFiles | TreeMerge, ...]
     group: MergeGroup | None = None
     """The group, if this merge is the root of its tree; else None. It has children only if it stores value counts."""
+    child_files: tuple[str, ...] = ()
+    """See `NodeEntry.child_files`."""
     number: int = 0
     """Number of the task that runs the merge. Tasks are numbered from 0 in each round."""
 
@@ -57,7 +59,9 @@ class TreeMerge:
             spec_id: The id of the spec that it was merged under.
         """
         branch = self.branch
-        return NodeEntry(self.node_key, files, spec_id, spec_id, branch.children, branch.branches, branch.count)
+        return NodeEntry(
+            self.node_key, files, spec_id, spec_id, branch.children, branch.branches, branch.count, self.child_files
+        )
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,16 @@ class _StoredNodes:
         """Return the nodes of a group that `load_groups` has loaded, by name; none for another group."""
         return self._groups.get(group_key, {})
 
+    def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
+        """Return the files that the loaded nodes of a group store of their children, by key of the child."""
+        return {
+            child: ProfileFiles.of_merge_files(files)
+            for node in self._loaded.values()
+            if node is not None and node.group == group_key
+            for child, files in zip(node.children, node.child_files, strict=False)
+            if files
+        }
+
     def find(self, group_key: str, name: str) -> NodeEntry | None:
         """Return the node of a branch, or None."""
         return self.find_all(group_key, [name]).get(name)
@@ -222,10 +236,12 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     if len(reused) < len(names) or any(node.valid_spec_id != context.spec.id for node in reused.values()):
         raise StoredTreeError("a node is missing, or was valid for another profile spec")
     keys = [key for branch in change.put.values() for key in branch.children]
-    merged = children.find_all(keys)
-    if len(merged) < len(keys):
+    files = nodes.child_files(group.key) if group.key == TABLE else {}
+    files = {key: files[key] for key in keys if key in files and key not in children.changed}
+    files |= {key: child.files for key, child in children.find_all([key for key in keys if key not in files]).items()}
+    if len(files) < len(keys):
         raise StoredTreeError("a node has a child that the group does not have")
-    merge = _merge(group, change.put, {key: child.files for key, child in merged.items()}, _files(reused))
+    merge = _merge(group, change.put, files, _files(reused))
     return _plan(context, merge, root, (), change.dropped)
 
 
@@ -290,7 +306,8 @@ def _merge(
             children[part] if is_child else merges[part] if part in merges else reused[part]
             for part, is_child in shape.ordered_parts(branch)
         )
-        merges[name] = TreeMerge(group.key, branch, inputs)
+        child_files = tuple(children[key].encode_merge_files() for key in branch.children) if group.key == TABLE else ()
+        merges[name] = TreeMerge(group.key, branch, inputs, child_files=child_files)
     return replace(merges[ROOT], group=group if group.has_value_counts else group.without_children())
 
 
