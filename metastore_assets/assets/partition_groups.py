@@ -103,7 +103,7 @@ class PartitionGrouping:
         return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"
 
     def _group_contents(self, keys: Sequence[str], contents: Sequence[str]) -> dict[str, str]:
-        """Return the content id of each group, by group key in ascending order, for partitions in ascending order."""
+        """Return the content id of each group, by group key, ascending. `keys` are those of partitions, ascending."""
         key_array = pa.array(keys, pa.string())
         groups = pc.coalesce(pc.struct_field(pc.extract_regex(key_array, self._pattern), "group"), key_array)
         lines = pc.binary_join_element_wise(key_array, pa.array(contents, pa.string()), " ")

@@ -62,8 +62,7 @@ class Segments:
         self.all = [open_segment(store, segment) for segment in SegmentFiles(0, tuple(files)).segments]
 
     def map(self, read: Callable[[int, Segment], Result]) -> list[Result]:
-        """Return what a function returns for the number of each segment and the segment. Remote segments are read in
-        parallel."""
+        """Call `read(number, segment)` for each segment, and return the results; in parallel for a remote store."""
         return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
     @lock_free_cached_property

@@ -124,7 +124,10 @@ def deleted_positions(
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
     """Return the key columns of a delete file.
 
-    `size` is the number of bytes of the rows of other delete files. Together they must not exceed the limit.
+    Args:
+        file: The delete file.
+        fallback: Assigns ids to columns of files without ids.
+        size: Number of bytes of the rows of other delete files. The sum with the rows of this file has a limit.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:

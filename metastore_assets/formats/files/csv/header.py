@@ -150,6 +150,7 @@ class HeaderDetector:
         cells = self._cells
         if len(cells) < 2:
             return False
+        # pandas writes 0, 1, 2 for columns without names, and an empty name for an index.
         if _counts_from_zero(cells if cells[0] else cells[1:]) or (not self._raw_cells[0] and self._counts_below(0)):
             return True
         years = [column for column, cell in enumerate(cells) if _YEAR.fullmatch(cell)]
@@ -157,6 +158,7 @@ class HeaderDetector:
             return True
         if _is_number_or_null(cells[0]):
             return False
+        # After a text: years as the only numbers, above columns that do not all have years.
         columns = [column for column, cell in enumerate(cells) if _DIGITS.fullmatch(cell)]
         if (
             years
@@ -164,6 +166,7 @@ class HeaderDetector:
             and not all(_is_all(self._values(column), f"^({_YEAR.pattern})$") for column in years)
         ):
             return True
+        # Or numbers in adjacent columns, with equal steps.
         if not columns or columns[-1] - columns[0] >= len(columns):
             return False
         steps = {int(cells[b]) - int(cells[a]) for a, b in pairwise(columns)}
