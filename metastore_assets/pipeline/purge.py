@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.history import remove_values
@@ -20,13 +24,16 @@ from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEnt
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.value_filters import update_table_value_filters
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
-from metastore_assets.store.entries import FRAGMENTS, PARTITIONS
+from metastore_assets.store.entries import FILE_COLUMNS, FRAGMENTS, KINDS, PARTITIONS, EntryKind
 from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.expire import FILES, PATHS, add_files, delete_files
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectInfo
+from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import PendingFiles, list_pending_files
+from metastore_assets.store.sorted_runs import SortedRuns, subtract
 from metastore_assets.store.version_document import stored_entries
-from metastore_assets.store.versions import HISTORY, VersionStore
+from metastore_assets.store.versions import HISTORY, VersionStore, file_paths
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
 from metastore_assets.values.leaf_columns import schema_leaves
 
@@ -84,32 +91,47 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
         StoreError: A version cannot be read. Nothing has been removed.
     """
     objects, documents = versions.objects, versions.documents
-    published, sizes, begun = _publish_without_removed(engine, versions, before)
-    pending = PendingFiles.among(ObjectInfo(path, size, begun) for path, size in sizes.items())
+    published, listing = _publish_without_removed(engine, versions, before)
+    begun, pending = listing.begun, PendingFiles.among(listing.pending)
     numbers = versions.numbers()
     remaining = [versions.read(number) for number in numbers]
     if before == published - 1:
         before = published
     remove_values(versions, before)
-    referenced = {path for version in remaining for path in _all_paths(version)}
-    # The profiles in pending files that are not current were published.
-    referenced |= {path for path in pending.all() if path not in pending.current()}
-    needed = {path for version in remaining if version.number >= before for path in _lookup_paths(version)}
-    needed.update(path for version in remaining if version.number >= published for path in _all_paths(version))
-    removable = {path for path in sizes if not documents.contains(path)} - needed
-    # Versions are removed before their files: a reader finds no version instead of a damaged one.
-    outdated = [number for number in numbers if number < before]
-    objects.delete([documents.path(number) for number in outdated])
-    objects.delete(sorted(removable))
+    with (
+        listing.files as files,
+        SortedRuns(PATHS) as needed,
+        SortedRuns(PATHS) as referenced,
+        SortedRuns(FILES) as removable,
+    ):
+        # The profiles in pending files that are not current were published.
+        current = set(pending.current())
+        referenced.add_keys(pa.array([path for path in pending.all() if path not in current], pa.string()))
+        for version in remaining:
+            for paths in _lookup_paths(version):
+                referenced.add_keys(paths)
+                if version.number >= before:
+                    needed.add_keys(paths)
+            for paths in _profile_paths(version):
+                referenced.add_keys(paths)
+                if version.number >= published:
+                    needed.add_keys(paths)
+        for rows in subtract(files, needed):
+            removable.add(rows)
+        unfinished = sum(map(len, subtract(removable, referenced)))
+        # Versions are removed before their files: a reader finds no version instead of a damaged one.
+        outdated = [number for number in numbers if number < before]
+        objects.delete([documents.path(number) for number in outdated])
+        count, size = delete_files(objects, removable.stream())
     # Partition keys are values, too. Without its record an unfinished backfill starts again.
     objects.delete([info.path for info in objects.list(BACKFILLS)])
-    unfinished = objects.remove_unfinished(begun)
+    unfinished_writes = objects.remove_unfinished(begun)
     return PurgeResult(
         len(outdated),
-        len(removable) + unfinished,
-        sum(sizes[path] for path in removable),
+        count + unfinished_writes,
+        size,
         published,
-        len(removable - referenced) + unfinished,
+        unfinished + unfinished_writes,
         _outdated(versions.read(published)),
     )
 
@@ -122,21 +144,56 @@ def _outdated(version: Version) -> int:
         column_specs = [parse_column_spec(text) for text in columns.values()]
         if any(spec is None or not leaves.issuperset(spec.values) for spec in column_specs):
             outdated_specs.add(id_)
-    profiles = {(entry.files.name, entry.spec_id) for entry in version.fragments}
-    profiles |= {(entry.files.name, entry.fragment.spec_id) for entry in version.retired}
-    profiles |= {(entry.files.name, entry.spec_id) for entry in version.partitions}
-    profiles |= {(entry.files.name, entry.spec_id) for entry in version.nodes if entry.files.name}
-    return len({name for name, spec in profiles if spec in outdated_specs})
+    if not outdated_specs:
+        return 0
+    with SortedRuns(PATHS) as names:
+        for entries in stored_entries(version):
+            if entries.kind.references_files:
+                for rows in entries.stream_rows([*FILE_COLUMNS, "section", "spec_id"]):
+                    is_outdated = pc.is_in(rows["spec_id"], value_set=pa.array(sorted(outdated_specs), pa.string()))
+                    # The name of a profile; see `ProfileFiles.name`. The root of a tree has none.
+                    name = pc.if_else(
+                        pc.equal(rows["statistics"].fill_null(""), ""), rows["section"], rows["statistics"]
+                    )
+                    name = name.filter(pc.and_(is_outdated, pc.not_equal(name, "")))
+                    names.add_keys(name.combine_chunks())
+        return sum(map(len, names.stream()))
 
 
-def _publish_without_removed(
-    engine: Engine, versions: VersionStore, before: int
-) -> tuple[int, dict[str, int], datetime]:
+@dataclass(frozen=True)
+class _Listing:
+    """The files of a table that existed at one time, except those of the history and the documents of versions."""
+
+    begun: datetime
+    """The time before the listing."""
+    files: SortedRuns
+    """Path and size of each file."""
+    pending: Sequence[ObjectInfo]
+    """The pending files, which are among the files."""
+
+    @classmethod
+    def of(cls, versions: VersionStore) -> _Listing:
+        """List the files of a table."""
+        begun, files, pending = datetime.now(UTC), SortedRuns(FILES), list[ObjectInfo]()
+
+        def listed() -> Iterator[ObjectInfo]:
+            for info in versions.objects.scan():
+                if info.path.startswith(f"{HISTORY}/") or versions.documents.contains(info.path):
+                    continue
+                if info.path.startswith(f"{PENDING}/"):
+                    pending.append(info)
+                yield info
+
+        add_files(files, listed())
+        return cls(begun, files, pending)
+
+
+def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _Listing]:
     """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
     Returns:
-        The number of the published version; the sizes by path of all files that existed before, except those of the
-            history; and the time when these files were listed.
+        The number of the published version, and a listing of the files that existed before. The caller closes
+            `files` of the listing.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()
@@ -174,8 +231,7 @@ def _publish_without_removed(
             refresh_stats=None,
             purged=latest.number + 1,
         )
-        begun = datetime.now(UTC)
-        sizes = {info.path: info.size for info in versions.objects.list() if not info.path.startswith(f"{HISTORY}/")}
+        listing = _Listing.of(versions)
         # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
         versions.objects.delete(list_pending_files(versions.objects).all())
         try:
@@ -184,20 +240,25 @@ def _publish_without_removed(
         except VersionConflictError:
             # Profiles are removed as well: they are unused, and may contain values that are deleted meanwhile.
             versions.objects.delete(sorted(set(new.paths()) - set(latest.paths())))
+            listing.files.close()
             continue
-        return new.number, sizes, begun
+        return new.number, listing
     raise VersionConflictError(
         f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
     )
 
 
-def _lookup_paths(version: Version) -> Iterator[str]:
+def _lookup_paths(version: Version) -> Iterator[pa.Array]:
     """Yield the paths of the files that queries of a version read. Fragment profiles are not among them."""
-    yield from version.files.paths()
-    yield from (path for entry in version.partitions for path in entry.files.paths())
-    yield from (path for entries in stored_entries(version) for path in entries.files.paths())
-    yield from version.auxiliary_files()
+    yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
+    for entries in stored_entries(version):
+        yield pa.array(entries.files.paths(), pa.string())
+    yield from _profile_paths(version, [PARTITIONS])
 
 
-def _all_paths(version: Version) -> Sequence[str]:
-    return [*version.paths(), *_lookup_paths(version)]
+def _profile_paths(version: Version, kinds: Sequence[EntryKind[Any]] = KINDS) -> Iterator[pa.Array]:
+    """Yield the paths of the files of profiles that the entries of some kinds reference."""
+    for entries in stored_entries(version):
+        if entries.kind in kinds and entries.kind.references_files:
+            for rows in entries.stream_rows(FILE_COLUMNS):
+                yield from file_paths(rows)

@@ -19,7 +19,9 @@ from metastore_assets.store.segment_merge import MergeSource, merge_segments
 _RUN_BYTES = 16 << 20
 """Size of a run in memory. Sorting it takes about three times as much."""
 _BATCH_ROWS = 4096
-"""Number of rows that are read at a time from each run."""
+"""Maximum number of rows that are read at a time from each run."""
+_BATCH_BYTES = 256 << 10
+"""Maximum size of these rows. Up to hundreds of runs are read at the same time."""
 _SIZE_BYTES = 8
 """Number of bytes with the size of a batch, before the batch."""
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -97,7 +99,8 @@ class SortedRuns:
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (`close` closes it)
         start = self._file.tell()
-        for batch in rows.to_batches(_BATCH_ROWS):
+        batch_rows = max(1, min(_BATCH_ROWS, len(rows) * _BATCH_BYTES // rows.nbytes))
+        for batch in rows.to_batches(batch_rows):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, self.schema, options=_COMPRESSION) as writer:
                 writer.write_batch(batch)

@@ -289,7 +289,7 @@ class VersionStore:
             yield from _referenced_paths(self.documents, numbers or self.numbers())
             for path in pending.paths_except(cleared):
                 with suppress(ObjectNotFoundError):  # cleared since it was listed
-                    yield from _paths(self.objects.read_parquet(path))
+                    yield from file_paths(self.objects.read_parquet(path))
 
         retention = Retention(
             lambda numbers: numbers[-keep:][0],
@@ -364,10 +364,10 @@ def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> It
         if entries.kind.references_files:
             with suppress(ObjectNotFoundError):  # its version was removed since it was listed
                 for rows in entries.stream_rows(FILE_COLUMNS):
-                    yield from _paths(rows)
+                    yield from file_paths(rows)
 
 
-def _paths(rows: pa.Table) -> Iterator[pa.Array]:
+def file_paths(rows: pa.Table) -> Iterator[pa.Array]:
     """Yield the paths in the file columns of some rows."""
     for name in set(FILE_COLUMNS) & set(rows.column_names):
         for chunk in rows.column(name).chunks:

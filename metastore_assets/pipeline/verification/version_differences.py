@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.index import IndexReader
@@ -31,10 +32,14 @@ from metastore_assets.pipeline.verification.profile_differences import (
     compare_profiles,
     open_profile,
 )
+from metastore_assets.store.entries import FILE_COLUMNS
+from metastore_assets.store.expire import FILES, PATHS, add_files
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.sorted_runs import SortedRuns, subtract
 from metastore_assets.store.version_document import stored_entries
+from metastore_assets.store.versions import file_paths
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader, differing_rows, read_value_counts
 
 
@@ -346,10 +351,18 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
     Raises:
         StoreError: A file with entries of the version is missing.
     """
-    paths = {*version.paths(), *version.auxiliary_files()}
-    paths |= {path for entries in stored_entries(version) for path in entries.files.paths()}
-    for path in sorted(paths - {info.path for info in store.list()}):
-        yield VersionDifference("file", path, Difference("", "file", "missing", f"a file of version {version.number}"))
+    with SortedRuns(PATHS) as referenced, SortedRuns(FILES) as existing:
+        referenced.add_keys(pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
+        for entries in stored_entries(version):
+            referenced.add_keys(pa.array(entries.files.paths(), pa.string()))
+            for rows in entries.stream_rows(FILE_COLUMNS) if entries.kind.references_files else ():
+                for paths in file_paths(rows):
+                    referenced.add_keys(paths.filter(pc.not_equal(paths, "")))
+        add_files(existing, store.scan())
+        for rows in subtract(referenced, existing):
+            for path in rows["path"].to_pylist():
+                difference = Difference("", "file", "missing", f"a file of version {version.number}")
+                yield VersionDifference("file", path, difference)
 
 
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
