@@ -59,6 +59,15 @@ class ScanRequest:
     snapshot: SnapshotChoice = "now"
 
 
+class RowSource(Protocol):
+    """The rows of one snapshot of a table. `reads.SnapshotRows` implements it."""
+
+    def read(
+        self, columns: Sequence[str] | None = None, where: str | pc.Expression | None = None
+    ) -> pa.RecordBatchReader:
+        """Return a stream of the matching rows."""
+
+
 class Scanner(Protocol):
     """The interface through which a `Table` reads the table's files. `scan.TableScanner` implements it."""
 
@@ -85,6 +94,9 @@ class Scanner(Protocol):
         request: ScanRequest,
     ) -> DataFrame:
         """Return the requested rows as a Spark DataFrame."""
+
+    def open_rows(self, lookup: Table, table: TableConfig, snapshot: SnapshotChoice) -> RowSource:
+        """Return the rows of a snapshot, of which nothing is read yet."""
 
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
@@ -373,6 +385,52 @@ class Table(Relation):
         """
         config = self.table_config(table, storage_options)
         return self._scanner.scan(self, config, spark, ScanRequest(where, columns, limit, snapshot))
+
+    def read(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | pc.Expression | None = None,
+        version: VersionSelector | None = None,
+        table: str | TableConfig | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return the table's live rows as a stream of Arrow batches, in no particular order.
+
+        Opens only the data files that may have matching rows, in child processes that read a few batches ahead. Deletes
+        are applied, and columns have their present names and types. The stream supports `read_all`, `read_pandas` and
+        `__arrow_c_stream__`; closing it ends the children.
+
+        Args:
+            columns: Names of top-level columns; None for all.
+            where: SQL text or a pyarrow expression; None for all rows.
+            version: Reads the snapshot of this version: a number, snapshot or time, as `open_table` takes them. None
+                for the table's current snapshot.
+            table: The table's location, as in `count`.
+            storage_options: Options of the table's object store, as in `count`.
+
+        Raises:
+            PredicateError: The predicate cannot be parsed or bound.
+            ColumnNotFoundError: There is no such column.
+            LiteralError: A literal of the predicate is not of its column's type.
+            VersionNotFoundError: There is no such version.
+            ConfigError: The table's location is not known, or not confirmed.
+            MetastoreError: The snapshot of the version no longer exists.
+
+        Reading the stream raises FragmentError if a file cannot be read.
+        """
+        return self._open_rows(version, table, storage_options).read(columns, where)
+
+    def _open_rows(
+        self,
+        version: VersionSelector | None,
+        table: str | TableConfig | None,
+        storage_options: Mapping[str, str] | None,
+    ) -> RowSource:
+        """Return the rows of the current snapshot, or of the snapshot of a version."""
+        lookup = self if version is None else self.at(version)
+        config = lookup.table_config(table, storage_options)
+        return self._scanner.open_rows(lookup, config, "now" if version is None else "version")
 
     def table_config(
         self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None

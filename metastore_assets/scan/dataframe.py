@@ -10,20 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ColumnNotFoundError
-from metastore_assets.expressions.row_bounds import RowBounds
-from metastore_assets.expressions.row_filter import RowFilter
-from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.pruning import select_fragments_for_limit
 from metastore_assets.lookup.table import ScanRequest
-from metastore_assets.messages import close_names
-from metastore_assets.scan.matching_rows import matching_rows
-from metastore_assets.scan.scan_plan import ScanPlan, plan_scan
+from metastore_assets.reads.matching_rows import matching_rows
+from metastore_assets.reads.scan_plan import ScanTask, find_column_positions, plan_scan, plan_tasks
 from metastore_assets.scan.spark_types import to_spark_array, to_spark_type
 from metastore_assets.spark.runner import SizedRunner, balance_bins, count_slots, pack, prepare_task
 
@@ -31,14 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TASKS_PER_SLOT = 4
-
-
-class ScanTask(NamedTuple):
-    """A fragment to read, and the filter of its rows."""
-
-    filter: RowFilter | None
-    """The filter; None if all rows match."""
-    fragment: Fragment
 
 
 class ScanSchema(NamedTuple):
@@ -89,24 +74,6 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
     return frame if limit is None else frame.limit(limit)
 
 
-def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
-    """Return the fragments to read, and the filter of each.
-
-    Args:
-        plan: The fragments, grouped by whether all or some of their rows match.
-        limit: The number of matching rows that suffice; None for all. If some fragments certainly have that many
-            matching rows, the others are left out.
-    """
-    tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
-    tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
-    if limit is None:
-        return tasks
-    least = np.array([plan.least_rows.get(task.fragment.id, 0) for task in tasks], np.int64)
-    sizes = np.array([task.fragment.bytes for task in tasks], np.int64)
-    is_needed = select_fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
-    return [tasks[position] for position in np.flatnonzero(is_needed)]
-
-
 def _read_partition(
     packed_tasks: Sequence[bytes], packed_schema: bytes, limit: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -139,19 +106,3 @@ def read_scan_tasks(tasks: Sequence[ScanTask], schema: ScanSchema) -> Iterator[p
                     for array, field in zip(batch.columns, schema.spark_schema, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema.spark_schema)
-
-
-def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """Return the positions of top-level columns in a schema, all of them by default. Raises ColumnNotFoundError."""
-    if columns is None:
-        return list(range(len(schema)))
-    positions = []
-    for name in columns:
-        position = schema.get_field_index(name)
-        if position < 0:
-            raise ColumnNotFoundError(
-                f"table {table.name!r} has no top-level column {name!r}"
-                + close_names(name, schema.names, "; they are: {}")
-            )
-        positions.append(position)
-    return positions

@@ -12,8 +12,8 @@ from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.results import ExactCount
 from metastore_assets.lookup.table import SnapshotChoice
-from metastore_assets.scan.matching_rows import StartSpark, count_rows, create_scan_engine, map_fragments
-from metastore_assets.scan.scan_plan import ScanPlan, plan_scan
+from metastore_assets.reads.matching_rows import StartSpark, count_rows, create_scan_engine, map_fragments
+from metastore_assets.reads.scan_plan import ScanPlan, plan_scan
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 

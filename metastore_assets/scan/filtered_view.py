@@ -15,8 +15,8 @@ from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.filtered_view import FilterMatch, match_filter
 from metastore_assets.lookup.profiles import Profile
+from metastore_assets.reads.matching_rows import StartSpark
 from metastore_assets.scan.fingerprinted import FingerprintedValues, FullPartitionProfile
-from metastore_assets.scan.matching_rows import StartSpark
 from metastore_assets.scan.merged_profile import MergedProfile, MergedProfileContext
 from metastore_assets.scan.partial_match import PartialFragments
 from metastore_assets.scan.user_defined import UserDefined

@@ -21,14 +21,14 @@ from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.schema_casting import restore_default_values
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.filtered_view import FilterMatch
-from metastore_assets.scan.matching_rows import (
+from metastore_assets.reads.matching_rows import (
     StartSpark,
     compute_row_masks,
     create_scan_engine,
     map_fragments,
     open_fragment,
 )
-from metastore_assets.scan.scan_plan import resolve_fragments
+from metastore_assets.reads.scan_plan import resolve_fragments
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies

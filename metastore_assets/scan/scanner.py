@@ -21,10 +21,11 @@ from metastore_assets.lookup.results import ExactCount
 from metastore_assets.lookup.table import ScanRequest, SnapshotChoice
 from metastore_assets.messages import redact
 from metastore_assets.pipeline.table_location import RECORDED_FIELDS
+from metastore_assets.reads.matching_rows import StartSpark
+from metastore_assets.reads.snapshot_rows import SnapshotRows
 from metastore_assets.scan.dataframe import scan
 from metastore_assets.scan.exact_count import count
 from metastore_assets.scan.filtered_view import filter_table
-from metastore_assets.scan.matching_rows import StartSpark
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import StorageAddress
 from metastore_assets.store.manifest import Version
@@ -56,6 +57,10 @@ class TableScanner:
     def scan(self, lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRequest) -> DataFrame:
         """Return the requested rows as a Spark DataFrame."""
         return scan(lookup, table, spark, request)
+
+    def open_rows(self, lookup: Table, table: TableConfig, snapshot: SnapshotChoice) -> SnapshotRows:
+        """Return the rows of a snapshot, of which nothing is read yet."""
+        return SnapshotRows(lookup, table, snapshot)
 
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]

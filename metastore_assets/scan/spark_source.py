@@ -22,8 +22,14 @@ from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.versions import open_version
-from metastore_assets.scan.dataframe import ScanSchema, find_column_positions, plan_tasks, read_scan_tasks
-from metastore_assets.scan.scan_plan import ScanPlan, load_snapshot, plan_snapshot_scan
+from metastore_assets.reads.scan_plan import (
+    ScanPlan,
+    find_column_positions,
+    load_snapshot,
+    plan_snapshot_scan,
+    plan_tasks,
+)
+from metastore_assets.scan.dataframe import ScanSchema, read_scan_tasks
 from metastore_assets.scan.scanner import TableScanner
 from metastore_assets.scan.spark_types import to_spark_type
 from metastore_assets.spark.pyspark_compat import arrow_schema

@@ -53,13 +53,15 @@ class RunTasks:
 
 @dataclass(frozen=True)
 class StreamTask:
-    """Request to send the items of `function(*arguments)` one by one.
+    """Request to send the items of `function(task)` one by one.
 
     The answers are one StreamItem per item, then one TaskOutcomes with None or the error.
     """
 
-    function: Callable[..., Iterable[Any]]
-    arguments: tuple[Any, ...]
+    number: int
+    """Number of the task, which its answers repeat."""
+    function: Callable[[Any], Iterable[Any]]
+    task: Any
 
 
 Request = SetEnvironment | SetThreads | RunTasks | StreamTask
@@ -69,6 +71,7 @@ Request = SetEnvironment | SetThreads | RunTasks | StreamTask
 class StreamItem:
     """One item of a StreamTask."""
 
+    number: int
     value: Any
 
 
@@ -171,7 +174,7 @@ class _Worker:
                     first, numbered = request.first, enumerate(request.tasks, request.first)
                     values = [self._outcome(number, request.function, task) for number, task in numbered]
                 else:
-                    first, values = 0, [self._outcome(0, self._send_items, request)]
+                    first, values = request.number, [self._outcome(request.number, self._send_items, request)]
             self._send(TaskOutcomes(first, values, counter.counts()))
         except BaseException:  # noqa: BLE001 (any error ends this process)
             traceback.print_exc()
@@ -188,8 +191,8 @@ class _Worker:
             self._in_flight.end(self._thread.slot)
 
     def _send_items(self, request: StreamTask) -> None:
-        for value in request.function(*request.arguments):
-            self._send(StreamItem(value))
+        for value in request.function(request.task):
+            self._send(StreamItem(request.number, value))
 
     def _send(self, answer: TaskOutcomes | StreamItem) -> None:
         with self._lock:

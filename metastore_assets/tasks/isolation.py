@@ -13,7 +13,7 @@ from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatE
 from metastore_assets.storage.io_counters import add_io_counts
 from metastore_assets.storage.process_memory import configured_limit, memory_exceeded_clause
 from metastore_assets.tasks.child_process import ChildProcessEnded, acquire_child
-from metastore_assets.tasks.child_program import RaisedError, RunTasks, SetThreads, StreamItem, StreamTask
+from metastore_assets.tasks.child_program import RaisedError, RunTasks, SetThreads
 from metastore_assets.tasks.runner import TaskBatch, TaskRunner, with_arguments
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ TEXT_THREADS = 4
 """Number of CSV or JSON files that one child reads at the same time. Each needs memory for some blocks of text."""
 _MAX_CRASHES = 200
 """Number of crashes, two for each file at fault, after which the remaining tasks fail without being run."""
-_MAX_IDLE_CRASHES = 3
+MAX_IDLE_CRASHES = 3
 """Number of crashes while the child ran no task, after which the call raises MetastoreError."""
 
 
@@ -71,16 +71,16 @@ class IsolatedRunner(TaskRunner):
                     for _ in _chunks(numbers, self._chunk_size):
                         answer = child.receive()
                         add_io_counts(answer.io_counts)
-                        outcomes |= enumerate(map(_restore_error, answer.values), answer.first)
+                        outcomes |= enumerate(map(restore_error, answer.values), answer.first)
             except ChildProcessEnded as ended:
                 crashes += 1
                 if list(ended.in_flight) == numbers and (suspect or not ended.was_killed):
                     (number,) = numbers
                     path = paths[number]
-                    outcomes[number] = FatalFileError(_crash_message(ended.in_flight[number] or path, ended), path=path)
+                    outcomes[number] = FatalFileError(crash_message(ended.in_flight[number] or path, ended), path=path)
                 elif not ended.in_flight:
                     idle_crashes += 1
-                    _check_idle_crashes(idle_crashes, ended)
+                    check_idle_crashes(idle_crashes, ended)
                 suspects += [number for number in ended.in_flight if number not in suspects]
             suspects = [number for number in suspects if number not in outcomes]
         return [outcomes[number] for number in range(len(tasks))]
@@ -111,32 +111,6 @@ def metadata_result(outcome: Any) -> Any:
     return outcome
 
 
-def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *arguments: Any) -> Iterator[Any]:
-    """Yield the items of `function(*arguments)`, called in a child process, one at a time.
-
-    The child waits until the caller requests the next item. The arguments and errors are those of `run_isolated`.
-    """
-    idle_crashes = 0
-    while True:
-        try:
-            with acquire_child() as child:
-                child.send(SetThreads(1))
-                child.send(StreamTask(function, arguments))
-                while isinstance(answer := child.receive(), StreamItem):
-                    idle_crashes = _MAX_IDLE_CRASHES  # The caller has items: the stream cannot start again.
-                    yield answer.value
-                add_io_counts(answer.io_counts)
-                (outcome,) = map(_restore_error, answer.values)
-        except ChildProcessEnded as ended:
-            if ended.in_flight:
-                raise TableFormatError(_crash_message(ended.in_flight[0] or path, ended)) from ended
-            idle_crashes += 1
-            _check_idle_crashes(idle_crashes, ended)
-            continue
-        metadata_result(outcome)
-        return
-
-
 def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
     """Yield ranges (first inclusive, last exclusive) of consecutive numbers, none longer than `max_size`.
 
@@ -151,7 +125,7 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def _restore_error(value: Any) -> Any:
+def restore_error(value: Any) -> Any:
     """Return an outcome that a child sent: a result unchanged, and for a RaisedError its exception."""
     if not isinstance(value, RaisedError):
         return value
@@ -164,7 +138,8 @@ class _RemoteTraceback(Exception):
     """The traceback of an error in the child, as text."""
 
 
-def _crash_message(what: str, ended: ChildProcessEnded) -> str:
+def crash_message(what: str, ended: ChildProcessEnded) -> str:
+    """Return the message for a child that ended while it read `what`."""
     prefix = f"reading {what} ended the process that read it ({ended.status})"
     if ended.was_out_of_memory:
         return f"{prefix}: {memory_exceeded_clause(configured_limit())}"
@@ -180,9 +155,9 @@ def _unread_error(path: str) -> FatalFileError:
     )
 
 
-def _check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
+def check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
     """Raise MetastoreError if the child has ended several times while it ran no task."""
-    if times >= _MAX_IDLE_CRASHES:
+    if times >= MAX_IDLE_CRASHES:
         raise MetastoreError(
             f"the process that reads the files of tables ended while it read none ({ended.status}): {ended.last_line}"
         ) from ended

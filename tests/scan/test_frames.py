@@ -17,7 +17,7 @@ from metastore_assets.errors import ColumnNotFoundError, FragmentError, Metastor
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.scan.scan_plan import plan_scan
+from metastore_assets.reads.scan_plan import plan_scan
 
 
 def no_spark() -> Any:

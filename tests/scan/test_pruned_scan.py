@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.scan.matching_rows import matching_rows
-from metastore_assets.scan.scan_plan import plan_scan
+from metastore_assets.reads.matching_rows import matching_rows
+from metastore_assets.reads.scan_plan import plan_scan
 from tests.expressions.random_predicates import holds, plain, predicates, rows_of, sql, table_of
 
 QUIET = list(HealthCheck)

@@ -11,8 +11,8 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
 from metastore_assets.lookup import Table
-from metastore_assets.scan.matching_rows import matching_rows
-from metastore_assets.scan.scan_plan import bound_by_format, plan_scan
+from metastore_assets.reads.matching_rows import matching_rows
+from metastore_assets.reads.scan_plan import bound_by_format, plan_scan
 from scripts.realtables.tables import real_tables
 from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys, order
 

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatError
 from metastore_assets.tasks import child_process, isolation
-from metastore_assets.tasks.isolation import IsolatedRunner, run_isolated, stream_isolated
+from metastore_assets.tasks.isolation import IsolatedRunner, run_isolated
+from metastore_assets.tasks.streams import stream_isolated
 from tests.tasks import child_tasks as tasks
 
 REPOSITORY = Path(__file__).parents[2]

@@ -36,7 +36,7 @@ from metastore_assets.storage.corrupt_input import LimitError, error_reason, met
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import path_without_origin
-from metastore_assets.tasks.isolation import stream_isolated
+from metastore_assets.tasks.streams import stream_isolated
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import MetastoreError, UnsupportedTypeError
+from metastore_assets.errors import ColumnNotFoundError, MetastoreError, UnsupportedTypeError
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.predicates import Predicate, referenced_columns
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
@@ -22,8 +22,9 @@ from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.pruning import bounds_without_statistics
+from metastore_assets.lookup.pruning import bounds_without_statistics, select_fragments_for_limit
 from metastore_assets.lookup.table import SnapshotChoice
+from metastore_assets.messages import close_names
 from metastore_assets.tasks.runner import TaskRunner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.physical import canonical
@@ -52,6 +53,14 @@ class ScanPlan:
     def uncounted_fragments(self) -> list[Fragment]:
         """The fragments that a count has to read."""
         return [fragment for fragment in self.partial_fragments if fragment.id not in self.counted_ids]
+
+
+class ScanTask(NamedTuple):
+    """A fragment to read, and the filter of its rows."""
+
+    filter: RowFilter | None
+    """The filter; None if all rows match."""
+    fragment: Fragment
 
 
 def plan_scan(
@@ -118,6 +127,40 @@ def plan_snapshot_scan(
                 counted_ids.add(fragment.id)
     row_filter = RowFilter(predicate, snapshot.schema)
     return ScanPlan(snapshot, row_filter, tuple(full), tuple(partial), counted_rows, least_rows, frozenset(counted_ids))
+
+
+def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
+    """Return the fragments to read, and the filter of each.
+
+    Args:
+        plan: The fragments, grouped by whether all or some of their rows match.
+        limit: The number of matching rows that suffice; None for all. If some fragments certainly have that many
+            matching rows, the others are left out.
+    """
+    tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
+    tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
+    if limit is None:
+        return tasks
+    least = np.array([plan.least_rows.get(task.fragment.id, 0) for task in tasks], np.int64)
+    sizes = np.array([task.fragment.bytes for task in tasks], np.int64)
+    is_needed = select_fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
+    return [tasks[position] for position in np.flatnonzero(is_needed)]
+
+
+def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
+    """Return the positions of top-level columns in a schema, all of them by default. Raises ColumnNotFoundError."""
+    if columns is None:
+        return list(range(len(schema)))
+    positions = []
+    for name in columns:
+        position = schema.get_field_index(name)
+        if position < 0:
+            raise ColumnNotFoundError(
+                f"table {table.name!r} has no top-level column {name!r}"
+                + close_names(name, schema.names, "; they are: {}")
+            )
+        positions.append(position)
+    return positions
 
 
 def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:

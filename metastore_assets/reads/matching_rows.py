@@ -5,7 +5,7 @@ A fragment is a data file of the table, together with the deletes that apply to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +22,7 @@ from metastore_assets.storage.corrupt_input import (
     is_unsupported,
     with_redacted_message,
 )
-from metastore_assets.values.leaf_columns import plain_array
+from metastore_assets.values.leaf_columns import plain_array, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def compute_row_masks(row_filter: RowFilter, reader: FragmentReader) -> Iterator
 def matching_rows(
     row_filter: RowFilter | None, schema: pa.Schema, positions: Sequence[int], fragment: Fragment
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some top-level columns of the matching rows of a fragment, chunk by chunk.
+    """Yield some top-level columns of the matching rows of a fragment, chunk by chunk, in the types of `plain_schema`.
 
     Args:
         row_filter: The filter; None if all rows match.
@@ -75,15 +75,40 @@ def matching_rows(
         FragmentError: The fragment cannot be read.
     """
     read_positions = sorted({*positions, *(row_filter.positions if row_filter is not None else ())})
-    fields = [schema.field(position) for position in positions]
+    read_schema = plain_schema([schema.field(position) for position in positions])
     with open_fragment(fragment) as reader:
         for columns, row_count in _read_chunks(schema, read_positions, reader):
             by_position = dict(zip(read_positions, columns, strict=True))
             arrays = [by_position[position] for position in positions]
             if not positions:
-                arrays, fields = [pa.nulls(row_count)], [pa.field("", pa.null())]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+                arrays, read_schema = [pa.nulls(row_count)], pa.schema([pa.field("", pa.null())])
+            batch = pa.RecordBatch.from_arrays(arrays, schema=read_schema)
             yield batch if row_filter is None else batch.filter(pa.array(row_filter.mask(by_position, row_count)))
+
+
+def plain_schema(schema: Iterable[pa.Field]) -> pa.Schema:
+    """Return the schema in which rows are read: plain types, without the metadata of formats."""
+    return pa.schema([_plain_field(field) for field in schema])
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _without_metadata(plain_type(field.type)), field.nullable)
+
+
+def _without_metadata(type_: pa.DataType) -> pa.DataType:
+    """Return a type whose nested fields have no metadata."""
+    if pa.types.is_struct(type_):
+        return pa.struct([_nested_field(field) for field in type_])
+    if pa.types.is_map(type_):
+        key, item = _nested_field(type_.key_field), _nested_field(type_.item_field)
+        return pa.map_(key, item, keys_sorted=type_.keys_sorted)
+    if pa.types.is_list(type_):
+        return pa.list_(_nested_field(type_.value_field))
+    return type_
+
+
+def _nested_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _without_metadata(field.type), field.nullable)
 
 
 @contextmanager

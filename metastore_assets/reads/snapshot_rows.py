@@ -1,0 +1,196 @@
+"""The live rows of one snapshot of a table as Arrow batches, read by child processes.
+
+A fragment is a data file of the table, together with the deletes that apply to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError
+from metastore_assets.lookup import Table
+from metastore_assets.lookup.table import SnapshotChoice
+from metastore_assets.reads.matching_rows import matching_rows, plain_schema
+from metastore_assets.reads.scan_plan import (
+    ScanTask,
+    find_column_positions,
+    load_snapshot,
+    plan_snapshot_scan,
+    plan_tasks,
+)
+from metastore_assets.tasks.runner import limit_arrow_threads
+from metastore_assets.tasks.streams import PathTask, stream_parallel
+
+_MAX_PROCESSES = 8
+_MAX_THREADS = 8
+"""Most fragments that one child reads at the same time, if they are small: it mostly waits for their storage."""
+_CHILD_BYTES = 32 << 20
+"""Bytes of data files that one child reads at the same time, unless a single file is larger."""
+_GROUP_BYTES, _GROUP_FILES = 8 << 20, 16
+"""Most bytes and files that one message carries to a child, unless a single file is larger."""
+_OPEN_COST, _PROCESS_COST = 256 << 10, 16 << 20
+"""Costs of opening a file, and of starting a child: the number of bytes that are read in the same time."""
+_MIN_GROUPS = 256
+"""Number of files up to which each is a group of its own, so that all children and threads have work."""
+_BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20
+"""Small batches are joined until they have this many rows or bytes."""
+
+
+class SnapshotRows:
+    """The rows of one snapshot of a table. Each read opens only the fragments that may have matching rows.
+
+    The snapshot does not change. A read fails if a later commit and a cleanup have removed its data files.
+    """
+
+    def __init__(self, lookup: Table, table: TableConfig, choice: SnapshotChoice) -> None:
+        """Load the snapshot; data files are not read.
+
+        Args:
+            lookup: The version whose statistics decide which fragments are opened.
+            table: The location of the table.
+            choice: The table's current snapshot, or the one that the version describes.
+
+        Raises:
+            MetastoreError: The snapshot of the version no longer exists.
+        """
+        self._lookup = lookup
+        self._table = table
+        self._choice = choice
+        self._loaded = load_snapshot(lookup, table, choice)
+        self.schema = plain_schema(self._loaded[1].schema)
+        """The columns of the rows: the table's top-level columns under their names in the snapshot."""
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._table.name
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | pc.Expression | None = None,
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return a stream of the matching rows, in no particular order.
+
+        Child processes read a few batches ahead of the caller. Closing the stream ends them.
+
+        Args:
+            columns: Names of top-level columns; None for all.
+            where: A predicate, as SQL text or a pyarrow expression; None for all rows.
+            limit: The greatest number of rows; None for all.
+
+        Raises:
+            PredicateError: The predicate does not parse, or refers to a column whose values do not compare.
+            ColumnNotFoundError: There is no such column.
+            LiteralError: A literal is not a value of its column.
+
+        Reading the stream raises FragmentError if a file cannot be read.
+        """
+        positions = find_column_positions(self._table, self._loaded[1].schema, columns)
+        plan = plan_snapshot_scan(self._lookup, self._table, self._loaded, "true" if where is None else where)
+        request = _RowRequest(plan.snapshot.schema, tuple(positions))
+        schema = pa.schema([self.schema.field(position) for position in positions])
+        batches = self._read_batches(plan_tasks(plan, limit), request)
+        if not positions:
+            batches = map(_without_columns, batches)
+        return pa.RecordBatchReader.from_batches(schema, batches if limit is None else _take(batches, limit))
+
+    def _read_batches(self, tasks: Sequence[ScanTask], request: _RowRequest) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of fragments. Raises FragmentError."""
+        if not tasks:
+            return
+        groups = list(_group_tasks(tasks))
+        cost = sum(task.fragment.bytes + _OPEN_COST for task in tasks)
+        processes = min(os.cpu_count() or 1, _MAX_PROCESSES, len(groups), 1 + cost // _PROCESS_COST)
+        largest = max(sum(task.fragment.bytes for task in group) for group in groups)
+        threads = max(1, min(_MAX_THREADS, _CHILD_BYTES // max(1, largest), len(groups) // processes))
+        path_tasks = (PathTask(group[0].fragment.path, group) for group in groups)
+        try:
+            yield from stream_parallel(partial(_read_group, request), path_tasks, processes, threads)
+        except FragmentError as error:
+            if not error.missing:
+                raise
+            raise FragmentError(
+                f"table {self.name!r}: {error}: {self._explain_missing()}", path=error.path, missing=True
+            ) from error
+
+    def _explain_missing(self) -> str:
+        version = self._lookup.version
+        if self._choice == "version":
+            return (
+                f"a cleanup of the table (such as VACUUM) has removed data files of the snapshot {version.snapshot}, "
+                f"which version {version.number} describes: read a later version, or the current rows"
+            )
+        return "a commit may have replaced the file meanwhile: read again"
+
+
+@dataclass(frozen=True)
+class _RowRequest:
+    """The columns to read."""
+
+    table_schema: pa.Schema
+    positions: tuple[int, ...]
+    """Positions of the top-level columns in the table's schema."""
+
+
+def _group_tasks(tasks: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
+    """Yield the tasks in groups of small files, so that one message to a child carries several if there are many."""
+    most_files = max(1, min(_GROUP_FILES, len(tasks) // _MIN_GROUPS))
+    group: list[ScanTask] = []
+    size = 0
+    for task in tasks:
+        if group and (len(group) == most_files or size + task.fragment.bytes > _GROUP_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(task)
+        size += task.fragment.bytes
+    if group:
+        yield group
+
+
+def _read_group(request: _RowRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.RecordBatch]:
+    """Yield the matching rows of some fragments, in a child process. Raises FragmentError."""
+    limit_arrow_threads()
+    rows = chain.from_iterable(
+        matching_rows(task.filter, request.table_schema, request.positions, task.fragment) for task in tasks
+    )
+    return _join_batches(batch for batch in rows if batch.num_rows)
+
+
+def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in fewer batches."""
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if pending and (rows + batch.num_rows > _BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
+            yield _concatenate(pending)
+            pending, rows, size = [], 0, 0
+        pending.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if pending:
+        yield _concatenate(pending)
+
+
+def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of as many rows without columns: Arrow's IPC format, through which batches come, has no such."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
+
+
+def _take(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first `limit` rows."""
+    while limit > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows

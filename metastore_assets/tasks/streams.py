@@ -1,0 +1,215 @@
+"""Streams of items that tasks in child processes yield, one task at a time or many in parallel.
+
+Memory is bounded: a child waits while its pipe is full, and only a few items wait for the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
+from dataclasses import dataclass
+from itertools import islice
+from queue import Empty, Queue
+from typing import Any, Generic, TypeVar
+
+from metastore_assets.errors import FatalFileError
+from metastore_assets.storage.io_counters import add_io_counts
+from metastore_assets.tasks.child_process import ChildProcess, ChildProcessEnded, acquire_child
+from metastore_assets.tasks.child_program import SetThreads, StreamItem, StreamTask
+from metastore_assets.tasks.isolation import (
+    MAX_IDLE_CRASHES,
+    IsolatedRunner,
+    check_idle_crashes,
+    crash_message,
+    metadata_result,
+    restore_error,
+)
+from metastore_assets.tasks.runner import with_arguments
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PathTask(Generic[T]):
+    """A task and the file that it reads, which is blamed for a crash of the child."""
+
+    path: str
+    task: T
+
+
+def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *arguments: Any) -> Iterator[Any]:
+    """Yield the items of `function(*arguments)`, called in a child process, one at a time.
+
+    The child waits until the caller requests the next item. The arguments and errors are those of `run_isolated`.
+    """
+    try:
+        yield from _stream_child(with_arguments(function), iter([PathTask(path, arguments)]), 1)
+    except FatalFileError as error:
+        metadata_result(error)
+
+
+def stream_parallel(
+    function: Callable[[T], Iterator[Any]], tasks: Iterable[PathTask[T]], processes: int, threads: int = 1
+) -> Iterator[Any]:
+    """Yield the items of `function(task)` of all tasks, from several child processes, in no particular order.
+
+    Closing the iterator ends the children.
+
+    Args:
+        function: Called once per task in a child; yields picklable items.
+        tasks: The tasks, which are sent to the children one by one.
+        processes: Number of child processes, at least 1.
+        threads: Number of tasks that each child runs at the same time.
+
+    Raises:
+        FatalFileError: A file crashed the child that read it.
+        Exception: The first exception that a task raised.
+    """
+    remaining = _SharedIterator(tasks)
+    if processes == 1:
+        yield from _stream_child(function, remaining, threads)
+        return
+    items: Queue[_Message] = Queue(2 * processes)
+    stop = threading.Event()
+
+    def work() -> None:
+        message = _Message()
+        try:
+            for item in _stream_child(function, remaining, threads):
+                if stop.is_set():
+                    return
+                items.put(_Message(item, is_last=False))
+        except BaseException as error:  # noqa: BLE001 (the caller's thread raises it)
+            message = _Message(error=error)
+        finally:
+            # After `stop`, the queue was emptied, and each thread puts two messages at most.
+            items.put(message)
+
+    for _ in range(processes):
+        # A daemon: the process may exit while the caller still holds a stream that it does not read.
+        threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
+    try:
+        running = processes
+        while running:
+            message = items.get()
+            if message.error is not None:
+                raise message.error
+            if message.is_last:
+                running -= 1
+            else:
+                yield message.item
+    finally:
+        stop.set()
+        try:
+            while True:
+                items.get_nowait()
+        except Empty:
+            pass
+
+
+@dataclass(frozen=True)
+class _Message:
+    """What a thread sends to the caller: an item, or as its last message an error or nothing."""
+
+    item: Any = None
+    is_last: bool = True
+    error: BaseException | None = None
+
+
+class _SharedIterator(Generic[T]):
+    """An iterator that several threads share."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = iter(items)
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        with self._lock:
+            return next(self._items)
+
+
+def _stream_child(function: Callable[[T], Iterator[Any]], tasks: Iterator[PathTask[T]], threads: int) -> Iterator[Any]:
+    """Yield the items of all tasks, from one child process.
+
+    The child has one more task than threads, so that it does not wait for the next one. Raises FatalFileError if it
+    crashes, MetastoreError if it repeatedly ends while it runs no task, and the exception of a task.
+    """
+    running: dict[int, PathTask[T]] = {}
+    started: set[int] = set()  # tasks of which the caller has items: these cannot start again
+    numbered = enumerate(tasks)
+    idle_crashes = 0
+    while True:
+        try:
+            with acquire_child() as child:
+                child.send(SetThreads(threads))
+                for number, task in running.items():
+                    child.send(StreamTask(number, function, task.task))
+                _start(child, function, running, islice(numbered, threads + 1 - len(running)))
+                while running:
+                    answer = child.receive()
+                    if isinstance(answer, StreamItem):
+                        started.add(answer.number)
+                        yield answer.value
+                        continue
+                    add_io_counts(answer.io_counts)
+                    (outcome,) = map(restore_error, answer.values)
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    del running[answer.first]
+                    started.discard(answer.first)
+                    _start(child, function, running, islice(numbered, 1))
+            return
+        except ChildProcessEnded as ended:
+            if ended.in_flight:
+                raise _crash_error(function, running, ended) from ended
+            idle_crashes = MAX_IDLE_CRASHES if started else idle_crashes + 1
+            check_idle_crashes(idle_crashes, ended)
+
+
+def _start(
+    child: ChildProcess,
+    function: Callable[[T], Iterator[Any]],
+    running: dict[int, PathTask[T]],
+    tasks: Iterator[tuple[int, PathTask[T]]],
+) -> None:
+    """Send tasks to a child, and add them to `running`."""
+    for number, task in tasks:
+        running[number] = task
+        child.send(StreamTask(number, function, task.task))
+
+
+def _crash_error(
+    function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], ended: ChildProcessEnded
+) -> FatalFileError:
+    """Return the error for a child that crashed, which names the file at fault.
+
+    If several tasks ran, each runs again alone, without its items, to find the one that crashes.
+    """
+    suspects = {number: running[number] for number in ended.in_flight if number in running}
+    if len(suspects) > 1:
+        outcomes = IsolatedRunner().outcomes(
+            _Exhaust(function),
+            [suspect.task for suspect in suspects.values()],
+            paths=[suspect.path for suspect in suspects.values()],
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, FatalFileError):
+                return outcome
+    number, what = next(iter(ended.in_flight.items()))
+    path = running[number].path if number in running else what
+    return FatalFileError(crash_message(what or path, ended), path=path)
+
+
+@dataclass(frozen=True)
+class _Exhaust(Generic[T]):
+    """A picklable function that runs a task, and drops the items that the task yields."""
+
+    function: Callable[[T], Iterator[Any]]
+
+    def __call__(self, task: T) -> None:
+        for _ in self.function(task):
+            pass

@@ -1,0 +1,68 @@
+"""Reads of real tables: the rows of the full scan with the filter, and the counts that others established."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.lookup import Table
+from scripts.realtables.tables import RealTable, real_tables
+from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys, order
+
+_FEW = 53
+
+
+def _rows(batches: pa.RecordBatchReader) -> Counter[str]:
+    result: Counter[str] = Counter()
+    for batch in batches:
+        if not batch.num_columns:
+            result["[]"] += batch.num_rows
+            continue
+        columns = [keys(column) for column in batch.columns]
+        result.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
+    return result
+
+
+def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
+    wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
+    assert _rows(lookup.read(where=question.where, table=table)) == wanted, (name, question.where)
+
+
+def _check(real_table: RealTable, root: Path, most: int) -> int:
+    checked = 0
+
+    def check(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
+        nonlocal checked
+        if not checked:
+            _check_truth(real_table, lookup.read(table=table).read_all())
+        checked += 1
+        check_one(name, lookup, table, rows, question)
+
+    check_table(check, real_table, root, most)
+    return checked
+
+
+def _check_truth(real_table: RealTable, rows: pa.Table) -> None:
+    """Compare with numbers that other libraries established."""
+    assert rows.num_rows == real_table.truth["row_count"], real_table.name
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        truth = real_table.truth["columns"].get(name)
+        if truth is not None and not pa.types.is_nested(column.type):
+            assert column.null_count == truth["null_count"], (real_table.name, name)
+
+
+def test_some_real_tables(realtables: Path, tmp_path: Path) -> None:
+    tables = [real_table for real_table in real_tables(realtables, tmp_path) if real_table.name not in REFUSED][::_FEW]
+    assert sum(_check(table, tmp_path / str(number), 5) for number, table in enumerate(tables)) > 15
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_every_real_table(realtables: Path, tmp_path: Path) -> None:
+    for number, table in enumerate(real_tables(realtables, tmp_path)):
+        _check(table, tmp_path / str(number), 12)
