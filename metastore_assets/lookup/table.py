@@ -27,6 +27,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
+    import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
@@ -66,6 +67,9 @@ class RowSource(Protocol):
         self, columns: Sequence[str] | None = None, where: str | pc.Expression | None = None
     ) -> pa.RecordBatchReader:
         """Return a stream of the matching rows."""
+
+    def lazy(self) -> pl.LazyFrame:
+        """Return the rows as a lazy frame of Polars."""
 
 
 class Scanner(Protocol):
@@ -420,6 +424,31 @@ class Table(Relation):
         Reading the stream raises FragmentError if a file cannot be read.
         """
         return self._open_rows(version, table, storage_options).read(columns, where)
+
+    def lazy(
+        self,
+        *,
+        version: VersionSelector | None = None,
+        table: str | TableConfig | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> pl.LazyFrame:
+        """Return the table's live rows as a lazy frame of Polars, in no particular order.
+
+        Collecting a query opens only the files that may have matching rows, and reads only the columns that the query
+        needs. The frame shows one snapshot: later commits do not change it.
+
+        Args:
+            version: Shows the snapshot of this version, as in `read`. None for the table's current snapshot.
+            table: The table's location, as in `count`.
+            storage_options: Options of the table's object store, as in `count`.
+
+        Raises:
+            UnsupportedTypeError: Polars has no type for a column.
+            VersionNotFoundError: There is no such version.
+            ConfigError: The table's location is not known, or not confirmed.
+            MetastoreError: The snapshot of the version no longer exists.
+        """
+        return self._open_rows(version, table, storage_options).lazy()
 
     def _open_rows(
         self,

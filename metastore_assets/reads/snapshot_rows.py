@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,9 @@ from metastore_assets.reads.scan_plan import (
 )
 from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.tasks.streams import PathTask, stream_parallel
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _MAX_PROCESSES = 8
 _MAX_THREADS = 8
@@ -103,6 +107,12 @@ class SnapshotRows:
         if not positions:
             batches = map(_without_columns, batches)
         return pa.RecordBatchReader.from_batches(schema, batches if limit is None else _take(batches, limit))
+
+    def lazy(self) -> pl.LazyFrame:
+        """Return the rows as a lazy frame of Polars. Raises UnsupportedTypeError if it has no type for a column."""
+        from metastore_assets.reads.polars_frames import lazy_frame  # Polars takes 100 ms to be imported
+
+        return lazy_frame(self)
 
     def _read_batches(self, tasks: Sequence[ScanTask], request: _RowRequest) -> Iterator[pa.RecordBatch]:
         """Yield the rows of fragments. Raises FragmentError."""

@@ -1,0 +1,84 @@
+"""Lazy frames of Polars, whose predicates and columns decide what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import polars as pl
+import pyarrow as pa
+from polars.io.plugins import register_io_source
+
+from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
+from metastore_assets.reads.polars_predicates import weaken_predicate
+
+if TYPE_CHECKING:
+    from metastore_assets.reads.snapshot_rows import SnapshotRows
+
+
+def lazy_frame(rows: SnapshotRows) -> pl.LazyFrame:
+    """Return the rows of a snapshot as a lazy frame. Nothing is read before it is collected.
+
+    Raises UnsupportedTypeError if Polars has no type for a column.
+    """
+    return register_io_source(_FrameSource(rows).read, schema=_to_polars_schema(rows.name, rows.schema))
+
+
+class _FrameSource:
+    """Reads the frames that a query of Polars needs."""
+
+    def __init__(self, rows: SnapshotRows) -> None:
+        self._rows = rows
+
+    def read(
+        self, with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        """Yield frames with the matching rows, see `register_io_source`. Raises FragmentError."""
+        schema = self._rows.schema
+        columns = schema.names if with_columns is None else with_columns
+        needed = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))
+        remaining = n_rows
+        batches = self._open(needed, predicate, n_rows)
+        frame = _to_frame(pa.RecordBatch.from_pylist([], pa.schema([schema.field(name) for name in needed])))
+        while True:
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            frame = frame.select(columns)
+            if remaining is not None:
+                frame = frame.head(remaining)
+                remaining -= frame.height
+            yield frame
+            if remaining == 0 or (batch := next(batches, None)) is None:
+                return
+            frame = _to_frame(batch)
+
+    def _open(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pa.RecordBatch]:
+        """Return the rows for which the predicate may be true."""
+        where = None if predicate is None else weaken_predicate(predicate, self._rows.schema)
+        if where is not None:
+            try:
+                return iter(self._rows.read(columns, where))
+            except (ColumnNotFoundError, LiteralError, PredicateError):
+                pass  # the predicate has no form that prunes
+        return iter(self._rows.read(columns, None, limit if predicate is None else None))
+
+
+def _to_frame(batch: pa.RecordBatch) -> pl.DataFrame:
+    return cast(pl.DataFrame, pl.from_arrow(batch))
+
+
+def _to_polars_schema(table: str, schema: pa.Schema) -> pl.Schema:
+    """Return the columns in Polars' types. Raises UnsupportedTypeError."""
+    for field in schema:
+        if _has_wide_decimal(field.type):
+            raise UnsupportedTypeError(
+                f"column {field.name!r} of table {table!r}: Polars has no type for {field.type}; read the other "
+                "columns with `read(columns=…)`"
+            )
+    return _to_frame(pa.RecordBatch.from_pylist([], schema)).schema
+
+
+def _has_wide_decimal(type_: pa.DataType) -> bool:
+    if pa.types.is_nested(type_):
+        return any(_has_wide_decimal(type_.field(index).type) for index in range(type_.num_fields))
+    return pa.types.is_decimal256(type_)

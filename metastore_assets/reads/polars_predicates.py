@@ -1,0 +1,168 @@
+"""Translation of Polars' predicates to Arrow expressions, for pruning.
+
+Polars has no public access to the parts of an expression except its serialized form, which may change between versions.
+A part in an unknown form is left out, so that more files are read. Polars itself filters the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "Eq": lambda left, right: left == right,
+    "NotEq": lambda left, right: left != right,
+    "Lt": lambda left, right: left < right,
+    "LtEq": lambda left, right: left <= right,
+    "Gt": lambda left, right: left > right,
+    "GtEq": lambda left, right: left >= right,
+}
+_COMMUTED = {"Eq": "Eq", "NotEq": "NotEq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
+_BETWEEN = {"Both": ("GtEq", "LtEq"), "Left": ("GtEq", "Lt"), "Right": ("Gt", "LtEq"), "None": ("Gt", "Lt")}
+_UNITS = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
+_UNKNOWN_FORM = (AttributeError, KeyError, LookupError, OverflowError, TypeError, ValueError, pa.ArrowException)
+
+
+def weaken_predicate(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:
+    """Return an Arrow expression that is true of every row for which a Polars expression is true.
+
+    Args:
+        predicate: An expression of Polars on the columns of the schema.
+        schema: The columns with the types in which Polars gets them.
+
+    Returns:
+        The expression, which may be true of more rows. None if no part of the predicate is understood.
+    """
+    try:
+        tree = json.loads(predicate.meta.serialize(format="json"))
+    except (*_UNKNOWN_FORM, pl.exceptions.PolarsError):
+        return None
+    return _Translator(schema).weaken(tree)
+
+
+class _Translator:
+    """Translates the nodes of a serialized expression. Each is an object with one key, the node's kind."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        names = schema.names
+        self._types = {field.name: field.type for field in schema if names.count(field.name) == 1}
+
+    def weaken(self, node: Any) -> pc.Expression | None:
+        """Return an expression that is true wherever the node is true; None if the node is not understood."""
+        try:
+            return self._weaken(node)
+        except _UNKNOWN_FORM:
+            return None
+
+    def _weaken(self, node: Any) -> pc.Expression | None:
+        ((kind, value),) = node.items()
+        if kind == "Column":
+            return pc.field(value) if pa.types.is_boolean(self._types[value]) else None
+        if kind == "Function":
+            return self._weaken_function(value)
+        if kind != "BinaryExpr":
+            return None
+        operator, left, right = value["op"], value["left"], value["right"]
+        if operator in ("And", "LogicalAnd"):
+            parts = [part for part in map(self.weaken, (left, right)) if part is not None]
+            return reduce(and_, parts) if parts else None
+        if operator in ("Or", "LogicalOr"):
+            alternatives = [self.weaken(left), self.weaken(right)]
+            return None if any(part is None for part in alternatives) else reduce(or_, alternatives)
+        if "Column" in left:
+            return self._compare(left["Column"], operator, right)
+        return self._compare(right["Column"], _COMMUTED[operator], left)
+
+    def _weaken_function(self, call: Mapping[str, Any]) -> pc.Expression | None:
+        function, (column, *arguments) = call["function"], call["input"]
+        name = column["Column"]
+        if name not in self._types:
+            return None
+        if function == {"StringExpr": "StartsWith"} and _is_text(self._types[name]):
+            return pc.starts_with(pc.field(name), _parse_literal(arguments[0], pa.string()).as_py())
+        boolean = function["Boolean"]
+        if boolean == "IsNull":
+            return pc.field(name).is_null()
+        if boolean == "IsNotNull":
+            return pc.field(name).is_valid()
+        if boolean == "Not" and pa.types.is_boolean(self._types[name]):
+            return ~pc.field(name)
+        if "IsBetween" in boolean:
+            lower, upper = _BETWEEN[boolean["IsBetween"]["closed"]]
+            parts = [self._compare(name, lower, arguments[0]), self._compare(name, upper, arguments[1])]
+            return None if any(part is None for part in parts) else reduce(and_, parts)
+        if "IsIn" in boolean:
+            return self._is_in(name, arguments[0], nulls_equal=boolean["IsIn"]["nulls_equal"])
+        return None
+
+    def _compare(self, name: str, operator: str, literal: Any) -> pc.Expression | None:
+        """Return a comparison of a column with a literal. Raises KeyError for an unknown operator."""
+        compare, field = _COMPARISONS[operator], pc.field(name)
+        scalar = _parse_literal(literal, self._types[name])
+        if not scalar.is_valid:
+            return None
+        expression = compare(field, scalar)
+        if pa.types.is_float64(scalar.type):
+            if not math.isfinite(scalar.as_py()):
+                return None
+            if operator in ("Gt", "GtEq"):
+                expression |= pc.is_nan(field)  # in Polars, NaN exceeds all numbers
+        return expression
+
+    def _is_in(self, name: str, literal: Any, *, nulls_equal: bool) -> pc.Expression | None:
+        """Return whether a column's value is in a list, which Polars serializes as an Arrow stream."""
+        type_ = self._types[name]
+        if not (pa.types.is_integer(type_) or _is_text(type_) or pa.types.is_date32(type_)):
+            return None
+        with pa.ipc.open_stream(bytes(literal["Literal"]["Scalar"]["List"])) as stream:
+            values: Sequence[Any] = [value for batch in stream for value in batch.column(0).to_pylist()]
+            stored = stream.schema.field(0).type
+        if not (stored == type_ or (_is_text(stored) and _is_text(type_))):
+            return None
+        expression = pc.field(name).isin(pa.array([value for value in values if value is not None], type_))
+        return expression | pc.field(name).is_null() if nulls_equal and None in values else expression
+
+
+def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
+    """Return a serialized literal as a scalar of a column's type.
+
+    Raises an error of `_UNKNOWN_FORM` for a literal of another type, because Polars then compares converted values.
+    """
+    ((kind, value),) = node["Literal"].items()
+    ((stored, content),) = value.items()
+    if pa.types.is_integer(type_) and type(content) is int and (kind, stored) == ("Dyn", "Int"):
+        return pa.scalar(content, type_)
+    if kind != "Scalar":
+        raise ValueError(f"a literal of the kind {kind}")
+    if _is_text(type_) and stored == "String" and isinstance(content, str):
+        return pa.scalar(content, pa.string())
+    if stored == _scalar_name(type_) and type(content) in (int, float, bool):
+        return pa.scalar(content, type_)
+    if pa.types.is_timestamp(type_) and stored == "Datetime":
+        ticks, unit, zone = content
+        if _UNITS[unit] == type_.unit and (zone["inner"] if zone else None) == type_.tz:
+            return pa.scalar(ticks, type_)
+    raise ValueError(f"a {stored} where the column has {type_}")
+
+
+def _scalar_name(type_: pa.DataType) -> str | None:
+    """Return Polars' name of a type whose literals are single numbers; None for other types."""
+    if pa.types.is_integer(type_):
+        return str(type_).replace("uint", "UInt").replace("int", "Int")
+    if pa.types.is_float64(type_):
+        return "Float64"
+    if pa.types.is_boolean(type_):
+        return "Boolean"
+    return "Date" if pa.types.is_date32(type_) else None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
