@@ -395,7 +395,7 @@ class Table(Relation):
         *,
         columns: Sequence[str] | None = None,
         where: str | pc.Expression | None = None,
-        version: VersionSelector | None = None,
+        version: VersionReference | None = None,
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> pa.RecordBatchReader:
@@ -428,7 +428,7 @@ class Table(Relation):
     def lazy(
         self,
         *,
-        version: VersionSelector | None = None,
+        version: VersionReference | None = None,
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> pl.LazyFrame:
@@ -452,7 +452,7 @@ class Table(Relation):
 
     def _open_rows(
         self,
-        version: VersionSelector | None,
+        version: VersionReference | None,
         table: str | TableConfig | None,
         storage_options: Mapping[str, str] | None,
     ) -> RowSource:
