@@ -126,4 +126,6 @@ def walk(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _first_line(error: Exception) -> str:
-    return " ".join(str(error).partition("\n\n")[0].split())
+    text = str(error).partition("\n\n")[0]
+    # An error of a Python source is followed by its traceback.
+    return " ".join(text.partition(". Detail: Python exception: ")[0].split())

@@ -182,6 +182,21 @@ def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     return UnboundOr(tuple(alternatives))
 
 
+def _parse_if_else(call: _Call, expression: pc.Expression) -> UnboundPredicate:
+    """Return `if_else(is_valid(x), is_in(x), null)`, in which DuckDB writes SQL's `in`. Raises PredicateError."""
+    condition, chosen, otherwise = call.arguments
+    if (
+        not (isinstance(condition, _Call) and isinstance(chosen, _Call) and otherwise == BooleanLiteral(None))
+        or (condition.function, chosen.function) != ("is_valid", "is_in")
+        or _column_name(condition, expression) != _column_name(chosen, expression)
+    ):
+        raise _unsupported(expression)
+    scalars = list(chosen.options["value_set"].values)
+    if not scalars or not all(scalar.is_valid for scalar in scalars):
+        raise _unsupported(expression)
+    return UnboundIn(_column_name(chosen, expression), tuple(map(_to_literal, scalars)), rounded=True)
+
+
 def _parse_is_null(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     name = _column_name(call, expression)
     if call.options["nan_is_null"].as_py():
@@ -215,6 +230,7 @@ _FUNCTIONS: Mapping[str, Callable[[_Call, pc.Expression], UnboundPredicate]] = {
     "or_kleene": lambda call, expression: UnboundOr(_parse_children(call, expression)),
     "invert": lambda call, expression: Not(_parse_children(call, expression)[0]),
     "is_in": _parse_is_in,
+    "if_else": _parse_if_else,
     "is_null": _parse_is_null,
     "is_valid": lambda call, expression: Not(UnboundIsNull(_column_name(call, expression))),
     "is_nan": lambda call, expression: UnboundIsNaN(_column_name(call, expression)),

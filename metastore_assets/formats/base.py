@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
+from metastore_assets.storage.location import Location
 
 FIELD_ID = b"metastore.field_id"
 """Metadata key of an Arrow field, at every depth. Its value is the field's identity, which survives renames.
@@ -81,6 +82,25 @@ class ClaimedSource(FragmentSource, Protocol):
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
+
+
+@dataclass(frozen=True)
+class ArrowFile:
+    """A Parquet file all of whose rows are live, and whose columns have the names of the table's columns."""
+
+    location: Location
+    path: str
+    """The path below the location."""
+    constants: tuple[tuple[str, pa.Array], ...]
+    """Name and value of each column that is constant in the file's partition, as an array of one value."""
+
+
+@runtime_checkable
+class ArrowReadable(FragmentSource, Protocol):
+    """The source of a fragment that Arrow can perhaps read alone, without the format's reader."""
+
+    def arrow_file(self) -> ArrowFile | str:
+        """Return the file, or why Arrow alone cannot read the rows."""
 
 
 @dataclass(frozen=True, slots=True)

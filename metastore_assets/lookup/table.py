@@ -28,6 +28,7 @@ from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
@@ -63,6 +64,12 @@ class ScanRequest:
 class RowSource(Protocol):
     """The rows of one snapshot of a table. `reads.SnapshotRows` implements it."""
 
+    schema: pa.Schema
+    """The columns of the rows."""
+
+    def list_shown_columns(self) -> list[str]:
+        """Return the names of the columns that the version has and whose values are not hidden."""
+
     def read(
         self, columns: Sequence[str] | None = None, where: str | pc.Expression | None = None
     ) -> pa.RecordBatchReader:
@@ -70,6 +77,9 @@ class RowSource(Protocol):
 
     def lazy(self) -> pl.LazyFrame:
         """Return the rows as a lazy frame of Polars."""
+
+    def dataset(self, where: str | pc.Expression | None = None) -> ds.Dataset:
+        """Return a dataset of the data files that may have matching rows."""
 
 
 class Scanner(Protocol):
@@ -423,7 +433,7 @@ class Table(Relation):
 
         Reading the stream raises FragmentError if a file cannot be read.
         """
-        return self._open_rows(version, table, storage_options).read(columns, where)
+        return self.open_rows(version, table, storage_options).read(columns, where)
 
     def lazy(
         self,
@@ -448,15 +458,46 @@ class Table(Relation):
             ConfigError: The table's location is not known, or not confirmed.
             MetastoreError: The snapshot of the version no longer exists.
         """
-        return self._open_rows(version, table, storage_options).lazy()
+        return self.open_rows(version, table, storage_options).lazy()
 
-    def _open_rows(
+    def dataset(
         self,
-        version: VersionReference | None,
-        table: str | TableConfig | None,
-        storage_options: Mapping[str, str] | None,
+        *,
+        where: str | pc.Expression | None = None,
+        version: VersionReference | None = None,
+        table: str | TableConfig | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> ds.Dataset:
+        """Return a pyarrow dataset of the table's data files, whose fragments have their bounds as guarantees.
+
+        Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow reads the
+        files itself, so this is for Delta tables and plain Parquet files on local disk, without deleted rows and
+        without renamed columns.
+
+        Args:
+            where: Leaves out the files that have no matching row: SQL text or a pyarrow expression. Other rows of the
+                remaining files are not left out, so filter them in the query, too.
+            version: Shows the snapshot of this version, as in `read`. None for the table's current snapshot.
+            table: The table's location, as in `count`.
+            storage_options: Options of the table's object store, as in `count`.
+
+        Raises:
+            PredicateError: The predicate cannot be parsed or bound.
+            ColumnNotFoundError: The predicate names a column that does not exist.
+            LiteralError: A literal of the predicate is not of its column's type.
+            VersionNotFoundError: There is no such version.
+            ConfigError: The table's location is not known, or not confirmed.
+            MetastoreError: Arrow alone cannot read the rows of a file, or the snapshot no longer exists.
+        """
+        return self.open_rows(version, table, storage_options).dataset(where)
+
+    def open_rows(
+        self,
+        version: VersionReference | None = None,
+        table: str | TableConfig | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> RowSource:
-        """Return the rows of the current snapshot, or of the snapshot of a version."""
+        """Return the rows of a snapshot, for several reads. The arguments and errors are those of `lazy`."""
         lookup = self if version is None else self.at(version)
         config = lookup.table_config(table, storage_options)
         return self._scanner.open_rows(lookup, config, "now" if version is None else "version")

@@ -27,11 +27,14 @@ from metastore_assets.reads.scan_plan import (
     plan_snapshot_scan,
     plan_tasks,
 )
+from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.tasks.streams import PathTask, stream_parallel
+from metastore_assets.values.leaf_columns import schema_leaves
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow.dataset as ds
 
 _MAX_PROCESSES = 8
 _MAX_THREADS = 8
@@ -77,6 +80,21 @@ class SnapshotRows:
         """The name of the table."""
         return self._table.name
 
+    def list_shown_columns(self) -> list[str]:
+        """Return the names of the columns that the version has and whose values, also inside of them, are not hidden.
+
+        A column is identified by its id. Whether a column that is newer than the version is hidden is not known.
+        """
+        hidden = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
+        shown = {
+            leaves[0].field_id
+            for leaves in schema_leaves(self._lookup.version.schema)
+            if not any(leaf.field_id in hidden for leaf in leaves)
+        }
+        table_schema = self._loaded[1].schema
+        columns = zip(table_schema.names, schema_leaves(table_schema), strict=True)
+        return [name for name, leaves in columns if leaves[0].field_id in shown]
+
     def read(
         self,
         columns: Sequence[str] | None = None,
@@ -113,6 +131,17 @@ class SnapshotRows:
         from metastore_assets.reads.polars_frames import lazy_frame  # Polars takes 100 ms to be imported
 
         return lazy_frame(self)
+
+    def dataset(self, where: str | pc.Expression | None = None) -> ds.Dataset:
+        """Return a dataset of the data files that may have matching rows, with bounds as guarantees.
+
+        Raises MetastoreError if Arrow alone cannot read the rows of a file, and errors of `read` for the predicate.
+        """
+        from metastore_assets.reads.arrow_datasets import build_dataset  # pyarrow.dataset takes time to be imported
+
+        plan = plan_snapshot_scan(self._lookup, self._table, self._loaded, "true" if where is None else where)
+        fragments = [task.fragment for task in plan_tasks(plan, None)]
+        return build_dataset(self, plan.snapshot, fragments, self._lookup.pruner)
 
     def _read_batches(self, tasks: Sequence[ScanTask], request: _RowRequest) -> Iterator[pa.RecordBatch]:
         """Yield the rows of fragments. Raises FragmentError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,31 +16,51 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
 
+    from metastore_assets.config import TableConfig
+    from metastore_assets.lookup.table import RowSource
     from metastore_assets.metastore import Metastore
 
 
-def query(metastore: Metastore, text: str, *, unrestricted: bool = False) -> pa.Table:
-    """Run a query in DuckDB's SQL over the views in `VIEWS`, and return its rows.
+def query(
+    metastore: Metastore,
+    text: str,
+    *,
+    unrestricted: bool = False,
+    find_table: Callable[[str], TableConfig] | None = None,
+) -> pa.Table:
+    """Run a query in DuckDB's SQL over the tables and the views in `VIEWS`, and return its rows.
 
-    The view `statistics` has rows of all tables, and `orders.statistics` has those of the table `orders`. Only the
-    views that the query names are read. By default the query reaches nothing else: no file, no network, no setting, no
-    variable of Python.
+    The view `statistics` has rows of all tables, and `orders.statistics` has those of the table `orders`. `orders` is
+    the table itself: its live rows, of which only files are opened that may have rows for the query. Only the views and
+    tables that the query names are read. By default the query reaches nothing else: no file, no network, no setting, no
+    variable of Python. It also does not reach hidden columns, and columns that are newer than the newest version.
 
     Args:
         metastore: The root with the tables.
         text: One query, such as SELECT or SUMMARIZE.
-        unrestricted: Whether the query may read and write files and load extensions. Only for trusted queries.
+        unrestricted: Whether the query may read and write files and load extensions, and read hidden columns. Only for
+            trusted queries.
+        find_table: Returns the configuration of a table by name. By default the recorded locations of tables are read,
+            if they are `table_locations` of the Metastore.
 
     Raises:
         QueryError: The text is no query, or DuckDB refuses it.
         MissingPackageError: DuckDB is not installed.
         StoreError: The root cannot be read.
+        ConfigError: The location of a table is not known, or not confirmed.
+        FragmentError: A file of a table cannot be read.
     """
     with query_connection(unrestricted=unrestricted) as session:
         named = _named_tables(session.parse(text))
         tables = metastore.tables()
         for schema, name in sorted(named):
-            _define(session.connection, metastore, tables, schema, name)
+            matches = [] if schema or name in VIEWS else [table for table in tables if table.lower() == name]
+            if matches:
+                lookup = metastore.table(matches[0])
+                rows = lookup.open_rows(table=None if find_table is None else find_table(matches[0]))
+                _define_table(session.connection, rows, matches[0], hides=not unrestricted)
+            else:
+                _define(session.connection, metastore, tables, schema, name)
         return session.run(text).to_arrow_table()
 
 
@@ -54,6 +74,21 @@ def _named_tables(tree: Any) -> set[tuple[str, str]]:
         for node in walk(tree)
         if node.get("type") == "BASE_TABLE"
     }
+
+
+def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: str, *, hides: bool) -> None:
+    """Give a table's rows a name in DuckDB, which reads them when it runs the query.
+
+    Args:
+        connection: The connection.
+        rows: The rows.
+        name: The name of the table.
+        hides: Whether hidden columns are left out.
+    """
+    from metastore_assets.sql.tables import TableDataset  # pyarrow.dataset takes time to be imported
+
+    columns = rows.list_shown_columns() if hides else rows.schema.names
+    connection.register(name, TableDataset(rows, columns))
 
 
 def _define(

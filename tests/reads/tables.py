@@ -99,7 +99,7 @@ def build(folder: Path, kind: str, files: Sequence[Sequence[Row]], deleted: str 
 
     Args:
         folder: An empty folder.
-        kind: One of `FORMATS`.
+        kind: One of `FORMATS`, or `bare files` for Parquet files without statistics.
         files: Rows by file.
         deleted: A condition in SQL of rows that are deleted after the refresh; None for none.
         late: Number of files that are added after the refresh, so that the version does not know them.
@@ -107,7 +107,7 @@ def build(folder: Path, kind: str, files: Sequence[Sequence[Row]], deleted: str 
     uri = folder / "lake"
     parts = [pa.Table.from_pylist(list(file), SCHEMA) for file in files]
     known, added = parts[: len(parts) - late], parts[len(parts) - late :]
-    writer = {"delta": _Delta, "files": _Files, "iceberg": _Iceberg}[kind](uri)
+    writer = {"delta": _Delta, "files": _Files, "bare files": _BareFiles, "iceberg": _Iceberg}[kind](uri)
     for part in known:
         writer.append(part)
     config = MetastoreConfig(
@@ -145,6 +145,8 @@ class _Delta:
 
 
 class _Files:
+    _has_statistics = True
+
     def __init__(self, uri: Path) -> None:
         self.location = str(uri)
         self._count = 0
@@ -153,7 +155,8 @@ class _Files:
 
     def append(self, part: pa.Table) -> None:
         self._count += 1
-        pq.write_table(part, f"{self.location}/{self._count}.parquet")
+        path = f"{self.location}/{self._count}.parquet"
+        pq.write_table(part, path, write_statistics=self._has_statistics)
 
     def delete(self, condition: str) -> None:
         """Rewrite every file, as the owner of plain files deletes rows."""
@@ -164,6 +167,10 @@ class _Files:
                 query = f"select id from plain where ({condition}) is not true"
                 ids = [row[0] for row in connection.sql(query).fetchall()]
             pq.write_table(plain.filter(pa.compute.is_in(plain["id"], pa.array(ids, pa.int64()))), path)
+
+
+class _BareFiles(_Files):
+    _has_statistics = False
 
 
 class _Iceberg:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from metastore_assets.cli.drawing import draw_hidden_columns
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import load_config, open_metastore
+from metastore_assets.cli.opening import find_table_config, load_config, open_metastore
 from metastore_assets.cli.options import output_options
 from metastore_assets.cli.output import GridColumn, Page, Styled, answer
 from metastore_assets.report import text
@@ -25,16 +26,19 @@ _LISTED_ROWS = 1_000
 @click.option(
     "--unrestricted",
     is_flag=True,
-    help="Let the query read and write files and load extensions, as DuckDB does. Use it only for queries that you "
-    "wrote.",
+    help="Let the query read and write files, load extensions, and read hidden columns. Use it only for queries that "
+    "you wrote.",
 )
 @output_options
 @click.pass_obj
 def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: bool) -> None:
-    """Query the stored statistics of all tables in DuckDB's SQL.
+    """Query tables and their stored statistics in DuckDB's SQL.
+
+    A published table is named as it is, `select … from orders where …`. Only files that may have matching rows are
+    opened. Hidden columns are left out, except with --unrestricted.
 
     \b
-    Views of all tables, or of one table as in orders.statistics:
+    Views of the statistics of all tables, or of one table as in orders.statistics:
       versions              every published version
       statistics            columns in the newest version
       partition_statistics  the same for each partition
@@ -44,15 +48,18 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
       frequencies           value counts and ranks
       histograms            bins
 
-    The query can read only these views: no files, no network. It must be one SELECT, FROM, WITH, VALUES, SUMMARIZE or
-    DESCRIBE statement. It cannot change settings.
+    The query can read only tables and views: no other files, no network. It must be one SELECT, FROM, WITH, VALUES,
+    SUMMARIZE or DESCRIBE statement. It cannot change settings.
 
     \b
     metastore sql "select table_name, column_name, null_count from statistics order by 3 desc limit 10"
     """
     from metastore_assets.sql import query
 
-    result = query(open_metastore(load_config(invocation)), statement, unrestricted=unrestricted)
+    config = load_config(invocation)
+    result = query(
+        open_metastore(config), statement, unrestricted=unrestricted, find_table=partial(find_table_config, config)
+    )
     # A JSON object has each key once, but a result may have two columns of one name.
     names = result.column_names
     keys = [name if name not in names[:index] else f"{name}_{index}" for index, name in enumerate(names)]

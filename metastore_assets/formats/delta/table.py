@@ -20,6 +20,7 @@ from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFo
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import (
+    ArrowFile,
     DerivedColumn,
     Fragment,
     FragmentPath,
@@ -495,6 +496,14 @@ class DeltaFragmentSource:
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
         return self.location.stat(self.path).size
+
+    def arrow_file(self) -> ArrowFile | str:
+        """Return the file, or why Arrow alone cannot read the rows."""
+        if self.vector is not None:
+            return "it has deleted rows"
+        if self.mode != "none":
+            return f"its columns are mapped by {self.mode}"
+        return ArrowFile(self.location, self.path, self.partition_values)
 
     def open(self) -> FileFragmentReader:
         """Open the data file and read its deletion vector. Raises FragmentError."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.errors import FatalFileError, FragmentError
+from metastore_assets.formats.base import ArrowFile
 from metastore_assets.formats.files.declared_types import cast_losslessly
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.partitioning import Items, typed_constant
@@ -51,6 +52,13 @@ class FilesFragmentSource:
     def file(self) -> DataFile:
         """The data file."""
         return DataFile(self.stored, self.reading.kind, self.reading.suffix, self.reading.partition)
+
+    def arrow_file(self) -> ArrowFile | str:
+        """Return the file, or why Arrow alone cannot read the rows."""
+        if self.reading.kind != "parquet" or not self.reading.is_readable:
+            return f"it is no readable Parquet file, but {self.reading.kind}"
+        constants = tuple((name, typed_constant(value)) for name, value in self.reading.partition)
+        return ArrowFile(self.reading.location, self.stored.path, constants)
 
     def open(self) -> FileFragmentReader:
         """Return a reader of the file's rows in the table's types.

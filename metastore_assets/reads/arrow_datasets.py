@@ -1,0 +1,147 @@
+"""Datasets of pyarrow over a table's data files, whose fragments carry bounds as guarantees.
+
+Arrow skips a fragment if a filter contradicts its guarantee, an expression that is true of all rows of the fragment. It
+also simplifies the filter with the guarantee, so a guarantee must admit every null, and there is none where NaN may
+occur: `~(x <= 5)` is true of NaN, and would be simplified to false by the guarantee `x <= 5`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from metastore_assets.errors import MetastoreError, UnsupportedTypeError
+from metastore_assets.expressions.predicates import BoundColumn
+from metastore_assets.expressions.row_bounds import ColumnBounds
+from metastore_assets.formats.base import INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
+from metastore_assets.lookup.pruning import Pruner, column_bounds
+from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.types import type_class
+
+if TYPE_CHECKING:
+    from metastore_assets.reads.snapshot_rows import SnapshotRows
+
+_FIRST_COMMON_DAY = -141_427
+"""The day 1582-10-15, from which on the Julian calendar of old writers and the Gregorian calendar agree."""
+_PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+
+
+def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fragment], pruner: Pruner) -> ds.Dataset:
+    """Return a dataset of some fragments of a snapshot.
+
+    Args:
+        rows: The rows of the snapshot.
+        snapshot: The snapshot.
+        fragments: The fragments that the dataset has.
+        pruner: The version whose bounds are the guarantees.
+
+    Raises:
+        MetastoreError: Arrow alone cannot read the rows of a fragment; the message says why.
+    """
+    for field in snapshot.schema:
+        if INITIAL_DEFAULT in (field.metadata or {}):
+            raise _refused(rows.name, f"column {field.name!r} has a default in files that lack it")
+    files = [_arrow_file(rows.name, fragment) for fragment in fragments]
+    guarantees = _Guarantees(rows.schema, snapshot.schema, pruner)
+    filesystem = fs.LocalFileSystem()
+    dataset_fragments = [
+        _PARQUET.make_fragment(
+            file.location.full_path(file.path), filesystem, partition_expression=guarantees.of(fragment.id, file)
+        )
+        for fragment, file in zip(fragments, files, strict=True)
+    ]
+    return ds.FileSystemDataset(dataset_fragments, rows.schema, _PARQUET, filesystem)
+
+
+def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
+    """Return the file of a fragment. Raises MetastoreError if Arrow alone cannot read its rows."""
+    source = fragment.source
+    file = source.arrow_file() if isinstance(source, ArrowReadable) else "its format matches columns by itself"
+    if isinstance(file, str):
+        raise _refused(table, f"{fragment.path}: {file}")
+    if not file.location.is_local:
+        raise _refused(table, f"{fragment.path} is in an object store, whose options Arrow does not have")
+    return file
+
+
+def _refused(table: str, reason: str) -> MetastoreError:
+    return MetastoreError(
+        f"table {table!r} cannot be a dataset, of which Arrow reads the files: {reason}; use `read` or `lazy`"
+    )
+
+
+class _Guarantees:
+    """The guarantees of the fragments of a version."""
+
+    def __init__(self, schema: pa.Schema, table_schema: pa.Schema, pruner: Pruner) -> None:
+        index = pruner.index
+        table = index.fragments(("id", "row_count"))
+        self._schema = schema
+        self._positions = {id_: position for position, id_ in enumerate(table["id"].to_pylist())}
+        self._columns: list[tuple[pa.Field, ColumnBounds]] = []
+        version_types = {leaf.field_id: leaf.type for leaf in _top_level(pruner.version.schema)}
+        row_counts = table["row_count"].to_numpy()
+        for field, leaf in zip(schema, _top_level(table_schema), strict=True):
+            if version_types.get(leaf.field_id) != leaf.type or pa.types.is_nested(leaf.type):
+                continue
+            try:
+                cls = type_class(leaf.type)
+            except UnsupportedTypeError:
+                continue
+            column = BoundColumn(leaf.path, leaf.field_id, cls)
+            self._columns.append((field, column_bounds(index.column(leaf.field_id, cls), column, row_counts)))
+
+    def of(self, fragment_id: str, file: ArrowFile) -> pc.Expression:
+        """Return an expression that is true of all rows of a fragment."""
+        parts = list(self._constants(file.constants))
+        position = self._positions.get(fragment_id)
+        if position is not None:  # the version does not have fragments that were added since
+            constants = dict(file.constants)
+            for field, bounds in self._columns:
+                if field.name not in constants and (part := _guarantee(field, bounds, position)) is not None:
+                    parts.append(part)
+        return reduce(and_, parts) if parts else pc.scalar(True)
+
+    def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
+        """Yield the values of partition columns, from which Arrow fills columns that the file lacks."""
+        for name, value in constants:
+            field = self._schema.field(name)
+            scalar = value.cast(field.type)[0]
+            yield pc.field(name) == scalar if scalar.is_valid else pc.field(name).is_null()
+
+
+def _top_level(schema: pa.Schema) -> list[LeafColumn]:
+    return [leaves[0] for leaves in schema_leaves(schema)]
+
+
+def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expression | None:
+    """Return what is true of a column in all rows of one fragment; None if nothing useful is known."""
+    if bounds.nans.most[position]:
+        return None
+    column = pc.field(field.name)
+    if bounds.nulls.least[position] == bounds.rows[position] and bounds.rows[position]:
+        return column.is_null()
+    minimum, maximum = bounds.minimum[position], bounds.maximum[position]
+    if not minimum.is_valid or not maximum.is_valid:
+        return None
+    try:
+        lower, upper = (pa.array([scalar.as_py()], scalar.type).cast(field.type)[0] for scalar in (minimum, maximum))
+        is_old = pa.types.is_temporal(field.type) and not pa.types.is_time(field.type) and _is_before_1582(lower)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+    if is_old:
+        return None
+    expression = (column >= lower) & (column <= upper)
+    return expression if bounds.nulls.most[position] == 0 else expression | column.is_null()
+
+
+def _is_before_1582(scalar: pa.Scalar) -> bool:
+    days = pa.array([scalar]).cast(pa.timestamp("s")).cast(pa.int64())[0].as_py() // 86_400
+    return bool(days < _FIRST_COMMON_DAY)

@@ -1,0 +1,136 @@
+"""A dataset with guarantees has the rows of a dataset without, for every filter of Arrow, and opens fewer files."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metastore_assets import open_table
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.pipeline.refresh import refresh
+from tests.reads.tables import SCHEMA, build, no_spark, rows
+
+_FIELD = pc.field
+_LITERALS: dict[str, list[Any]] = {
+    "id": [1, 100, 250],
+    "ratio": [0.0, 1.5, float("inf")],
+    "word": ["", "ab", "ä", "x" * 70],
+    "day": [date(2024, 1, 1)],
+    "moment": [datetime(2024, 1, 1), datetime(1969, 12, 31, 23)],
+}
+_PLAIN = [
+    *(
+        filter_
+        for name in _LITERALS
+        for literal in _LITERALS[name]
+        for scalar in [pa.scalar(literal, SCHEMA.field(name).type)]
+        for filter_ in (
+            _FIELD(name) == scalar,
+            _FIELD(name) != scalar,
+            _FIELD(name) < scalar,
+            _FIELD(name) <= scalar,
+            _FIELD(name) >= scalar,
+            _FIELD(name) > scalar,
+            _FIELD(name).isin([literal]),
+        )
+    ),
+    *(_FIELD(name).is_null() for name in SCHEMA.names),
+    *(_FIELD(name).is_valid() for name in SCHEMA.names),
+    _FIELD("ratio").is_null(nan_is_null=True),
+    pc.is_nan(_FIELD("ratio")),
+    _FIELD("flag"),
+]
+_FILTERS = st.one_of(
+    st.sampled_from(_PLAIN),
+    st.builds(lambda one: ~one, st.sampled_from(_PLAIN)),
+    st.builds(lambda one, other: one & ~other, st.sampled_from(_PLAIN), st.sampled_from(_PLAIN)),
+    st.builds(lambda one, other: one | other, st.sampled_from(_PLAIN), st.sampled_from(_PLAIN)),
+)
+
+
+@pytest.mark.parametrize("kind", ["delta", "bare files"])
+def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
+    """Arrow's own bounds from statistics of Parquet files ignore NaN, so files without them are compared with rows."""
+    folders = (tmp_path / str(number) for number in count())
+
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(rows(), st.integers(0, 1), st.lists(_FILTERS, min_size=20, max_size=20))
+    def check(files: Any, late: int, filters: list[pc.Expression]) -> None:
+        folder = next(folders)
+        folder.mkdir()
+        table = build(folder, kind, files, None, late)
+        dataset = table.lookup.dataset()
+        plain = ds.dataset(table.rows if kind == "bare files" else dataset.files, schema=SCHEMA)
+        for filter_ in filters:
+            found = dataset.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
+            wanted = plain.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
+            assert sorted(found) == sorted(wanted), str(filter_)
+
+    check()
+
+
+def _publish(folder: Path, uri: str) -> MetastoreConfig:
+    config = MetastoreConfig(root=str(folder / "root"), tables=[TableConfig(name="t", uri=uri)], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    return config
+
+
+def test_guarantees_skip_fragments(tmp_path: Path) -> None:
+    uri = str(tmp_path / "lake")
+    for start in range(0, 40, 10):
+        ids: list[int | None] = [*range(start, start + 9), None]
+        part = {"id": pa.array(ids, pa.int64()), "day": [date(2024, 1, 1 + start // 10)] * 10, "p": [f"p{start}"] * 10}
+        write_deltalake(uri, pa.table(part), mode="append", partition_by=["p"])
+    lookup = open_table(_publish(tmp_path, uri).root, "t", table_locations=[uri])
+    dataset = lookup.dataset()
+    assert len(list(dataset.get_fragments(_FIELD("id") == 12))) == 1
+    assert len(list(dataset.get_fragments(_FIELD("day") >= pa.scalar(date(2024, 1, 3))))) == 2
+    assert len(list(dataset.get_fragments(_FIELD("p") == "p20"))) == 1
+    assert len(list(dataset.get_fragments(_FIELD("id").is_null()))) == 4
+    assert dataset.to_table(filter=_FIELD("p") == "p20")["p"].to_pylist() == ["p20"] * 10
+    assert len(lookup.dataset(where="id < 15").files) == 2
+
+
+def test_tables_that_arrow_would_read_wrongly_are_refused(tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/iceberg")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", pa.schema([("a", pa.int64())]))
+    table.append(pa.table({"a": [1]}))
+    uri = table.location().removeprefix("file://")
+    (tmp_path / "1").mkdir()
+    lookup = open_table(_publish(tmp_path / "1", uri).root, "t", table_locations=[uri])
+    with pytest.raises(MetastoreError, match="use `read` or `lazy`"):
+        lookup.dataset()
+    (tmp_path / "2").mkdir()
+    uri = str(tmp_path / "delta")
+    features = {"delta.enableDeletionVectors": "true"}
+    write_deltalake(uri, pa.table({"a": [1, 2]}), configuration=features)
+    DeltaTable(uri).delete("a = 1")
+    lookup = open_table(_publish(tmp_path / "2", uri).root, "t", table_locations=[uri])
+    if any(add for add in Path(uri).glob("*.bin")):
+        with pytest.raises(MetastoreError, match="deleted rows"):
+            lookup.dataset()
+
+
+def test_a_promoted_column_of_plain_files(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"a": pa.array([1, 2], pa.int32())}), tmp_path / "lake" / "1.parquet")
+    pq.write_table(pa.table({"a": pa.array([2**40], pa.int64()), "b": ["x"]}), tmp_path / "lake" / "2.parquet")
+    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
+    dataset = lookup.dataset()
+    assert sorted(dataset.to_table()["a"].to_pylist()) == [1, 2, 2**40]
+    assert dataset.to_table(filter=_FIELD("a") > 5).to_pydict() == {"a": [2**40], "b": ["x"]}

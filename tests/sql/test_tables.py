@@ -1,0 +1,94 @@
+"""Tables in SQL: a query has the rows that DuckDB selects from plain rows, and opens only the files that it needs."""
+
+from __future__ import annotations
+
+from datetime import date
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metastore_assets import Metastore
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, QueryError
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.sql import query
+from tests.reads.tables import build, no_spark, predicates, rows
+
+
+def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
+    folders = (tmp_path / str(number) for number in count())
+
+    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(rows(), st.sampled_from([None, "id = 1"]), st.integers(0, 1), st.lists(predicates(), min_size=8, max_size=8))
+    def check(files: Any, deleted: str | None, late: int, wheres: list[str]) -> None:
+        folder = next(folders)
+        folder.mkdir()
+        table = build(folder, "delta", files, deleted, late)
+        metastore = Metastore(str(folder / "root"), table_locations=[str(folder)])
+        for where in [*wheres, "id in (1, 2, 101)", "id not in (1, 2)", "ratio in (1.5, 2)", "word in ('a', null)"]:
+            found = query(metastore, f"select id from t where {where} order by id")["id"].to_pylist()
+            assert found == table.ids(where), where
+
+    check()
+
+
+@pytest.fixture
+def metastore(tmp_path: Path) -> Metastore:
+    """A Delta table of four files with ids in ranges, of which only the third can be read, with a hidden column."""
+    uri = str(tmp_path / "lake" / "sales")
+    for start in range(0, 40, 10):
+        ids = range(start, start + 10)
+        part = {
+            "id": pa.array(ids, pa.int64()),
+            "day": [date(2024, 1, 1 + start // 10)] * 10,
+            "email": [f"{number}@example.org" for number in ids],
+        }
+        write_deltalake(uri, pa.table(part), mode="append")
+    table = TableConfig.model_validate({"name": "sales", "uri": uri, "columns": {"email": {"values": "hidden"}}})
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    for path in Path(uri).glob("*.parquet"):
+        if pq.read_table(path)["id"][0].as_py() != 20:
+            path.write_bytes(b"nobody reads this")
+    return Metastore(config.root, table_locations=[uri])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("select count(*) from sales where id between 20 and 24", [(5,)]),
+        ("select sum(id) from Sales where day = date '2024-01-03'", [(245,)]),
+        ("select id from sales where id in (21, 23) order by 1", [(21,), (23,)]),
+        ("select s.id from sales s join statistics v on true where s.id = 22 and v.column_name = 'id'", [(22,)]),
+        ("with a as (select * from sales where id > 19 and id < 30) select max(id), count(*) from a", [(29, 10)]),
+    ],
+)
+def test_a_query_opens_only_the_files_that_the_index_leaves(metastore: Metastore, text: str, wanted: Any) -> None:
+    assert [tuple(row.values()) for row in query(metastore, text).to_pylist()] == wanted
+    with pytest.raises(QueryError, match=r"cannot be read") as refused:
+        query(metastore, "select sum(id) from sales")
+    assert "Traceback" not in str(refused.value)
+
+
+def test_hidden_columns_are_read_by_unrestricted_queries_only(metastore: Metastore) -> None:
+    assert query(metastore, "from sales where id = 22").column_names == ["id", "day"]
+    with pytest.raises(QueryError, match="email"):
+        query(metastore, "select email from sales where id = 22")
+    shown = query(metastore, "select email from sales where id = 22", unrestricted=True)
+    assert shown.to_pydict() == {"email": ["22@example.org"]}
+
+
+def test_a_location_must_be_confirmed(metastore: Metastore, tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    with pytest.raises(ConfigError, match="confirm"):
+        query(Metastore(root), "from sales")
+    config = TableConfig(name="sales", uri=str(tmp_path / "lake" / "sales"))
+    found = query(Metastore(root), "select id from sales where id = 22", find_table=lambda name: config)
+    assert found["id"].to_pylist() == [22]
