@@ -138,8 +138,10 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
         return None
     if is_old:
         return None
-    expression = (column >= lower) & (column <= upper)
-    return expression if bounds.nulls.most[position] == 0 else expression | column.is_null()
+    if bounds.nulls.most[position] == 0:
+        return (column >= lower) & (column <= upper)
+    # Arrow understands only this form: each comparison by itself admits nulls.
+    return ((column >= lower) | column.is_null()) & ((column <= upper) | column.is_null())
 
 
 def _is_before_1582(scalar: pa.Scalar) -> bool:
