@@ -8,6 +8,7 @@ occur: `~(x <= 5)` is true of NaN, and would be simplified to false by the guara
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from metastore_assets.errors import MetastoreError, UnsupportedTypeError
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds
 from metastore_assets.formats.base import INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
-from metastore_assets.lookup.pruning import Pruner, column_bounds
+from metastore_assets.lookup.pruning import Pruner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
@@ -81,22 +82,18 @@ class _Guarantees:
     """The guarantees of the fragments of a version."""
 
     def __init__(self, schema: pa.Schema, table_schema: pa.Schema, pruner: Pruner) -> None:
-        index = pruner.index
-        table = index.fragments(("id", "row_count"))
+        selection = pruner.index.all
         self._schema = schema
-        self._positions = {id_: position for position, id_ in enumerate(table["id"].to_pylist())}
-        self._columns: list[tuple[pa.Field, ColumnBounds]] = []
+        self._positions = {id_: position for position, id_ in enumerate(selection.fragments(("id",))["id"].to_pylist())}
+        columns: dict[str, BoundColumn] = {}
         version_types = {leaf.field_id: leaf.type for leaf in _top_level(pruner.version.schema)}
-        row_counts = table["row_count"].to_numpy()
         for field, leaf in zip(schema, _top_level(table_schema), strict=True):
             if version_types.get(leaf.field_id) != leaf.type or pa.types.is_nested(leaf.type):
                 continue
-            try:
-                cls = type_class(leaf.type)
-            except UnsupportedTypeError:
-                continue
-            column = BoundColumn(leaf.path, leaf.field_id, cls)
-            self._columns.append((field, column_bounds(index.column(leaf.field_id, cls), column, row_counts)))
+            with suppress(UnsupportedTypeError):
+                columns[field.name] = BoundColumn(leaf.path, leaf.field_id, type_class(leaf.type))
+        bounds = selection.bounds(list(columns.values())).columns
+        self._columns = [(schema.field(name), bounds[column.field_id]) for name, column in columns.items()]
 
     def of(self, fragment_id: str, file: ArrowFile) -> pc.Expression:
         """Return an expression that is true of all rows of a fragment."""
