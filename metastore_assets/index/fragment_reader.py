@@ -14,7 +14,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBounds, RowCounts
-from metastore_assets.index.fragment_segments import BoundedRows, Segment, Segments
+from metastore_assets.index.fragment_segments import BoundedRows, FragmentSegment, Segments
 from metastore_assets.index.fragments import FRAGMENTS
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.storage.io_counters import IoCountingThreadPool
@@ -65,7 +65,7 @@ class IndexReader:
         """Return the fragments with some keys (see `fragment_key`)."""
         sorted_keys = pa.array(sorted(keys), pa.large_string())
 
-        def find(number: int, segment: Segment) -> RowRanges:
+        def find(number: int, segment: FragmentSegment) -> RowRanges:
             ranges = RowRanges.of_positions(segment.find_rows(sorted_keys, segment.all_rows))
             return self._segments.live_ranges(number, ranges)
 
@@ -87,7 +87,7 @@ class IndexReader:
         return selection, _concatenate(columns, [rows for _, rows in parts])
 
     def _select(
-        self, number: int, segment: Segment, columns: Sequence[BoundColumn], condition: Condition
+        self, number: int, segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition
     ) -> tuple[RowRanges, BoundedRows]:
         """Return the live rows of a segment that may match a condition, with bounds of columns."""
         zones = segment.zones(columns)
@@ -156,7 +156,7 @@ class IndexSelection:
 
 
 def _filter_windows(
-    segment: Segment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
+    segment: FragmentSegment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
 ) -> tuple[RowRanges, BoundedRows]:
     """Return the rows in ranges of a segment that may match a condition, with bounds of columns.
 

@@ -61,7 +61,7 @@ class Segments:
         self.store = store
         self.all = [open_segment(store, segment) for segment in SegmentFiles(0, tuple(files)).segments]
 
-    def map(self, read: Callable[[int, Segment], Result]) -> list[Result]:
+    def map(self, read: Callable[[int, FragmentSegment], Result]) -> list[Result]:
         """Call `read(number, segment)` for each segment, and return the results; in parallel for a remote store."""
         return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
@@ -85,7 +85,7 @@ class Segments:
         return ranges.without(self.all[number].find_rows(removed, ranges)) if len(removed) else ranges
 
 
-class Segment(ABC):
+class FragmentSegment(ABC):
     """One segment of the index, whose files are opened on first use."""
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
@@ -174,7 +174,7 @@ class Segment(ABC):
         return CorruptionError(f"{self.uri} has no section {error}; rebuild with `metastore refresh NAME --full`")
 
 
-class SmallSegment(Segment):
+class SmallSegment(FragmentSegment):
     """A segment of one file with the sections `rows` and `column <field id>`."""
 
     @property
@@ -240,7 +240,7 @@ class SmallSegment(Segment):
             raise self._missing(error) from error
 
 
-class LargeSegment(Segment):
+class LargeSegment(FragmentSegment):
     """A segment with a file of zones, and two files for each range of keys: fragments and columns."""
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
@@ -382,7 +382,7 @@ class _RangeFile:
             return table.take(pa.array(positions - shifts[np.searchsorted(ends[groups], positions, "right")]))
 
 
-def open_segment(store: ObjectStore, files: Sequence[SegmentFile]) -> Segment:
+def open_segment(store: ObjectStore, files: Sequence[SegmentFile]) -> FragmentSegment:
     """Return the segment of some files."""
     return SmallSegment(store, files) if len(files) == 1 else LargeSegment(store, files)
 

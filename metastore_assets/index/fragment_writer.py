@@ -21,7 +21,7 @@ from metastore_assets.index.flat_columns import (
 from metastore_assets.index.fragment_segments import (
     NO_KEYS,
     ZONES,
-    Segment,
+    FragmentSegment,
     Segments,
     SmallSegment,
     sorted_keys,
@@ -112,7 +112,7 @@ def update_index(
     return SegmentFiles(changes.row_count, (*retained, *files))
 
 
-_Source = tuple[Segment, pa.Array]
+_Source = tuple[FragmentSegment, pa.Array]
 """A stored segment, and the sorted keys of its rows that are left out."""
 
 
@@ -305,7 +305,7 @@ def _count_up_to(keys: pa.ChunkedArray, upper: bytes) -> int:
     return bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py().encode())
 
 
-def _windows(segment: Segment, removed: pa.Array, schema: pa.Schema) -> Iterator[pa.Table]:
+def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a stored segment, without those with removed keys, as `merge_by_key` needs them."""
     for window in segment.all_rows.windows(_WINDOW_ROWS):
         table = segment.read(schema.names, window)

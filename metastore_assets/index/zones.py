@@ -104,7 +104,7 @@ def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> 
 
 
 def _least(table: pa.Table, name: str) -> Numbers:
-    """Return the least possible values of a count; 0 if it is unknown."""
+    """Return the least values that a count may have: the count itself, or 0 where the count is unknown."""
     if name not in table.column_names:
         return np.zeros(len(table), np.int64)
     least: Numbers = table[name].fill_null(0).to_numpy()

@@ -75,7 +75,7 @@ class _Naming:
 
 
 class _PartitionNaming(_Naming):
-    """The new names of the fields inside `partition`, which are those of `partition_name`.
+    """The names that the fields inside `partition` get: the results of `partition_name`.
 
     A field is matched with the partition spec by its id. Without an id, it is matched by name, or by position if no
     field has an id.

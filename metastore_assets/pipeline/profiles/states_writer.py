@@ -316,7 +316,7 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
     """Return one list array for each of `VALUE_COUNT_COLUMNS`.
 
-    Each array has a list for each of `columns`: its fingerprints or their counts. For None the list is null.
+    Each array has a list for each of `columns`: its values or their counts. For None the list is null.
     """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]

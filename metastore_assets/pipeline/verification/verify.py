@@ -186,7 +186,7 @@ def verify(
 
 
 @dataclass(frozen=True)
-class _Selection:
+class _VerifiedFragments:
     """The fragments to verify."""
 
     fragments: Sequence[Fragment]
@@ -198,7 +198,7 @@ class _Selection:
     """Number of partitions that are left out, because the snapshot no longer has all of their fragments."""
 
 
-def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _Selection:
+def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _VerifiedFragments:
     """Return the fragments of some partitions, or of all. A partition is skipped if the snapshot lacks a fragment."""
     current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[FragmentEntry]] = {}
@@ -207,12 +207,12 @@ def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collect
     keys = match_partitions(version.table, partitions, members) if partitions else set(members)
     complete = [key for key in keys if all(entry.id in current for entry in members[key])]
     published = {entry.id: entry for key in complete for entry in members[key]}
-    return _Selection([current[id_] for id_ in published], published, len(complete), len(keys) - len(complete))
+    return _VerifiedFragments([current[id_] for id_ in published], published, len(complete), len(keys) - len(complete))
 
 
 def _draw_sample(
     version: Version, table_format: TableFormat, stream: SnapshotStream, partitions: Collection[str], count: int
-) -> _Selection:
+) -> _VerifiedFragments:
     """Return fragments of the version, drawn at random. Drawn fragments that the snapshot does not have are left out.
 
     Few fragments are in memory at a time.
@@ -243,7 +243,9 @@ def _draw_sample(
     current = {fragment.id for fragment in fragments}
     published = {entry.id: entry for entry in entries.find_all([key for key, id_ in drawn if id_ in current]).values()}
     skipped = {split_fragment_key(key)[0] for key, id_ in drawn if id_ not in current}
-    return _Selection(fragments, published, len({entry.partition_key for entry in published.values()}), len(skipped))
+    return _VerifiedFragments(
+        fragments, published, len({entry.partition_key for entry in published.values()}), len(skipped)
+    )
 
 
 @contextmanager
