@@ -243,12 +243,12 @@ def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | No
     try:
         if low is not None:
             below = table.rank(column, low, partition=partition)
-            outside += below.count
+            outside += below.value
             if below.guarantee != "exact":
                 return None
         if high is not None:
-            within = table.count_between(column, row.minimum, high, partition=partition)
-            outside += row.value_count - within.count
+            within = table.frequency_between(column, row.minimum, high, partition=partition)
+            outside += row.value_count - within.value
             if within.guarantee != "exact":
                 return None
     except NotStoredError:
@@ -370,7 +370,7 @@ def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa
     Return none if the version has no value counts.
     """
     try:
-        top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, partition=subject.partition).values
+        top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, partition=subject.partition)
     except NotStoredError:
         return []
     return [value for value, _ in top if _value_key(value) not in keys][:_MAX_EXAMPLES]

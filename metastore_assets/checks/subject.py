@@ -65,7 +65,7 @@ class CheckContext:
         rows = self._rows.setdefault((table.version.number, column), {})
         if partition not in rows and len(rows) == _SINGLE_READS:
             statistics = table.statistics([column], partition="*")
-            rows.update(zip(statistics.partitions or (), statistics, strict=True))
+            rows.update((row.partition or "", row) for row in statistics)
         if partition not in rows:
             (rows[partition],) = table.statistics([column], partition=partition)
         return rows[partition]
@@ -106,7 +106,7 @@ class Subject:
     @property
     def row_count(self) -> int:
         """Number of rows of the table or partition."""
-        return self.table.row_count(partition=self.partition)
+        return self.table.count(partition=self.partition).value
 
     @cached_property
     def row(self) -> ColumnStatistics:

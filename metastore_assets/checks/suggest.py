@@ -149,9 +149,9 @@ def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
     if len(gaps) >= 3:
         yield {"fresh": _duration(2 * max(gaps)), "severity": "warn"}
-    if table.row_count():
+    if table.count().value:
         yield {"row_count": 1}
-    counts = [table.row_count() for table in history]
+    counts = [table.count().value for table in history]
     changes = [
         Fraction(later_count - earlier_count, earlier_count)
         for earlier_count, later_count in pairwise(counts)

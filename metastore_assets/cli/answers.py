@@ -49,7 +49,7 @@ def show_answer(
     """
     spreads, built = {}, {}
     if partition is None and rows and detail != "summary":
-        spreads, built = table.spreads(), table.built()
+        spreads, built = {spread.column: spread for spread in table.spread()}, table.built()
     elif detail == "selected":
         spreads = {
             row.column: table.spread(row.column, partition=partition) for row in rows if row.frequencies == "enumerated"
@@ -58,7 +58,7 @@ def show_answer(
         table.version,
         columns_json(table.version, rows, spreads, built),
         current=bool(current),
-        row_count=table.row_count(partition=partition),
+        row_count=table.count(partition=partition).value,
         partition=partition,
     )
     return {**answer, "current": current, "format": table.version.format}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
-from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, column_to_json
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, column_to_json, format_sum
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.declaration import StatisticKind
 from metastore_assets.statistics.profile import HIDDEN_REASON
@@ -125,6 +125,8 @@ def column_record(row: ColumnStatistics) -> dict[str, Any]:
             record[name] = _to_text(values[name])
         elif declaration.kind == "percentiles":
             record[name] = values[name] and [{**each, "value": _to_text(each["value"])} for each in values[name]]
+        elif declaration.kind == "sum":
+            record[name] = format_sum(getattr(row, name))
         elif declaration.is_reported:
             record[name] = getattr(row, name)
     results = {

@@ -49,6 +49,19 @@ class ColumnClustering:
     fragments. `unknown`: there are too few fragments, no bounds, or no values."""
 
 
+CLUSTERING_SCHEMA = pa.schema(
+    [
+        ("column", pa.string()),
+        ("depth", pa.float64()),
+        ("deepest", pa.int64()),
+        ("skipped", pa.float64()),
+        ("possible_depth", pa.float64()),
+        ("verdict", pa.string()),
+    ]
+)
+"""The Arrow schema of `ColumnClustering`."""
+
+
 def measure_clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
     """Return one `ColumnClustering` per row of statistics, in the order of the rows."""
     counts = index.all.bounds([]).row_counts

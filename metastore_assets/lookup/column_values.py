@@ -101,6 +101,11 @@ class ColumnValues:
         self._is_table = source.is_table
         self._as_of = as_of
 
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The canonical Arrow type of the column's values; null without a type class."""
+        return pa.null() if self._row.type_class is None else class_named(self._row.type_class).arrow
+
     def literal(self, value: object) -> pa.Scalar:
         """Return a value as a scalar of the column's canonical type.
 

@@ -6,7 +6,7 @@ A fragment is a data file of the table, together with the deletes that apply to 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
@@ -16,10 +16,13 @@ import numpy as np
 from metastore_assets.errors import CorruptionError, NotStoredError
 from metastore_assets.lookup.histograms import Histograms
 from metastore_assets.lookup.profiles import Profile
-from metastore_assets.lookup.relation import Relation, explain_missing_files
-from metastore_assets.lookup.results import AsOf, Statistics
+from metastore_assets.lookup.relation import PARTITION_SCHEMA, Relation, explain_missing_files
+from metastore_assets.lookup.results import AsOf, Count, ReadCost, Rows
+from metastore_assets.lookup.statistics_rows import statistics_rows
 from metastore_assets.lookup.value_counts import ValueCounts
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Spread
+from metastore_assets.statistics.tables import with_partition
 from metastore_assets.store.entries import find_fragments, find_partitions
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 
@@ -110,7 +113,7 @@ def match_filter(pruning: Pruning) -> FilterMatch:
         full_fragments=tuple(entry for entry in fragments if full_by_id[entry.id]),
         partial_fragments=tuple(entry for entry in fragments if not full_by_id[entry.id]),
         partial_partitions=tuple(entry for entry in partitions if entry.key in partial_keys),
-        row_bounds=pruning.rows,
+        row_bounds=pruning.row_bounds,
         is_table=pruning.bounds.total[0] == version.row_count,
         fragments_total=pruning.fragments_total,
     )
@@ -130,17 +133,6 @@ class MatchReader(Protocol):
 
     def cost(self) -> tuple[int, int]:
         """Return how many fragments of the table were read so far, and how many bytes of them."""
-
-
-@dataclass(frozen=True)
-class ReadCost:
-    """How much of the table's data files was read so far to answer questions."""
-
-    fragments_read: int
-    bytes_read: int
-    """How many bytes of the table's data files were read."""
-    fragments_total: int
-    """The number of fragments of the version."""
 
 
 class _MatchProfiles:
@@ -216,7 +208,7 @@ class FilteredView(Relation):
         return self._version
 
     @property
-    def rows(self) -> tuple[int, int]:
+    def row_bounds(self) -> tuple[int, int]:
         """The least and the greatest possible number of matching rows, both inclusive. Reads nothing."""
         return self.match.row_bounds
 
@@ -226,29 +218,34 @@ class FilteredView(Relation):
         fragments, size = self._reader.cost()
         return ReadCost(fragments, size, self.match.fragments_total)
 
-    def partitions(self) -> list[PartitionEntry]:
-        """Return the partitions that may have matching rows, in the order of the version."""
-        return list(self._profiles.partitions())
+    def partitions(self) -> Rows[PartitionEntry]:
+        """Return the partitions that may have matching rows, in the order of the version.
+
+        Their numbers of rows and bytes include the rows that do not match.
+        """
+        return Rows(self._profiles.partitions(), self.as_of, PARTITION_SCHEMA)
 
     def resolve_partition(self, partition: str) -> str:
         """Return the key of the one partition of the table that a text selects. See `Relation.resolve_partition`."""
         return self._table.resolve_partition(partition)
 
     @explain_missing_files
-    def row_count(self, *, partition: str | None = None) -> int:
+    def count(self, *, partition: str | None = None) -> Count:
         """Return the exact number of matching rows. Raises NotStoredError, PartitionNotFoundError."""
         partition = self._partition_key(partition)
         match = self._profiles.within(partition)
         if not match.partial_fragments:
-            return match.full_row_count
-        if partition is None and match.row_bounds[0] == match.row_bounds[1]:
-            return match.row_bounds[0]
-        return match.full_row_count + self._reader.count_partial_rows(match, partition)
+            rows = match.full_row_count
+        elif partition is None and match.row_bounds[0] == match.row_bounds[1]:
+            rows = match.row_bounds[0]
+        else:
+            rows = match.full_row_count + self._reader.count_partial_rows(match, partition)
+        return Count(rows, "exact", self.as_of, self.cost)
 
     @explain_missing_files
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
-    ) -> Statistics:
+    ) -> Rows[ColumnStatistics]:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
         Args:
@@ -259,17 +256,15 @@ class FilteredView(Relation):
         """
         names = self._columns.resolve(columns)
         if partition is None:
-            return Statistics(self._profiles.profile(None).statistics(names), None, self.as_of)
+            return statistics_rows(self._profiles.profile(None).statistics(names), self.as_of)
         rows = [
-            (key, row)
+            with_partition(row, key)
             for key in self._table.profiles.matching_keys(partition)
             for row in self._profiles.profile(key).statistics(names)
         ]
-        return Statistics([row for _, row in rows], [key for key, _ in rows], self.as_of)
+        return statistics_rows(rows, self.as_of)
 
-    @explain_missing_files
-    def spreads(self) -> dict[str, Spread]:
-        """Return distinct counts and entropy by column name, for columns whose number of repeated values is exact."""
+    def _spreads(self) -> Mapping[str, Spread]:
         rows = [row for row in self.statistics() if row.frequencies in ("enumerated", "repeated")]
         return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
-from metastore_assets.lookup.results import Answers, AsOf, explain_no_values
+from metastore_assets.lookup.results import AsOf, Rows, explain_no_values
 from metastore_assets.lookup.value_counts import RelationProfiles, ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
@@ -49,7 +49,7 @@ class Histograms:
         *,
         lower: object = None,
         upper: object = None,
-    ) -> Answers[Bin]:
+    ) -> Rows[Bin]:
         """Return bins of a column's histogram. Arguments and errors are those of `Relation.histogram`."""
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
@@ -58,9 +58,13 @@ class Histograms:
             values = self._value_counts.column(column, partition)
             bounds = [None if bound is None else values.literal(bound) for bound in (lower, upper)]
             histogram = select_bins(histogram, *bounds)
-        if histogram is None:
-            return Answers([], "exact", self._as_of)
-        return Answers(merge_bins(histogram, len(histogram) if bins is None else bins), "exact", self._as_of)
+        merged = [] if histogram is None else merge_bins(histogram, len(histogram) if bins is None else bins)
+        type_ = self._value_counts.column(column, partition).arrow_type
+        return Rows(
+            merged,
+            self._as_of,
+            pa.schema([("minimum", type_), ("maximum", type_), ("frequency", pa.int64())]),
+        )
 
     def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
         """Return a column's histogram with the bins as stored; None without finite values. Raises NotStoredError."""

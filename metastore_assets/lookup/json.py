@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from metastore_assets.lookup.histograms import Bin
-from metastore_assets.lookup.results import Quantile, TopValues
+from metastore_assets.lookup.results import Count, Quantile, ValueFrequency
 from metastore_assets.statistics.column import ColumnStatistics, column_to_json
 from metastore_assets.statistics.frequencies import Spread
 from metastore_assets.store.manifest import Decision, Version
@@ -19,6 +19,7 @@ __all__ = [
     "Json",
     "column_to_json",
     "columns_json",
+    "count_json",
     "float_json",
     "histogram_json",
     "integer_json",
@@ -96,9 +97,19 @@ def _spread_json(spread: Spread | None) -> Json:
     }
 
 
-def top_json(top: TopValues) -> list[Json]:
-    """Return the document of `top`: values with frequencies, by decreasing frequency, then by value."""
-    return [{"value": scalar_json(value), "frequency": integer_json(frequency)} for value, frequency in top.values]
+def count_json(count: Count) -> Json:
+    """Return the document of `count`."""
+    return {
+        "count": count.value,
+        **({} if count.cost is None else vars(count.cost)),
+        "version": count.as_of.version,
+        "snapshot": count.as_of.snapshot,
+    }
+
+
+def top_json(top: Iterable[ValueFrequency]) -> list[Json]:
+    """Return the document of `top`: by decreasing frequency, then value."""
+    return [{"value": scalar_json(value), "frequency": integer_json(frequency)} for value, frequency in top]
 
 
 def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:

@@ -26,7 +26,8 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.expressions.partition_keys import ALL_PARTITIONS
 from metastore_assets.lookup.partition_statistics import PartitionStatistics
-from metastore_assets.lookup.results import AsOf, Statistics
+from metastore_assets.lookup.results import AsOf, Rows
+from metastore_assets.lookup.statistics_rows import statistics_rows, stored_statistics_rows
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.messages import nearest_names
 from metastore_assets.statistics.column import ColumnStatistics
@@ -35,7 +36,12 @@ from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.quantiles import Digest, decode_digests
-from metastore_assets.statistics.tables import parse_frequencies, parse_histograms, parse_statistics_rows
+from metastore_assets.statistics.tables import (
+    parse_frequencies,
+    parse_histograms,
+    parse_statistics_rows,
+    with_partition,
+)
 from metastore_assets.statistics.union import unpack_scalars
 from metastore_assets.store.entries import find_partition
 from metastore_assets.store.manifest import Decision, PartitionEntry, ProfileFiles, UnindexedPartition, Version
@@ -317,7 +323,7 @@ class TableProfiles:
         self._lock = RLock()
         self._entries: dict[str, PartitionEntry | None] = {}
         self._open: OrderedDict[str | None, ProfileReader] = OrderedDict()
-        self._partition_statistics: OrderedDict[tuple[str, ...] | None, Statistics] = OrderedDict()
+        self._partition_statistics: OrderedDict[tuple[str, ...] | None, Rows[ColumnStatistics]] = OrderedDict()
 
     def profile(self, partition: str | None) -> ProfileReader:
         """Return the profile of a partition, or of the table for None. Raises PartitionNotFoundError."""
@@ -387,7 +393,9 @@ class TableProfiles:
         except PartitionNotFoundError as error:
             raise PartitionNotFoundError(f"version {self._version.number}: {error}") from None
 
-    def partition_statistics(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
+    def partition_statistics(
+        self, columns: list[str] | None, partitions: Iterable[str] | str
+    ) -> Rows[ColumnStatistics]:
         """Return the statistics of several partitions, one after the other.
 
         Args:
@@ -434,21 +442,21 @@ class TableProfiles:
             selected.update(dict.fromkeys(matches))
         return list(selected)
 
-    def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Statistics:
+    def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Rows[ColumnStatistics]:
         """Return the statistics of partitions in the order of the given keys; None for all partitions, by key."""
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
             requested = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
-            return Statistics(*self._by_column.table(requested, keys), as_of)
+            return stored_statistics_rows(*self._by_column.table(requested, keys), as_of)
         # These readers are not cached: many partitions would evict the profiles that are read repeatedly.
         entries = self._version.partitions if keys is None else [self.partition(key) for key in keys]
-        rows = [(entry.key, self.open(entry.files, entry.row_count).statistics(columns)) for entry in entries]
-        return Statistics(
-            [row for _, partition_rows in rows for row in partition_rows],
-            [key for key, partition_rows in rows for _ in partition_rows],
-            as_of,
-        )
+        rows = [
+            with_partition(row, entry.key)
+            for entry in entries
+            for row in self.open(entry.files, entry.row_count).statistics(columns)
+        ]
+        return statistics_rows(rows, as_of)
 
     @lock_free_cached_property
     def _by_column(self) -> PartitionStatistics:

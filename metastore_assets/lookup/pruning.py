@@ -7,7 +7,7 @@ that `and` joins in a predicate. A leaf is a condition on one column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,10 +37,11 @@ from metastore_assets.index.fragments import join_keys
 from metastore_assets.lookup.buckets import compute_buckets, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files
-from metastore_assets.lookup.results import Count, Statistics
+from metastore_assets.lookup.results import AsOf, Count, Rows
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.startup import pc
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import Version
@@ -55,6 +56,16 @@ if TYPE_CHECKING:
 _MAX_ROWS = np.iinfo(np.int64).max
 _CACHED_DISTRIBUTIONS = 16
 """Maximum number of columns whose distributions are cached."""
+_FRAGMENT_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_key", pa.string()),
+        *((name, pa.int64()) for name in ("bytes", "row_count", "least", "most")),
+    ]
+)
+_ELIMINATION_SCHEMA = pa.schema(
+    [("conjunct", pa.string()), ("statistic", pa.string()), ("fragments", pa.int64()), ("bytes", pa.int64())]
+)
 _MAX_FILTERED_VALUES = 128
 """Most values of one `in` that are looked up in value filters. With this number, 63 % of the filters that contain none
 of the values have a false positive."""
@@ -117,14 +128,14 @@ class Pruner:
         """Return bounds and an estimate of the number of rows that match a predicate."""
         from metastore_assets.lookup.selectivity import estimate_rows
 
-        rows = self.prune(predicate).rows
-        return estimate_rows(predicate, self.version.row_count, self._distribution, rows)
+        rows = self.prune(predicate).row_bounds
+        return estimate_rows(predicate, self.version, self._distribution, rows)
 
-    def clustering(self, statistics: Statistics) -> list[ColumnClustering]:
+    def clustering(self, statistics: Sequence[ColumnStatistics]) -> Rows[ColumnClustering]:
         """Return one `ColumnClustering` for each column of some statistics."""
-        from metastore_assets.lookup.clustering import measure_clustering
+        from metastore_assets.lookup.clustering import CLUSTERING_SCHEMA, measure_clustering
 
-        return measure_clustering(self.index, statistics)
+        return Rows(measure_clustering(self.index, statistics), AsOf.of(self.version), CLUSTERING_SCHEMA)
 
     @lock_free_cached_property
     def index(self) -> IndexReader:
@@ -349,7 +360,7 @@ class Pruning:
         return int(self.must_read.sum())
 
     @property
-    def rows(self) -> tuple[int, int]:
+    def row_bounds(self) -> tuple[int, int]:
         """The least and the greatest possible number of matching rows in the version, both inclusive."""
         return self.bounds.total
 
@@ -400,17 +411,18 @@ class Pruning:
         return paths
 
     @lock_free_cached_property
-    def fragments(self) -> list[PrunedFragment]:
+    def fragments(self) -> Rows[PrunedFragment]:
         """The fragments that must be read, by partition key, then path."""
         mask = self.must_read
         table = self._selection.fragments(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
         columns = [column.to_pylist() for column in table.columns]
         bounds = [column[mask].tolist() for column in (self.bounds.least, self.bounds.most)]
         fragments = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
-        return sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.path))
+        fragments.sort(key=lambda fragment: (fragment.partition_key, fragment.path))
+        return Rows(fragments, AsOf.of(self.version), _FRAGMENT_SCHEMA)
 
     @lock_free_cached_property
-    def explanation(self) -> list[Elimination]:
+    def explanation(self) -> Rows[Elimination]:
         """How many fragments each conjunct eliminates by which statistic, in the order of the predicate.
 
         The statistics of one conjunct are by decreasing number of fragments. The last entry has the fragments that need
@@ -428,7 +440,7 @@ class Pruning:
         if len(spare := self._beyond_limit):
             size = int(self._sizes[spare].sum())
             explanation.append(Elimination(f"limit {self.limit}", "row_count", len(spare), size))
-        return explanation
+        return Rows(explanation, AsOf.of(self.version), _ELIMINATION_SCHEMA)
 
     def eliminated_fragments(self) -> Iterator[EliminatedFragment]:
         """Yield the fragments that need not be read: by conjunct, then those beyond the limit."""
@@ -454,8 +466,8 @@ class Pruning:
             **({} if self.limit is None else {"limit": self.limit}),
             "fragments": self.paths,
             "fragments_total": self.fragments_total,
-            "rows_lower": self.rows[0],
-            "rows_upper": self.rows[1],
+            "rows_lower": self.row_bounds[0],
+            "rows_upper": self.row_bounds[1],
             "bytes": self.bytes,
             "bytes_total": self.bytes_total,
             "explanation": [vars(elimination) for elimination in self.explanation],

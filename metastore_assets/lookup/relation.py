@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -13,8 +14,9 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError, Versio
 from metastore_assets.lookup.column_values import Number
 from metastore_assets.lookup.histograms import Bin, Histograms
 from metastore_assets.lookup.quantiles import Method
-from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.results import AsOf, Count, Mode, PartitionFrequency, Quantile, Rows, ValueFrequency
 from metastore_assets.lookup.value_counts import ValueCounts
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, Spread
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.store.manifest import PartitionEntry, Version
@@ -22,6 +24,17 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 if TYPE_CHECKING:
     from metastore_assets.value_counts import Built
 
+_SPREAD_SCHEMA = pa.schema(
+    [
+        ("column", pa.string()),
+        *((name, pa.int64()) for name in ("distinct_count", "duplicate_count", "singleton_count")),
+        ("entropy", pa.float64()),
+    ]
+)
+PARTITION_SCHEMA = pa.schema(
+    [("key", pa.string()), *((name, pa.int64()) for name in ("row_count", "bytes", "fragments", "version"))]
+)
+"""The Arrow schema of the answer of `Relation.partitions`."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -72,7 +85,7 @@ class Relation(ABC):
         return AsOf.of(self.version)
 
     @abstractmethod
-    def partitions(self) -> list[PartitionEntry]:
+    def partitions(self) -> Rows[PartitionEntry]:
         """Return the partitions that may have rows, in the order of the version."""
 
     @abstractmethod
@@ -88,20 +101,20 @@ class Relation(ABC):
         return None if partition is None else self.resolve_partition(partition)
 
     @abstractmethod
-    def row_count(self, *, partition: str | None = None) -> int:
+    def count(self, *, partition: str | None = None) -> Count:
         """Return the exact number of rows, in all partitions or in one. Raises PartitionNotFoundError."""
 
     @abstractmethod
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
-    ) -> Statistics:
+    ) -> Rows[ColumnStatistics]:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
 
     @explain_missing_files
-    def top(self, column: str, n: int = 10, *, partition: str | None = None) -> TopValues:
+    def top(self, column: str, n: int = 10, *, partition: str | None = None) -> Rows[ValueFrequency]:
         """Return the n most frequent values of a column, or all of them where it has fewer.
 
         Args:
@@ -124,13 +137,13 @@ class Relation(ABC):
     @overload
     def quantile(
         self, column: str, q: Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
-    ) -> list[Quantile]: ...
+    ) -> Rows[Quantile]: ...
 
     @explain_missing_files
     def quantile(
         self, column: str, q: Number | Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
-    ) -> Quantile | list[Quantile]:
-        """Return the quantile of a fraction, or a list with one for each of several fractions. NaN is left out.
+    ) -> Quantile | Rows[Quantile]:
+        """Return the quantile of a fraction, or one row for each of several fractions. NaN is left out.
 
         A quantile is exact where the version has value counts. Else it is an estimate, of numbers and times only.
 
@@ -170,9 +183,12 @@ class Relation(ABC):
         return self.value_counts.rank(column, value, self._partition_key(partition))
 
     @explain_missing_files
-    def count_between(self, column: str, low: object, high: object, *, partition: str | None = None) -> Count:
-        """Return how many values lie from `low` to `high`, both inclusive. Guarantee and errors are those of `rank`."""
-        return self.value_counts.count_between(column, low, high, self._partition_key(partition))
+    def frequency_between(self, column: str, low: object, high: object, *, partition: str | None = None) -> Count:
+        """Return how many rows have a value from `low` to `high`, both inclusive: the sum of their frequencies.
+
+        Guarantee and errors are those of `rank`. `estimate` answers for any predicate, and `count` reads the table.
+        """
+        return self.value_counts.frequency_between(column, low, high, self._partition_key(partition))
 
     @explain_missing_files
     def frequency(self, column: str, value: object, *, partition: str | None = None) -> Count:
@@ -187,27 +203,45 @@ class Relation(ABC):
         return self.value_counts.frequency(column, value, self._partition_key(partition))
 
     @explain_missing_files
-    def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
+    def locate(self, column: str, value: object) -> Rows[PartitionFrequency]:
         """Return the keys of the partitions that have a value, with its frequency in each, in the order of the version.
 
         With the policy `by_partition: on` this is one small read. Otherwise the value counts of one partition after the
         other are read, until all rows with the value are found; partitions whose bounds exclude it are skipped. Errors
         are those of `frequency`.
         """
-        return self.value_counts.where_is(column, value)
+        return self.value_counts.locate(column, value)
+
+    @overload
+    def spread(self, column: str, *, partition: str | None = None) -> Spread: ...
+
+    @overload
+    def spread(self, column: None = None) -> Rows[Spread]: ...
 
     @explain_missing_files
-    def spread(self, column: str, *, partition: str | None = None) -> Spread:
+    def spread(self, column: str | None = None, *, partition: str | None = None) -> Spread | Rows[Spread]:
         """Return how many values of a column are distinct, occur several times or once, and the entropy; all are exact.
 
-        Raises NotStoredError where the version has no value counts of the column, ColumnNotFoundError,
-        PartitionNotFoundError.
+        Args:
+            column: The dotted path of a leaf column. None for one row for each column that has value counts.
+            partition: The key of a partition, or a pattern that selects one; None for all rows. Only with a column.
+
+        Raises:
+            NotStoredError: The version has no value counts of the column.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
+            ValueError: There is a partition and no column.
         """
-        return self.value_counts.spread(column, self._partition_key(partition))
+        if column is not None:
+            return replace(self.value_counts.spread(column, self._partition_key(partition)), column=column)
+        if partition is not None:
+            raise ValueError("give a column with the partition: the value counts of all columns would be read")
+        spreads = [replace(spread, column=name) for name, spread in self._spreads().items()]
+        return Rows(spreads, self.as_of, _SPREAD_SCHEMA)
 
     @abstractmethod
-    def spreads(self) -> dict[str, Spread]:
-        """Return distinct counts and entropy of every column that has value counts, by column name."""
+    def _spreads(self) -> Mapping[str, Spread]:
+        """Return the spread of every column that has value counts, by column name."""
 
     @explain_missing_files
     def built(self) -> dict[str, Built]:
@@ -218,12 +252,11 @@ class Relation(ABC):
         return self.value_counts.built(self.statistics())
 
     @explain_missing_files
-    def mode(self, column: str, *, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
-        """Return the most frequent value and its frequency, or None without values.
-
-        Of several most frequent values it is the least. Errors are those of `top`.
-        """
-        return next(iter(self.top(column, 1, partition=partition).values), None)
+    def mode(self, column: str, *, partition: str | None = None) -> Mode:
+        """Return the most frequent value and its frequency. Errors are those of `top`."""
+        top = self.top(column, 1, partition=partition)
+        value, frequency = top[0] if top else (None, 0)
+        return Mode(value, frequency, "exact", self.as_of)
 
     def value_files(self, column: str) -> list[str]:
         """Return the Parquet files with the values of a column, as paths below the table's folder.
@@ -254,7 +287,7 @@ class Relation(ABC):
         partition: str | None = None,
         lower: object = None,
         upper: object = None,
-    ) -> Answers[Bin]:
+    ) -> Rows[Bin]:
         """Return the bins of a column's histogram by increasing minimum, without gaps. NaN and infinities are in none.
 
         Args:

@@ -1,10 +1,13 @@
-"""The results of lookups. Each carries its guarantee, and the version and snapshot that it is true for."""
+"""The results of lookups. Each carries the version and snapshot that it is true for.
+
+An answer with rows is a `Rows`. An answer with one number or value has the fields `value`, `guarantee` and `as_of`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import SupportsIndex, TypeVar, overload
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 import pyarrow as pa
 
@@ -12,7 +15,12 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.store.manifest import Version
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -30,15 +38,25 @@ class AsOf:
 
 
 @dataclass(frozen=True)
-class TopValues:
-    """The most frequent values of a column."""
+class ReadCost:
+    """How much of the table's data files was read so far to answer questions."""
 
-    values: list[tuple[pa.Scalar, int]]
-    """(value, frequency) by decreasing frequency, then increasing value, without null. Values are scalars of the
-    canonical Arrow type of the column's type class; `lookup.json.scalar_json` formats them as text."""
+    fragments_read: int
+    bytes_read: int
+    """How many bytes of the table's data files were read."""
+    fragments_total: int
+    """The number of fragments of the version."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of rows or values."""
+
+    value: int
     guarantee: Guarantee
-    """Applies to the frequencies, and to the claim that no other value is more frequent."""
     as_of: AsOf = field(compare=False)
+    cost: ReadCost | None = field(default=None, compare=False)
+    """How much of the table's files was read to count; None if the stored version alone answered."""
 
 
 @dataclass(frozen=True)
@@ -54,30 +72,41 @@ class Quantile:
 
 
 @dataclass(frozen=True)
-class Count:
-    """A number of rows."""
+class Mode:
+    """The most frequent value of a column."""
 
-    count: int
+    value: pa.Scalar | None
+    """The least of the most frequent values; None if the column has no values."""
+    frequency: int
+    """The number of rows with the value; 0 if there is none."""
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
 
 
 @dataclass(frozen=True)
-class ExactCount:
-    """An exact number of rows, and how much was read to count them."""
+class ValueFrequency:
+    """A value of a column and the number of rows that have it. It unpacks: `value, frequency = row`."""
 
-    count: int
-    fragments_read: int
-    bytes_read: int
-    """How many bytes of the table's data files were read."""
-    fragments_total: int
-    version: int
-    snapshot: str
-    """The snapshot whose rows were counted, which may be newer than that of the version."""
+    value: pa.Scalar
+    """A scalar of the canonical Arrow type of the column's type class."""
+    frequency: int
 
-    def to_json(self) -> dict[str, object]:
-        """Return the document of `count --json`."""
-        return asdict(self)
+    def __iter__(self) -> Iterator[Any]:
+        yield self.value
+        yield self.frequency
+
+
+@dataclass(frozen=True)
+class PartitionFrequency:
+    """A partition and the number of its rows that have a value. It unpacks: `partition, frequency = row`."""
+
+    partition: str
+    """The key of the partition."""
+    frequency: int
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.partition
+        yield self.frequency
 
 
 def explain_no_values(row: ColumnStatistics) -> str:
@@ -85,84 +114,112 @@ def explain_no_values(row: ColumnStatistics) -> str:
     return row.reason or f"{row.type} has no values of its own"
 
 
-class Answers(list[T]):
-    """A list of answers of one kind, with the guarantee of all of them."""
+class Rows(Sequence[T_co], Generic[T_co]):
+    """An answer with rows: an immutable sequence of dataclass instances, which is also an Arrow table.
 
-    def __init__(self, answers: Iterable[T], guarantee: Guarantee, as_of: AsOf) -> None:
-        super().__init__(answers)
-        self.guarantee: Guarantee = guarantee
-        self.as_of = as_of
-
-
-class Statistics(Sequence[ColumnStatistics]):
-    """Statistics of columns, of the table or of partitions: one row per column, or per partition and column.
-
-    An immutable sequence that equals another one, or a list, with the same rows. Rows of many partitions become objects
-    when a row is first accessed. `to_arrow` does not create them.
+    It equals another one, or a list, with the same rows. Other libraries read it through the Arrow PyCapsule interface:
+    `pyarrow.table(rows)`, `polars.from_arrow(rows)`.
     """
 
-    def __init__(self, rows: Iterable[ColumnStatistics] | pa.Table, partitions: list[str] | None, as_of: AsOf) -> None:
-        """Create the sequence from rows, or from an Arrow table of them.
+    def __init__(
+        self,
+        rows: Sequence[T_co],
+        as_of: AsOf,
+        table: pa.Schema | Callable[[], pa.Table],
+        *,
+        guarantee: Guarantee | None = "exact",
+        shapes: Callable[[], Sequence[Sequence[int]]] | None = None,
+    ) -> None:
+        """Create an answer.
 
         Args:
-            rows: The rows, or an Arrow table with the columns of `build_statistics_table`. Its structs, such as
-                `minimum`, may also have children for type classes that do not occur in these rows.
-            partitions: The partition key of each row; None where all rows describe the table.
-            as_of: The version that the rows belong to.
+            rows: The rows.
+            as_of: The version that the answer is true for.
+            table: A function that returns the rows as a table. Or the schema of the table, if it has the rows' fields
+                of the same names.
+            guarantee: The guarantee of all rows; None if each row has its own.
+            shapes: A function that returns the frequencies of a small bar chart for each row, for notebooks.
         """
-        self._stored = rows if isinstance(rows, pa.Table) else list(rows)
-        self.partitions = partitions
-        """The partition key of each row; None where all rows describe the table."""
+        self._rows = rows
+        self._to_table = table
+        self._shapes = shapes
         self.as_of = as_of
-
-    @lock_free_cached_property
-    def _rows(self) -> list[ColumnStatistics]:
-        from metastore_assets.statistics.tables import parse_statistics_rows
-
-        return parse_statistics_rows(self._stored) if isinstance(self._stored, pa.Table) else self._stored
+        self.guarantee: Guarantee | None = guarantee
+        """The guarantee of all rows; None if each row has its own."""
 
     @overload
-    def __getitem__(self, at: SupportsIndex) -> ColumnStatistics: ...
+    def __getitem__(self, at: SupportsIndex) -> T_co: ...
 
     @overload
-    def __getitem__(self, at: slice) -> list[ColumnStatistics]: ...
+    def __getitem__(self, at: slice[Any, Any, Any]) -> Sequence[T_co]: ...
 
-    def __getitem__(self, at: SupportsIndex | slice) -> ColumnStatistics | list[ColumnStatistics]:
-        return self._rows[at]
+    def __getitem__(self, at: SupportsIndex | slice[Any, Any, Any]) -> T_co | Sequence[T_co]:
+        return self._rows[at] if isinstance(at, slice) else self._rows[at.__index__()]
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self._rows)
 
-    def __iter__(self) -> Iterator[ColumnStatistics]:
+    def __iter__(self) -> Iterator[T_co]:
         return iter(self._rows)
 
     def __eq__(self, other: object) -> bool:
-        return self._rows == (other._rows if isinstance(other, Statistics) else other)
+        if not isinstance(other, Rows | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(one == another for one, another in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self._rows)
+        from metastore_assets.lookup.display import rows_text
+
+        return rows_text(self)
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as an HTML table with small charts of the distributions, for notebooks."""
+        from metastore_assets.lookup.display import rows_html
+
+        return rows_html(self, [] if self._shapes is None else self._shapes())
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows with the columns of `statistics.parquet`, and `partition` first where there are partitions.
-
-        `minimum`, `maximum` and the values of `percentiles` are structs with one child per type class that occurs. The
-        schema's metadata has the version and the snapshot.
-        """
+        """Return the rows as an Arrow table. The schema's metadata has the version and the snapshot."""
         return self._table
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the rows as a data frame of Polars."""
+        import polars as pl
+
+        frame = pl.from_arrow(self._table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a data frame of pandas. Raises MissingPackageError if pandas is not installed."""
+        from metastore_assets.extras import extra
+
+        with extra("spark", "`to_pandas`"):
+            import pandas  # noqa: F401
+        return self._table.to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
 
     @lock_free_cached_property
     def _table(self) -> pa.Table:
-        """The table that `to_arrow` returns."""
-        from metastore_assets.statistics.tables import build_statistics_table, normalize_statistics_table
-
-        table = (
-            normalize_statistics_table(self._stored)
-            if isinstance(self._stored, pa.Table)
-            else build_statistics_table(self._stored)
-        )
-        if self.partitions is not None:
-            table = table.add_column(0, "partition", pa.array(self.partitions, pa.string()))
+        table = _build_table(self._rows, self._to_table) if isinstance(self._to_table, pa.Schema) else self._to_table()
         metadata = {"metastore.version": str(self.as_of.version), "metastore.snapshot": self.as_of.snapshot}
         return table.replace_schema_metadata(metadata)
+
+
+def _build_table(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
+    """Return the fields of rows that a schema names as a table. A field of the type `null` has the values' type."""
+    from metastore_assets.statistics.union import scalars_array
+
+    arrays = []
+    for column in schema:
+        values = [getattr(row, column.name) for row in rows]
+        if any(isinstance(value, pa.Scalar) for value in values):
+            type_ = next(value.type for value in values if value is not None)
+            arrays.append(scalars_array(values, type_))
+        else:
+            arrays.append(pa.array(values, column.type))
+    return pa.Table.from_arrays(arrays, names=schema.names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -30,9 +30,10 @@ from metastore_assets.expressions.predicates import (
     Predicate,
     complete_evaluator,
 )
-from metastore_assets.lookup.results import Count
+from metastore_assets.lookup.results import AsOf, Count
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.store.manifest import Version
 from metastore_assets.values.physical import order_key, physical_value
 from metastore_assets.values.truncation import prefix_successor
 
@@ -41,13 +42,15 @@ from metastore_assets.values.truncation import prefix_successor
 class Estimate:
     """Estimated number of matching rows, with bounds."""
 
+    value: int
+    """The estimate."""
     lower: int
     """Lower bound, inclusive."""
-    estimate: int
     upper: int
     """Upper bound, inclusive."""
     guarantee: Guarantee
     """`exact` if the bounds are equal, else `estimate`."""
+    as_of: AsOf = field(compare=False)
     assumes: str | None = None
     """`independence` if the estimate assumes independent conditions on different columns. The bounds never do."""
 
@@ -115,23 +118,26 @@ class _RowEstimate:
 
 
 def estimate_rows(
-    predicate: Predicate, rows: int, distributions: Callable[[BoundColumn], ColumnDistribution], index: tuple[int, int]
+    predicate: Predicate,
+    version: Version,
+    distributions: Callable[[BoundColumn], ColumnDistribution],
+    index: tuple[int, int],
 ) -> Estimate:
-    """Return an estimate of how many of the `rows` rows of a table match a predicate.
+    """Return an estimate of how many rows of a version match a predicate.
 
     Args:
         predicate: The predicate.
-        rows: Number of rows of the table.
+        version: The version.
         distributions: Returns the stored distribution of a column.
         index: Lower and upper bound of the matching rows, both inclusive, from the statistics of fragments.
     """
-    matching = _estimate(predicate, rows, distributions)
+    matching = _estimate(predicate, version.row_count, distributions)
     lower, upper = max(int(matching.least), index[0]), min(int(matching.most), index[1])
     about = min(max(round(matching.estimate), lower), upper)
     columns = {leaf.column for leaf in predicate.leaves()}
     is_exact = lower == upper
     assumes = "independence" if len(columns) > 1 and not is_exact else None
-    return Estimate(lower, about, upper, "exact" if is_exact else "estimate", assumes)
+    return Estimate(about, lower, upper, "exact" if is_exact else "estimate", AsOf.of(version), assumes)
 
 
 def _estimate(predicate: Predicate, rows: int, distributions: _Distributions) -> _RowEstimate:
@@ -204,7 +210,7 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
         return bounds
     answer = distribution.count_below(value, inclusive=inclusive)
     numbers = row.value_count - (row.nan_count or 0)
-    return bounds if answer is None else _RowEstimate(bounds.least, bounds.most, answer.count).within(numbers)
+    return bounds if answer is None else _RowEstimate(bounds.least, bounds.most, answer.value).within(numbers)
 
 
 def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
@@ -216,7 +222,7 @@ def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribu
     if distribution.has_exact_ranks:
         answer = distribution.count_below(value, inclusive=inclusive)
         if answer is not None:
-            return _RowEstimate(answer.count, answer.count, answer.count)
+            return _RowEstimate(answer.value, answer.value, answer.value)
     if row.type_class == "float64" and row.nan_count is None:
         return _RowEstimate(0, row.value_count, row.value_count / 2)
     numbers = row.value_count - (row.nan_count or 0)
@@ -274,7 +280,7 @@ def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowE
     row = distribution.row
     try:
         answer = distribution.frequency(value)
-        return _RowEstimate(answer.count if answer.guarantee == "exact" else 0, answer.count, answer.count)
+        return _RowEstimate(answer.value if answer.guarantee == "exact" else 0, answer.value, answer.value)
     except NotStoredError:
         below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))
         numbers = row.value_count - (row.nan_count or 0)

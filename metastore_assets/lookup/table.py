@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.errors import ConfigError
-from metastore_assets.lookup.histograms import Histograms
+from metastore_assets.errors import ConfigError, NotStoredError
+from metastore_assets.lookup.histograms import Histograms, merge_bin_frequencies
 from metastore_assets.lookup.history import History
 from metastore_assets.lookup.profiles import TableProfiles
-from metastore_assets.lookup.relation import Relation, explain_missing_files
-from metastore_assets.lookup.results import AsOf, ExactCount, Statistics
+from metastore_assets.lookup.relation import PARTITION_SCHEMA, Relation, explain_missing_files
+from metastore_assets.lookup.results import AsOf, Count, Rows
+from metastore_assets.lookup.statistics_rows import statistics_rows
 from metastore_assets.lookup.value_counts import ValueCounts, open_value_count_reader
 from metastore_assets.lookup.versions import VersionColumns, VersionReference
 from metastore_assets.startup import pc
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.selectivity import Estimate
 
 _IN_CATALOG = "catalog://"
+MAX_SHAPES = 20
+"""The greatest number of columns whose distributions a notebook shows."""
+_SHAPE_BINS, _SHAPE_VALUES = 24, 8
 
 
 SnapshotChoice: TypeAlias = Literal["now", "version"]
@@ -97,7 +102,7 @@ class Scanner(Protocol):
         where: str | pc.Expression,
         spark: Callable[[], SparkSession] | None,
         snapshot: SnapshotChoice,
-    ) -> ExactCount:
+    ) -> Count:
         """Return the exact number of matching rows."""
 
     def scan(
@@ -193,9 +198,9 @@ class Table(Relation):
         newest = self.versions.newest()
         return newest if newest > self._version.number else None
 
-    def partitions(self) -> list[PartitionEntry]:
+    def partitions(self) -> Rows[PartitionEntry]:
         """Return the table's partitions, in the order of the version. A table without rows has none."""
-        return list(self._version.partitions)
+        return Rows(self._version.partitions, self.as_of, PARTITION_SCHEMA)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """Return the partition with a key; None if there is none. Reads little, however many partitions there are."""
@@ -205,19 +210,10 @@ class Table(Relation):
         """Return the key of the one partition that a text selects. See `Relation.resolve_partition`."""
         return self.profiles.resolve_partition(partition)
 
-    def row_count(self, *, partition: str | None = None) -> int:
-        """Return the number of rows of the table or of a partition, without deleted rows.
-
-        Raises PartitionNotFoundError.
-        """
-        if partition is None:
-            return self._version.row_count
-        return self.profiles.partition(self.resolve_partition(partition)).row_count
-
     @explain_missing_files
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
-    ) -> Statistics:
+    ) -> Rows[ColumnStatistics]:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
         Mergeable states are None. One column of all partitions is read in one slice.
@@ -233,12 +229,23 @@ class Table(Relation):
         """
         names = self.columns.resolve(columns)
         if partition is None:
-            return Statistics(self.profiles.profile(None).statistics(names), None, self.as_of)
+            rows = self.profiles.profile(None).statistics(names)
+            return statistics_rows(rows, self.as_of, lambda: self._shapes(rows[:MAX_SHAPES]))
         return self.profiles.partition_statistics(names, partition)
 
-    @explain_missing_files
-    def spreads(self) -> dict[str, Spread]:
-        """Return distinct counts and entropy of every column that has value counts, by column name."""
+    def _shapes(self, rows: Iterable[ColumnStatistics]) -> list[list[int]]:
+        """Return the frequencies of a few bins, or of the most frequent values, of each column; empty without them."""
+        shapes = []
+        for row in rows:
+            try:
+                histogram = self.histograms.dyadic(row.column)
+                shapes.append([] if histogram is None else merge_bin_frequencies(histogram, _SHAPE_BINS))
+            except NotStoredError:
+                has_values = row.frequencies == "enumerated"
+                shapes.append([frequency for _, frequency in self.top(row.column, _SHAPE_VALUES)] if has_values else [])
+        return shapes
+
+    def _spreads(self) -> Mapping[str, Spread]:
         return self.value_counts.table_spreads(self.statistics())
 
     @explain_missing_files
@@ -296,7 +303,7 @@ class Table(Relation):
         return self.pruner.estimate(self.predicate(where))
 
     @explain_missing_files
-    def clustering(self, columns: Iterable[str] | None = None) -> list[ColumnClustering]:
+    def clustering(self, columns: Iterable[str] | None = None) -> Rows[ColumnClustering]:
         """Return how well each column is clustered: in how many fragments one value may lie.
 
         Reads one slice of the index per column. Raises ColumnNotFoundError.
@@ -341,19 +348,22 @@ class Table(Relation):
 
     def count(
         self,
-        where: str | pc.Expression,
+        where: str | pc.Expression | None = None,
         *,
+        partition: str | None = None,
         table: str | TableConfig | None = None,
         spark: SparkSession | None = None,
         snapshot: SnapshotChoice = "now",
         storage_options: Mapping[str, str] | None = None,
-    ) -> ExactCount:
-        """Return the exact number of rows that match a predicate.
+    ) -> Count:
+        """Return the exact number of rows, without deleted rows.
 
-        Reads only fragments for which the version cannot answer.
+        Without a predicate it is the stored number of rows of the version, and nothing is read. With a predicate it
+        reads the fragments for which the version cannot answer; `estimate` never reads the table.
 
         Args:
-            where: SQL text or a pyarrow expression.
+            where: SQL text or a pyarrow expression; None for all rows of the version.
+            partition: The key of a partition, or a pattern that selects one. Only without a predicate.
             table: The table's URI or configuration. None for the location that the version records, which must be one
                 of the `table_locations` of `open_table`.
             spark: A session that reads where there is much to read; without it, child processes read.
@@ -361,11 +371,20 @@ class Table(Relation):
             storage_options: Options of the table's object store, which versions do not record.
 
         Raises:
+            PartitionNotFoundError: There is no such partition.
             PredicateError: The predicate cannot be parsed or bound.
             ConfigError: The table's location is not known, or not confirmed.
             FragmentError: A file cannot be read.
             MetastoreError: The snapshot of the version no longer exists.
+            ValueError: There are both a predicate and a partition.
         """
+        if where is None:
+            rows = self._version.row_count
+            if partition is not None:
+                rows = self.profiles.partition(self.resolve_partition(partition)).row_count
+            return Count(rows, "exact", self.as_of)
+        if partition is not None:
+            raise ValueError("give either a predicate or a partition: a predicate may name partition columns")
         config = self.table_config(table, storage_options)
         return self._scanner.count(self, config, where, None if spark is None else lambda: spark, snapshot)
 

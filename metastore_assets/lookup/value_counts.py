@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,8 +13,9 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSource, parse_fraction
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
-from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.results import AsOf, Count, PartitionFrequency, Quantile, Rows, ValueFrequency
 from metastore_assets.lookup.versions import VersionColumns
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, Spread, measure_spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -107,29 +108,36 @@ class ValueCounts:
                 self._columns.popitem(last=False)
         return values
 
-    def top(self, column: str, n: int, partition: str | None = None) -> TopValues:
+    def top(self, column: str, n: int, partition: str | None = None) -> Rows[ValueFrequency]:
         """Return the n most frequent values of a column. Raises as `Relation.top`."""
         if n < 0:
             raise ValueError(f"n must not be negative, not {n}")
-        return TopValues(self.column(column, partition).top(n), "exact", self._as_of)
+        values = self.column(column, partition)
+        rows = [ValueFrequency(*pair) for pair in values.top(n)]
+        schema = pa.schema([("value", values.arrow_type), ("frequency", pa.int64())])
+        return Rows(rows, self._as_of, schema)
 
     def quantile(
         self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
-    ) -> Quantile | list[Quantile]:
-        """Return the quantile of one fraction, or a list for several fractions. See `Relation.quantile`."""
+    ) -> Quantile | Rows[Quantile]:
+        """Return the quantile of one fraction, or one row for each of several fractions. See `Relation.quantile`."""
         if method not in ("discrete", "continuous"):
             raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
         several = q if isinstance(q, Sequence) and not isinstance(q, str) else None
         fractions = [parse_fraction(number) for number in ([q] if several is None else several)]
-        quantiles = self.column(column, partition).quantiles(fractions, method)
-        return quantiles[0] if several is None else quantiles
+        values = self.column(column, partition)
+        quantiles = values.quantiles(fractions, method)
+        if several is None:
+            return quantiles[0]
+        schema = pa.schema([("q", pa.float64()), ("value", values.arrow_type), ("guarantee", pa.string())])
+        return Rows(quantiles, self._as_of, schema, guarantee=quantiles[0].guarantee if quantiles else "exact")
 
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
         """Return how many values of a column are less than a value. Raises as `Relation.rank`."""
         values = self.column(column, partition)
         return values.rank(values.literal(value))
 
-    def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
+    def frequency_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
         """Return how many values lie from `low` to `high`, both inclusive. Raises as `Relation.rank`."""
         values = self.column(column, partition)
         return values.count_between(values.literal(low), values.literal(high))
@@ -139,28 +147,32 @@ class ValueCounts:
         values = self.column(column, partition)
         return values.frequency(values.literal(value))
 
-    def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
-        """Return the keys of the partitions that have a value, with its frequency in each. See `Relation.where_is`."""
+    def locate(self, column: str, value: object) -> Rows[PartitionFrequency]:
+        """Return the keys of the partitions that have a value, with its frequency in each. See `Relation.locate`."""
         values = self.column(column)
         scalar = values.literal(value)
         stored = values.partitions_of(scalar)
         if stored is not None:
-            return Answers(stored, "exact", self._as_of)
-        remaining = values.frequency(scalar).count
+            return self._partition_rows(stored)
+        remaining = values.frequency(scalar).value
         partitions = []
         for entry in self._profiles.partitions():
             if not remaining:
                 break
-            if count := self.column(column, entry.key).frequency(scalar).count:
+            if count := self.column(column, entry.key).frequency(scalar).value:
                 partitions.append((entry.key, count))
                 remaining -= count
-        return Answers(partitions, "exact", self._as_of)
+        return self._partition_rows(partitions)
+
+    def _partition_rows(self, pairs: Sequence[tuple[str, int]]) -> Rows[PartitionFrequency]:
+        schema = pa.schema([("partition", pa.string()), ("frequency", pa.int64())])
+        return Rows([PartitionFrequency(*pair) for pair in pairs], self._as_of, schema)
 
     def spread(self, column: str, partition: str | None = None) -> Spread:
-        """Return how many values are distinct, occur several times or once, and the entropy. See `Relation.spread`."""
+        """Return how many values are distinct, occur several times or once, and the entropy. Raises NotStoredError."""
         return self.column(column, partition).spread()
 
-    def table_spreads(self, statistics: Statistics) -> dict[str, Spread]:
+    def table_spreads(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Spread]:
         """Return distinct counts and entropy of every column of the table that has value counts, by column name.
 
         Args:
@@ -174,7 +186,7 @@ class ValueCounts:
         counts = {name: self.reader.counts_of_class(name) for name in classes}
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
-    def built(self, statistics: Statistics) -> dict[str, Built]:
+    def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
         """Return, by column name, how value counts were built from scratch, for the columns in `statistics`."""
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}

@@ -61,7 +61,7 @@ def read_summary(table: Table, partition: str | None, max_columns: int) -> Profi
 def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
     """Read the data for the picture of one column. The picture lists no values if each occurs only once."""
     has_values = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
-    top = table.top(row.column, MAX_BINS, partition=partition).values if has_values else []
+    top = [(value, n) for value, n in table.top(row.column, MAX_BINS, partition=partition)] if has_values else []
     bins = _read_bins(table, partition, row, top)
     most_frequent = top[0][1] if top else 0
     top = top[: MAX_VALUES if bins else 2 * MAX_VALUES]

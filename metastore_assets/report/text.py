@@ -8,16 +8,11 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from metastore_assets.markup.elements import make_printable as make_printable
+
 ABSENT = "–"
 ELLIPSIS = "…"
 _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
-
-
-def make_printable(text: str) -> str:
-    """Return the text with line breaks, control sequences and invisible characters replaced by escapes."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def to_one_line(text: str) -> str:

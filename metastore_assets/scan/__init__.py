@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metastore_assets.lookup.results import ExactCount
 from metastore_assets.scan.dataframe import scan
 from metastore_assets.scan.exact_count import count
 from metastore_assets.scan.filtered_view import filter_table
@@ -17,7 +16,7 @@ from metastore_assets.spark.pyspark_compat import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ExactCount", "TableScanner", "count", "filter_table", "register", "scan"]
+__all__ = ["TableScanner", "count", "filter_table", "register", "scan"]
 
 
 def register(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.results import ExactCount
+from metastore_assets.lookup.results import AsOf, Count, ReadCost
 from metastore_assets.lookup.table import SnapshotChoice
 from metastore_assets.reads.matching_rows import StartSpark, count_rows, create_scan_engine, map_fragments
 from metastore_assets.reads.scan_plan import ScanPlan, plan_scan
@@ -28,7 +28,7 @@ def count(
     spark: StartSpark | None = None,
     *,
     snapshot: SnapshotChoice = "now",
-) -> ExactCount:
+) -> Count:
     """Return the exact number of rows that match a predicate.
 
     A fragment (a data file with its deletes) is read only if its statistics do not decide how many of its rows match.
@@ -65,11 +65,10 @@ def count(
     raise AssertionError
 
 
-def _exact_count(
-    lookup: Table, plan: ScanPlan, row_count: int, fragments_read: int = 0, bytes_read: int = 0
-) -> ExactCount:
+def _exact_count(lookup: Table, plan: ScanPlan, row_count: int, fragments_read: int = 0, bytes_read: int = 0) -> Count:
     version, snapshot = lookup.version.number, plan.snapshot
-    return ExactCount(row_count, fragments_read, bytes_read, len(snapshot.fragments), version, snapshot.id)
+    cost = ReadCost(fragments_read, bytes_read, len(snapshot.fragments))
+    return Count(row_count, "exact", AsOf(version, snapshot.id), cost)
 
 
 def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPlan) -> int | None:
@@ -86,4 +85,4 @@ def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPla
     if version.schema != snapshot.schema:
         return None
     estimate = lookup.estimate(where)
-    return estimate.estimate if estimate.guarantee == "exact" else None
+    return estimate.value if estimate.guarantee == "exact" else None

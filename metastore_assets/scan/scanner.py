@@ -17,7 +17,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError
 from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.lookup import FilteredView, Table
-from metastore_assets.lookup.results import ExactCount
+from metastore_assets.lookup.results import Count
 from metastore_assets.lookup.table import ScanRequest, SnapshotChoice
 from metastore_assets.messages import redact
 from metastore_assets.pipeline.table_location import RECORDED_FIELDS
@@ -50,7 +50,7 @@ class TableScanner:
         where: str | pc.Expression,
         spark: StartSpark | None,
         snapshot: SnapshotChoice,
-    ) -> ExactCount:
+    ) -> Count:
         """Return the exact number of matching rows."""
         return count(lookup, table, where, spark, snapshot=snapshot)
 

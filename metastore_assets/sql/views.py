@@ -81,8 +81,8 @@ def _partition_statistics(table: Table) -> Iterator[pa.RecordBatch]:
         # Column by column, as they are stored.
         for leaf in (leaf.path for leaves in schema_leaves(table.version.schema) for leaf in leaves):
             statistics = table.statistics([leaf], partition="*")
-            for partition, row in zip(statistics.partitions or (), statistics, strict=True):
-                yield {"partition": partition, "version": table.version.number, **column_record(row)}
+            for row in statistics:
+                yield {"partition": row.partition, "version": table.version.number, **column_record(row)}
 
     return _batches(records(), pa.schema([("partition", pa.string()), *_STATISTICS]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -66,8 +67,8 @@ class ColumnStatistics:
     )
     duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "statistic"))
     """Number of distinct values that occur more than once; exact. None if `distinct_count` is an estimate."""
-    sum: str | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
-    """Integers and decimals: exact, of any size. Floats: the exact sum without NaN, rounded once."""
+    sum: int | Decimal | float | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
+    """Integers and decimals: exact, of any size. Floats: the exact sum without NaN, rounded once. Files have a text."""
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
     standard_deviation: float | None = field(default=None, metadata=declare_statistic("measure", "std dev", "derived"))
     """Of the sample (divided by n - 1), as SQL's stddev; None for fewer than two numbers or with infinities."""
@@ -103,21 +104,23 @@ class ColumnStatistics:
     )
     reason: str | None = field(default=None, metadata=declare_statistic("text", "reason", "statistic"))
     """Why the column has only counts, as text for users; None for a column with all statistics."""
-    moments: bytes | None = None
+    moments: bytes | None = field(default=None, repr=False)
     """State of sum, mean, deviation, skewness and kurtosis: see moments.py."""
-    quantile_sketch: bytes | None = None
+    quantile_sketch: bytes | None = field(default=None, repr=False)
     """State of the percentiles, a t-digest of Apache DataSketches: see quantiles.py."""
-    distinct_sketch: bytes | None = None
+    distinct_sketch: bytes | None = field(default=None, repr=False)
     """State of the distinct count, a HyperLogLog: see distinct.py."""
     multiset_hash: bytes | None = field(
-        default=None, metadata=declare_statistic("bytes", "multiset hash", "statistic", reported=False)
+        default=None, repr=False, metadata=declare_statistic("bytes", "multiset hash", "statistic", reported=False)
     )
     """16 bytes that are equal for equal multisets of values and nulls in any row order: see multiset_hash.py."""
 
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
     """Results by name of the user-defined statistics that the policy requests and that apply to the column's type."""
-    user_states: bytes | None = None
+    user_states: bytes | None = field(default=None, repr=False)
     """States of the mergeable user-defined statistics, encoded together: see user_defined/states.py."""
+    partition: str | None = field(default=None, compare=False)
+    """The key of the partition that the row describes; None for a table, and for rows of files."""
 
 
 STATISTICS = list_declared(ColumnStatistics)
@@ -155,12 +158,26 @@ def _result_json(result: UserResult) -> Json:
     return {"value": value_json(result.value), "guarantee": result.guarantee, "reason": result.reason}
 
 
-def _sum_json(value: str | None, row: ColumnStatistics) -> int | float | str | None:
-    if value is None or row.type_class is None:
-        return value
-    if row.type_class == "float64":
-        return float_json(float(value))
-    return integer_json(int(value)) if row.type_class in ("int64", "uint64") else value
+def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float | None:
+    """Return the number in the text of a sum, of the type for the column's type class: see `ColumnStatistics.sum`."""
+    if text is None:
+        return None
+    if type_class == "float64":
+        return float(text)
+    return int(text) if type_class in ("int64", "uint64") else Decimal(text)
+
+
+def format_sum(value: int | Decimal | float | None) -> str | None:
+    """Return the text of a sum in files, from which `parse_sum` returns the same number."""
+    if value is None:
+        return None
+    return f"{value:f}" if isinstance(value, Decimal) else repr(value)
+
+
+def _sum_json(value: int | Decimal | float | None) -> int | float | str | None:
+    if isinstance(value, Decimal):
+        return format_sum(value)
+    return integer_json(value) if isinstance(value, int) else float_json(value)
 
 
 def _percentiles_json(percentiles: Percentiles | None) -> list[Json] | None:
@@ -176,7 +193,7 @@ _FORMATTERS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
     "flag": lambda value, row: value,
     "text": lambda value, row: value,
     "bytes": lambda value, row: None if value is None else value.hex(),
-    "sum": _sum_json,
+    "sum": lambda value, row: _sum_json(value),
     "value": lambda value, row: scalar_json(value),
     "percentiles": lambda value, row: _percentiles_json(value),
 }

@@ -238,6 +238,8 @@ class Spread:
     """Distinct values that occur once."""
     entropy: float
     """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
+    column: str = field(default="", compare=False)
+    """The dotted path of the column, in answers to users."""
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> Spread:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import ColumnStatistics, parse_sum
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.power_sums import (
@@ -289,6 +289,5 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
         if row.moments is None or row.type_class is None:
             return {}
         cls = class_named(row.type_class)
-        return vars(
-            compute_moment_results(decode_moments(row.moments), scale=None if cls.kind == "float" else cls.scale)
-        )
+        results = compute_moment_results(decode_moments(row.moments), scale=None if cls.kind == "float" else cls.scale)
+        return {**vars(results), "sum": parse_sum(results.sum, row.type_class)}

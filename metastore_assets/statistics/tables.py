@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
-from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, statistic_type
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, format_sum, parse_sum, statistic_type
 from metastore_assets.statistics.declaration import ARROW_TYPES
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, run_to_frequencies
 from metastore_assets.statistics.histogram import Histogram, bin_numbers
@@ -33,7 +33,7 @@ from metastore_assets.statistics.union import (
 )
 from metastore_assets.statistics.user_defined.results import build_result_columns, normalize_results, read_results
 from metastore_assets.values.physical import numbers, one_chunk, physical_series
-from metastore_assets.values.types import class_named, type_class
+from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass, class_named, type_class
 
 ValueCountRows = tuple[pa.Array, pa.Int64Array]
 """Values of one column, in any order, and how often each occurs."""
@@ -70,6 +70,11 @@ def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
     return [_build_row(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=False)]
 
 
+def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
+    """Return the row with the key of the partition that it describes."""
+    return _build_row({**vars(row), "partition": partition})
+
+
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
     """Return a table `statistics` in the form in which `build_statistics_table` would build it from the same rows.
 
@@ -84,6 +89,56 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
             column = cast_to_union(column, union)
         columns[name] = column if column.type == type_ else column.cast(type_)
     return pa.table(columns | normalize_results(table, list(STATISTICS)))
+
+
+def build_typed_table(table: pa.Table) -> pa.Table:
+    """Return a table `statistics` for users: without bytes, and with plain types if all values are of one type class.
+
+    Then `minimum`, `maximum` and the values of `percentiles` are of the canonical type of the class, and `sum` is a
+    double or a decimal. With several type classes they remain unions and text.
+
+    Args:
+        table: A table in the form of `build_statistics_table`.
+    """
+    table = table.drop_columns([name for name, statistic in STATISTICS.items() if statistic.kind == "bytes"])
+    names = [name for name in pc.unique(table["type_class"]).drop_null().to_pylist() if name != "null"]
+    if len(names) > 1:
+        return table
+    cls = class_named(names[0]) if names else class_named("null")
+    for name, statistic in STATISTICS.items():
+        if statistic.kind not in ("value", "percentiles", "sum"):
+            continue
+        column = one_chunk(table[name])
+        if statistic.kind == "sum":
+            plain = _sums_of_class(column, cls)
+        elif statistic.kind == "value":
+            plain = _values_of_class(column, cls)
+        else:
+            entries = column.values
+            parts = {field.name: part for field, part in zip(entries.type, entries.flatten(), strict=True)}
+            pairs = pa.StructArray.from_arrays(
+                [parts["fraction"], _values_of_class(parts["value"], cls)], names=["fraction", "value"]
+            )
+            plain = pa.ListArray.from_arrays(column.offsets, pairs, mask=column.is_null())
+        table = table.set_column(table.schema.get_field_index(name), name, plain)
+    return table
+
+
+def _values_of_class(column: pa.StructArray, cls: TypeClass) -> pa.Array:
+    values = unpack_values(column)
+    return values if values.type == cls.arrow else pa.nulls(len(column), cls.arrow)
+
+
+def _sums_of_class(column: pa.StringArray, cls: TypeClass) -> pa.Array:
+    """Return the texts of sums as doubles, or as decimals with the digits that they need."""
+    if not cls.is_numeric:
+        return pa.nulls(len(column), pa.null())
+    if cls.kind == "float":
+        return column.cast(pa.float64())
+    try:
+        return column.cast(pa.decimal128(DECIMAL_DIGITS, cls.scale))
+    except pa.ArrowInvalid:
+        return column.cast(pa.decimal256(76, cls.scale))
 
 
 def _build_row(values: dict[str, Any]) -> ColumnStatistics:
@@ -116,7 +171,8 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
         elif kind == "percentiles":
             arrays.append(_pack_percentiles(values, union))
         else:
-            arrays.append(pa.array(values, ARROW_TYPES[kind]))
+            texts = list(map(format_sum, values)) if kind == "sum" else values
+            arrays.append(pa.array(texts, ARROW_TYPES[kind]))
     return pa.Table.from_arrays(arrays, names=list(names))
 
 
@@ -129,6 +185,8 @@ def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]
             columns[name] = unpack_scalars(column)
         elif kind == "percentiles":
             columns[name] = _unpack_percentiles(column)
+        elif kind == "sum":
+            columns[name] = list(map(parse_sum, column.to_pylist(), table.column("type_class").to_pylist()))
         else:
             columns[name] = column.to_pylist()
     return columns

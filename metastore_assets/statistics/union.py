@@ -39,12 +39,13 @@ def pack_scalars(scalars: Sequence[pa.Scalar | None], union: pa.StructType) -> p
     arrays = []
     for field in union:
         of_class = [scalar if name == field.name else None for scalar, name in zip(scalars, names, strict=True)]
-        arrays.append(_array(of_class, field.type))
+        arrays.append(scalars_array(of_class, field.type))
     missing = pa.array([name is None for name in names], pa.bool_())
     return pa.StructArray.from_arrays(arrays, fields=list(union), mask=missing)
 
 
-def _array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.Array:
+def scalars_array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.Array:
+    """Return scalars of one type as an array; None becomes null."""
     if not isinstance(type, pa.BaseExtensionType):
         return pa.array(scalars, type)
     # Arrow builds arrays of extension types only from their storage.

@@ -22,7 +22,7 @@ def kept(config: MetastoreConfig, table: str, distinct: str, total: str) -> Fact
     first, second = lookup.statistics([distinct, total])
     if first.distinct_count is None or second.sum is None:
         raise ValueError(f"{table}: no distinct count of {distinct}, or no sum of {total}")
-    return lookup.row_count(), first.distinct_count, Decimal(second.sum)
+    return lookup.count().value, first.distinct_count, Decimal(second.sum)
 
 
 def scanned_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:

@@ -196,7 +196,7 @@ class Session:
         with _noting(where, self.policies), self._tolerate_uncertainty():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
             answer = self._current.count(where, table=self.config)
-            expect(answer.count, wanted, "count now")
+            expect(answer.value, wanted, "count now")
 
     def _predicate(self) -> None:
         predicate, where = self._drawn(self.state)
@@ -228,7 +228,10 @@ class Session:
             )
         missed = meant.keys() - set().union(*paths.values())
         expect(missed, set(), "prune: rows in files that are left out")
-        expect_true(answer.rows[0] <= len(meant) <= answer.rows[1], f"prune: {len(meant)} rows, not {answer.rows}")
+        expect_true(
+            answer.row_bounds[0] <= len(meant) <= answer.row_bounds[1],
+            f"prune: {len(meant)} rows, not {answer.row_bounds}",
+        )
         expect(
             len(list(answer.eliminated_fragments())),
             answer.fragments_total - answer.fragment_count,
@@ -240,19 +243,19 @@ class Session:
         expect_true(rows >= min(limit, len(meant)), f"prune: {rows} rows with a limit of {limit}")
         about = lookup.estimate(where)
         expect_true(about.lower <= len(meant) <= about.upper, f"estimate: {len(meant)} is not in {about}")
-        expect_true(about.lower <= about.estimate <= about.upper, f"estimate: {about} is outside of its bounds")
-        expect_true(about.guarantee != "exact" or about.estimate == len(meant), f"estimate: {len(meant)}, not {about}")
-        expect(lookup.count(where, table=self.config, snapshot="version").count, len(meant), "count")
+        expect_true(about.lower <= about.value <= about.upper, f"estimate: {about} is outside of its bounds")
+        expect_true(about.guarantee != "exact" or about.value == len(meant), f"estimate: {len(meant)}, not {about}")
+        expect(lookup.count(where, table=self.config, snapshot="version").value, len(meant), "count")
         text = lookup.predicate(where).to_sql()
         expect(lookup.predicate(text).to_sql(), text, "the predicate as text")
-        expect(lookup.count(text, table=self.config).count, len(meant), f"count of the predicate as text, {text}")
+        expect(lookup.count(text, table=self.config).value, len(meant), f"count of the predicate as text, {text}")
         if self.draw.random() < 0.4:
             self._check_filter(where, meant)
 
     def _check_filter(self, where: Any, meant: dict[int, Any]) -> None:
         lookup, state = self._current, self.state
         scoped = lookup.filter(where, table=self.config)
-        expect(scoped.row_count(), len(meant), "filter: rows")
+        expect(scoped.count().value, len(meant), "filter: rows")
         paths, rows = paths_of(state.columns), list(meant.values())
         leaves = {paths[leaf.keys]: leaf for leaf in state.leaves}
         chosen = self.draw.sample(sorted(leaves), min(4, len(leaves)))
@@ -277,7 +280,7 @@ class Session:
     def _statistics(self) -> None:
         lookup, state = self._current, self.state
         with _noting("", self.policies):
-            expect(lookup.row_count(), len(state.rows), "rows")
+            expect(lookup.count().value, len(state.rows), "rows")
             leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
             rows = lookup.statistics()
             expect(sorted(row.column for row in rows), sorted(leaves), "columns")
@@ -297,7 +300,7 @@ class Session:
                 ((_, value),) = decode_partition_key(entry.key)
                 rows = [row for row in state.rows.values() if row[partition.key] == value]
                 total += len(rows)
-                expect(lookup.row_count(partition=entry.key), len(rows), f"rows of {entry.key}")
+                expect(lookup.count(partition=entry.key).value, len(rows), f"rows of {entry.key}")
                 for row in lookup.statistics(partition=entry.key):
                     truth = ColumnTruth.of(leaves[row.column], rows)
                     if truth.leaf.keys in self.hidden[lookup.version.number]:
@@ -350,7 +353,9 @@ class Session:
 
     def _show(self) -> None:
         lookup = self._current
-        columns_json(lookup.version, lookup.statistics(), lookup.spreads(), lookup.built())
+        columns_json(
+            lookup.version, lookup.statistics(), {each.column: each for each in lookup.spread()}, lookup.built()
+        )
 
     def _earlier(self) -> tuple[Table, State]:
         numbers = [number for number in self.states if number < self._current.version.number]

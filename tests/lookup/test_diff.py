@@ -249,7 +249,7 @@ def published(store: ObjectStore, seed: int, shift: float, name: str = "orders")
 
 def repeated(table: Table) -> Any:
     """The values of `x`, each as often as it occurs."""
-    values, counts = zip(*((value.as_py(), count) for value, count in table.top("x", 10**6).values), strict=True)
+    values, counts = zip(*((value.as_py(), count) for value, count in table.top("x", 10**6)), strict=True)
     return np.repeat(values, counts)
 
 
@@ -274,7 +274,7 @@ def test_a_diff_equals_that_of_numpy(local_store: ObjectStore) -> None:
     assert 0.2 < x.kolmogorov_smirnov <= exact + 1e-12, "over bins it is no more than over values"
     assert x.kolmogorov_smirnov > 0.9 * exact, "of which there are hundreds"
     assert x.stability_index > 0.25
-    counts = [Counter({value.as_py(): n for value, n in side.top("word").values}) for side in (before, after)]
+    counts = [Counter({value.as_py(): n for value, n in side.top("word")}) for side in (before, after)]
     shares = [{value: count[value] / 500 for value in "abcd"} for count in counts]
     middle = {value: (shares[0][value] + shares[1][value]) / 2 for value in "abcd"}
     divergence = sum(

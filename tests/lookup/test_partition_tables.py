@@ -22,7 +22,7 @@ from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import build_statistics_table
+from metastore_assets.statistics.tables import build_statistics_table, build_typed_table
 from metastore_assets.store.entries import PARTITIONS, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
@@ -230,12 +230,13 @@ def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first
     for key in order:
         rows += table.statistics(columns, partition=key)
     reported = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
-    expected = build_statistics_table(rows).add_column(0, "partition", pa.array(answer.partitions, pa.string()))
-    assert answer.partitions == [key for key in order for _ in (columns or names)]
+    partitions = [key for key in order for _ in (columns or names)]
+    expected = build_typed_table(build_statistics_table(rows)).add_column(0, "partition", pa.array(partitions))
     # The table before the rows and after them, and of an answer that only has rows.
     for _ in range(2):
         assert_same(answer.to_arrow(), expected.replace_schema_metadata(reported))
         assert len(answer) == len(rows)
         assert list(answer) == rows
+        assert [row.partition for row in answer] == partitions
         assert answer == rows
         assert repr(answer) == repr(list(answer))

@@ -75,7 +75,7 @@ def check(lake: Lake, table: Table, where: str) -> None:
     result = truth(lake, where)
     total = sum(result.values())
     pruning = table.prune(where)
-    assert pruning.rows[0] <= total <= pruning.rows[1], where
+    assert pruning.row_bounds[0] <= total <= pruning.row_bounds[1], where
     assert {Path(path).resolve() for path in result} <= {Path(path).resolve() for path in pruning.paths}, where
     for fragment in pruning.fragments:
         assert fragment.least <= result.get(fragment.path, 0) <= fragment.most
@@ -87,9 +87,9 @@ def check(lake: Lake, table: Table, where: str) -> None:
     assert len(list(pruning.eliminated_fragments())) == pruning.fragments_total - pruning.fragment_count
     about = table.estimate(where)
     assert about.lower <= total <= about.upper, (where, total, about)
-    assert about.lower <= about.estimate <= about.upper
+    assert about.lower <= about.value <= about.upper
     assert (about.guarantee == "exact") == (about.lower == about.upper)
-    assert table.count(where, table=lake.table, snapshot="version").count == total, where
+    assert table.count(where, table=lake.table, snapshot="version").value == total, where
 
 
 def check_index(table: Table) -> None:
@@ -147,7 +147,7 @@ def history(folder: Path, seed: int, commits: int, predicates: int) -> None:
             check(lake, table, predicate(lake.draw))
         lake.commit()
         where = predicate(lake.draw)
-        assert table.count(where, table=lake.table).count == sum(truth(lake, where).values()), where
+        assert table.count(where, table=lake.table).value == sum(truth(lake, where).values()), where
 
 
 def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
     expression = (pc.field("id") >= 1210) & (pc.field("id") <= 1260)
     assert table.prune(expression).paths == [str(folder / "12.parquet")]
     counted = table.count("id between 1200 and 1410", table=str(folder))
-    assert (counted.count, counted.fragments_read) == (211, 0)  # the lists say it
+    assert (counted.value, counted.cost and counted.cost.fragments_read) == (211, 0)  # the lists say it
     assert table.prune("id > 5000 or text is null").paths == []
 
 
@@ -185,7 +185,7 @@ def test_values_by_partition_rule_out_what_bounds_do_not(tmp_path: Path) -> None
     table = refreshed(lake)
     pruning = table.prune("code = 'm3'")
     assert [fragment.partition_key for fragment in pruning.fragments] == ["part=3"]
-    assert pruning.rows == (0, 2)
+    assert pruning.row_bounds == (0, 2)
     assert [(elimination.statistic, elimination.fragments) for elimination in pruning.explanation] == [("partition", 5)]
     assert table.prune("code in ('m1', 'm2') and id < 3").fragment_count == 2
     assert table.prune("code = 'mm'").fragment_count == 0
@@ -230,8 +230,8 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
                 (wanted,) = connection.execute(f"select count(*) from rows where {name}", [value]).fetchone() or ()
             requested = where.format(value)
             answer = table.prune(requested).to_json()["predicate"]
-            assert table.count(requested).count == table.count(str(answer)).count == wanted, (requested, answer)
-    assert table.count(pc.field("A.b") == 5).count == table.count(pc.field("A", "b") == 1).count == 1
+            assert table.count(requested).value == table.count(str(answer)).value == wanted, (requested, answer)
+    assert table.count(pc.field("A.b") == 5).value == table.count(pc.field("A", "b") == 1).value == 1
 
 
 def test_columns_that_are_added_dropped_and_renamed(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_columns_that_are_added_dropped_and_renamed(tmp_path: Path) -> None:
     table = refreshed(lake)
     assert [fragment.path[-9:] for fragment in table.prune("new is not null").fragments] == ["1.parquet"]
     assert [fragment.path[-9:] for fragment in table.prune("new is null").fragments] == ["0.parquet"]
-    assert table.prune("old = 'x'").rows[1] == 2
+    assert table.prune("old = 'x'").row_bounds[1] == 2
     for where in ("new is null", "old is null", "new > 1 or old > 'x'", "not (new > 1)"):
         check(lake, table, where)
     check_index(table)
@@ -268,7 +268,7 @@ def test_hidden_values_are_in_no_index(tmp_path: Path) -> None:
     lake.options = {"columns": {"secret": {"values": "hidden"}}}
     table = refreshed(lake)
     pruning = table.prune("secret = 's3cret1'")
-    assert (pruning.fragment_count, pruning.rows) == (3, (0, 3))
+    assert (pruning.fragment_count, pruning.row_bounds) == (3, (0, 3))
     assert table.prune("secret is null").fragment_count == 0
     config = lake.config()
     purge(Engine(no_spark, "auto"), VersionStore(ObjectStore(config.root), "t"), table.version.number)

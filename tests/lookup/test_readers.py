@@ -54,9 +54,9 @@ def questions() -> list[Question]:
     result: list[Question] = [
         lambda table: table.statistics(),
         lambda table: table.statistics(["id", "day"], partition="*"),
-        lambda table: table.spreads(),
-        lambda table: table.where_is("name", "a"),
-        lambda table: table.where_is("id", 7),
+        lambda table: table.spread(),
+        lambda table: table.locate("name", "a"),
+        lambda table: table.locate("id", 7),
         lambda table: [piece.counts.to_pylist() for piece in table.values("name")],
         lambda table: table.prune("id > 990 and name in ('a', 'n7')").paths,
         lambda table: table.estimate("ratio > 3 or day < date '1990-01-01'"),

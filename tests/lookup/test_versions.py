@@ -18,7 +18,6 @@ from metastore_assets.errors import LiteralError, PartitionNotFoundError, Versio
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.versions import SnapshotId, parse_version_reference
 from metastore_assets.metastore import Metastore, open_table
-from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.publishing import publish
@@ -107,8 +106,8 @@ def test_every_result_names_its_version(tmp_path: Path) -> None:
         table.rank("n", 2),
         table.frequency("text", "b"),
         table.frequency("text", "zzz"),
-        table.count_between("n", 1, 2),
-        table.where_is("text", "b"),
+        table.frequency_between("n", 1, 2),
+        table.locate("text", "b"),
         table.histogram("n"),
     ]
     assert {(answer.as_of.version, answer.as_of.snapshot, answer.guarantee) for answer in answers} == {
@@ -126,9 +125,8 @@ def test_many_partitions_are_one_table(tmp_path: Path) -> None:
     assert result["partition"].to_pylist() == [key for key in parts for _ in range(2)]
     assert result["column"].to_pylist() == ["text", "n"] * 4
     assert result["null_count"].to_pylist() == [0, 0, 0, 0, 0, 0, 0, 1]
-    assert parse_statistics_rows(result) == table.statistics(["text", "n"], partition=list(parts))
     chosen = table.statistics(["n"], partition=["p=2", "p=0"])
-    assert chosen.partitions == ["p=2", "p=0"]
+    assert [row.partition for row in chosen] == ["p=2", "p=0"]
     assert chosen == [*table.statistics(["n"], partition="p=2"), *table.statistics(["n"], partition="p=0")]
     assert table.statistics(["n"], partition="p=1") == table.statistics(["n"], partition="p=1")
     assert table.statistics(partition=[]).to_arrow().num_rows == 0
@@ -137,7 +135,7 @@ def test_many_partitions_are_one_table(tmp_path: Path) -> None:
     assert full.schema.metadata == {b"metastore.version": b"1", b"metastore.snapshot": b"snapshot 1"}
     with pytest.raises(PartitionNotFoundError, match="p=9"):
         table.statistics(partition=["p=1", "p=9"])
-    assert table.statistics(["n"], partition=["p=3", "*"]).partitions == list(parts)
+    assert [row.partition for row in table.statistics(["n"], partition=["p=3", "*"])] == list(parts)
     with pytest.raises(PartitionNotFoundError, match="4 partitions"):
         table.top("text", partition="p=*")
 

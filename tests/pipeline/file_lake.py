@@ -142,7 +142,7 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
     for row in table.statistics(partition=partition):
         listed = None
         if row.frequencies == "enumerated":
-            values = table.top(row.column, 10**9, partition=partition).values
+            values = table.top(row.column, 10**9, partition=partition)
             listed = sorted((repr(value.as_py()), count) for value, count in values)
         histogram = table.profiles.profile(partition).histogram(row.column)
         columns[row.column] = {
@@ -152,7 +152,7 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
             if histogram is None
             else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),
         }
-    return {"row_count": table.row_count(partition=partition), "columns": columns}
+    return {"row_count": table.count(partition=partition).value, "columns": columns}
 
 
 def everything(config: MetastoreConfig) -> dict[str, Any]:

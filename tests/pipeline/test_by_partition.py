@@ -121,7 +121,7 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
                 rows = sorted(expected.get(column, ()))
                 for value, _ in draw.sample(rows, min(3, len(rows))):
                     held = {part: count for (own, part), count in expected[column].items() if own == value}
-                    assert table.where_is(column, _value(value)) == sorted(held.items()), (column, value)
+                    assert [*map(tuple, table.locate(column, _value(value)))] == sorted(held.items()), (column, value)
         lake.commit()
     refresh(config(lake), lake.table, no_spark)
     refresh(config(lake, "scratch"), lake.table, no_spark)
@@ -141,24 +141,24 @@ def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> Non
     done = plain.refresh()
     assert (done.fragments_profiled, done.partitions_changed, done.published) == (0, (), True)
     table = Metastore(plain.config.root).table("t")
-    assert table.where_is("a", "y") == [("p=1", 1), ("p=2", 1)]
+    assert [*map(tuple, table.locate("a", "y"))] == [("p=1", 1), ("p=2", 1)]
     assert stages(plain) == {"by_partition.string"}
     plain.columns = {"default": ON}
     assert plain.refresh().fragments_profiled == 0
-    assert Metastore(plain.config.root).table("t").where_is("b", 3) == [("p=1", 2), ("p=2", 2)]
+    assert [*map(tuple, Metastore(plain.config.root).table("t").locate("b", 3))] == [("p=1", 2), ("p=2", 2)]
     assert stages(plain) == {"by_partition.string", "by_partition.int64"}
     (plain.folder / "lake/p=2/one.parquet").unlink()
     plain.refresh()
     assert stages(plain) == set(), "one partition holds all"
-    assert Metastore(plain.config.root).table("t").where_is("a", "x") == [("p=1", 2)]
+    assert [*map(tuple, Metastore(plain.config.root).table("t").locate("a", "x"))] == [("p=1", 2)]
     plain.put("p=3/two", pa.table({"a": ["x"], "b": [7]}))
     assert plain.refresh().fragments_profiled == 1
-    assert Metastore(plain.config.root).table("t").where_is("a", "x") == [("p=1", 2), ("p=3", 1)]
-    assert Metastore(plain.config.root).table("t").where_is("a", "z") == []
+    assert [*map(tuple, Metastore(plain.config.root).table("t").locate("a", "x"))] == [("p=1", 2), ("p=3", 1)]
+    assert [*map(tuple, Metastore(plain.config.root).table("t").locate("a", "z"))] == []
     plain.columns = {}
     assert plain.refresh().fragments_profiled == 0
     assert stages(plain) == set()
-    assert Metastore(plain.config.root).table("t").where_is("a", "x") == [("p=1", 2), ("p=3", 1)]
+    assert [*map(tuple, Metastore(plain.config.root).table("t").locate("a", "x"))] == [("p=1", 2), ("p=3", 1)]
 
 
 def stages(plain: Plain) -> set[str]:
@@ -177,12 +177,12 @@ def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
     plain.put("p=3/two", pa.table({"a": [7.5, 7.0], "b": ["x", "y"]}))
     plain.refresh()
     table = Metastore(plain.config.root).table("t")
-    assert table.where_is("a", 7) == [("p=1", 1), ("p=2", 1), ("p=3", 2)]
-    assert table.where_is("b", "x") == [("p=1", 2), ("p=2", 2), ("p=3", 3)]
+    assert [*map(tuple, table.locate("a", 7))] == [("p=1", 1), ("p=2", 1), ("p=3", 2)]
+    assert [*map(tuple, table.locate("b", "x"))] == [("p=1", 2), ("p=2", 2), ("p=3", 3)]
     assert stages(plain) == {"by_partition.string", "by_partition.float64"}
     (plain.folder / "lake/p=2").rename(plain.folder / "lake/p=9")
     plain.refresh()
-    assert Metastore(plain.config.root).table("t").where_is("a", 7) == [("p=1", 1), ("p=3", 2), ("p=9", 1)]
+    assert [*map(tuple, Metastore(plain.config.root).table("t").locate("a", 7))] == [("p=1", 1), ("p=3", 2), ("p=9", 1)]
 
 
 @pytest.mark.parametrize("all_of_them", [True, False])
@@ -204,7 +204,7 @@ def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.Monkey
         config = MetastoreConfig.model_validate({"root": str(tmp_path / "root"), "engine": "auto", "tables": [fields]})
         done = refresh(config, config.tables[0], no_spark)
         result = Metastore(config.root).table("t")
-        return done.fragments_profiled, result.where_is("a", "x"), result.frequency("a", "x").count
+        return done.fragments_profiled, result.locate("a", "x"), result.frequency("a", "x").value
 
     put("k", ["x", "y"])
     put("l", ["x", "x"])
@@ -271,7 +271,7 @@ def test_a_lost_race_and_a_purge_remove_value_counts(plain: Plain, monkeypatch: 
     purge(Engine(no_spark), VersionStore(ObjectStore(plain.config.root), "t"), latest(plain.config).number)
     values = [value for path in plain.written() if path.suffix == ".parquet" for value in _values(path)]
     assert set(values) == {"person 1", "person 3", "y", "1", "3"}, "and those of the column p"
-    assert Metastore(plain.config.root).table("t").where_is("a", "y") == [("p=1", 5), ("p=3", 5)]
+    assert [*map(tuple, Metastore(plain.config.root).table("t").locate("a", "y"))] == [("p=1", 5), ("p=3", 5)]
 
 
 def _values(path: Path) -> list[str]:

@@ -51,7 +51,7 @@ class Words(Lake):
         return self.put(pa.table({"word": pa.array(values, pa.string())}), part)
 
     def top(self) -> list[tuple[str, int]]:
-        return [(value.as_py(), count) for value, count in self.table.top("word", 100).values]
+        return [(value.as_py(), count) for value, count in self.table.top("word", 100)]
 
     def read_again(self) -> dict[str, Any]:
         answer = plan_refresh(self.config, self.config.tables[0]).to_json()["read_again"]
@@ -222,20 +222,20 @@ def test_exact_answers_and_not_stored_errors(tmp_path: Path) -> None:
     lake.refresh()
     table = lake.table
     answer = {word: table.frequency("word", word) for word in ("a", "b", "c", "d")}
-    assert {word: (own.count, own.guarantee) for word, own in answer.items()} == {
+    assert {word: (own.value, own.guarantee) for word, own in answer.items()} == {
         "a": (2, "exact"),
         "b": (2, "exact"),
         "c": (1, "estimate"),
         "d": (0, "exact"),
     }
-    assert table.mode("word") is not None
-    assert table.spreads()["word"] == table.spread("word")
-    assert table.where_is("word", "d") == []
+    assert table.mode("word").value is not None
+    assert {each.column: each for each in table.spread()}["word"] == table.spread("word")
+    assert [*map(tuple, table.locate("word", "d"))] == []
     asked = [
         lambda: table.quantile("word", 0.5),
         lambda: table.rank("word", "a"),
-        lambda: table.count_between("word", "a", "b"),
-        lambda: table.where_is("word", "a"),
+        lambda: table.frequency_between("word", "a", "b"),
+        lambda: table.locate("word", "a"),
         lambda: table.top("word", partition="p=1"),
     ]
     for ask in asked:
@@ -379,7 +379,7 @@ def test_columns_are_added_dropped_and_change_their_class(tmp_path: Path) -> Non
 
     def top(column: str) -> dict[Any, int]:
         refresh(config, own, _no_spark)
-        return {value.as_py(): count for value, count in lake.table.top(column, 9).values}
+        return {value.as_py(): count for value, count in lake.table.top(column, 9)}
 
     assert top("code") == {"a": 2, "b": 2}
     assert top("number") == {1: 2}

@@ -73,7 +73,7 @@ def test_nothing_stored_reveals_a_hidden_value(spark: SparkSession, tmp_path: Pa
     assert expected == (
         name.value_count, name.null_count, name.minimum_length, name.maximum_length, name.total_length
     )  # fmt: skip
-    assert live.num_rows == lookup.row_count()
+    assert live.num_rows == lookup.count().value
     for column in ("name", "number", "amount", "person.mail", "person.ages.element", "pairs.key"):
         row = rows[column]
         assert (row.minimum, row.maximum, row.sum, row.mean, row.percentiles) == (None,) * 5, column

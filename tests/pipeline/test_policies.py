@@ -29,7 +29,7 @@ def config_of(folder: Path, **policy: Any) -> tuple[MetastoreConfig, TableConfig
 
 
 def top(table: Table, partition: str | None = None) -> list[tuple[str, int]]:
-    return [(value.as_py(), count) for value, count in table.top("word", 10, partition=partition).values]
+    return [(value.as_py(), count) for value, count in table.top("word", 10, partition=partition)]
 
 
 def counted(*parts: str) -> list[tuple[str, int]]:
@@ -58,10 +58,10 @@ def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> No
         own = Metastore(config.root).table("t")
         assert top(own) == cut(every)
         assert top(own, "part=a") == cut(counted("a"))
-        assert own.mode("word") is not None
-        assert own.frequency("word", "w").count == 1
-        assert own.rank("word", "x").count == 3
-        assert own.where_is("word", "x") == [("part=a", 3), ("part=b", 1)]
+        assert own.mode("word").value is not None
+        assert own.frequency("word", "w").value == 1
+        assert own.rank("word", "x").value == 3
+        assert [*map(tuple, own.locate("word", "x"))] == [("part=a", 3), ("part=b", 1)]
         spread = own.spread("word")
         assert (spread.distinct_count, spread.duplicate_count, spread.singleton_count) == (5, 3, 2)
         (row,) = own.statistics(["word"], partition="part=b")

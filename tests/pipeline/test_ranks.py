@@ -55,7 +55,7 @@ def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
             rows = connection.execute(f'SELECT "{column}", part, count(*) FROM {source} GROUP BY ALL').fetchall()
             value = draw.choice([row[0] for row in rows if row[0] is not None])
             held = {f"part={part}": count for own, part, count in rows if own == value}
-            assert dict(table.where_is(column, value)) == held
+            assert dict(table.locate(column, value)) == held
 
 
 def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
@@ -99,13 +99,13 @@ def assert_column(
     held = [value for value in values if value is not None]
     odd = {"id": 500_000, "group": "b!", "price": Decimal("123456.78"), "day": date(1999, 12, 31)}[column]
     for value in [odd, *draw.sample(held, min(2, len(held)))]:
-        assert table.rank(column, value, partition=partition).count == ask(f'count(*) FILTER ("{column}" < ?)', value)
-        assert table.frequency(column, value, partition=partition).count == ask(
+        assert table.rank(column, value, partition=partition).value == ask(f'count(*) FILTER ("{column}" < ?)', value)
+        assert table.frequency(column, value, partition=partition).value == ask(
             f'count(*) FILTER ("{column}" = ?)', value
         )
         low, high = sorted([value, odd])
         between = ask(f'count(*) FILTER ("{column}" BETWEEN ? AND ?)', low, high)
-        assert table.count_between(column, low, high, partition=partition).count == between
+        assert table.frequency_between(column, low, high, partition=partition).value == between
     spread = table.spread(column, partition=partition)
     often = f'SELECT count(*) AS often FROM t WHERE "{column}" IS NOT NULL GROUP BY "{column}"'
     counts = connection.execute(f"SELECT count(*), count(*) FILTER (often > 1) FROM ({often})").fetchone()

@@ -72,7 +72,7 @@ class Plain:
         return refresh(self.config, self.config.tables[0], lambda: self.spark, **how)
 
     def top(self, column: str, partition: str | None = None) -> Counter[Any]:
-        values = Metastore(self.config.root).table("t").top(column, 10**9, partition=partition).values
+        values = Metastore(self.config.root).table("t").top(column, 10**9, partition=partition)
         assert [count for _, count in values] == sorted((count for _, count in values), reverse=True)
         return Counter({value.as_py(): count for value, count in values})
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.lookup import Table
-from metastore_assets.report.html import charts, report_page
+from metastore_assets.markup import charts
+from metastore_assets.report.html import report_page
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.publishing import publish
 

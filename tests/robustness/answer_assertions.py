@@ -100,7 +100,7 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
 
 def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
     """Of the table, of some of its partitions, and of the files of compacted lists."""
-    assert lookup.row_count() == len(live)
+    assert lookup.count().value == len(live)
     rows = {row.column: row for row in lookup.statistics()}
     with leaves_of(live) as leaves:
         assert sorted(leaf.path for leaf in leaves) == sorted(rows)
@@ -213,9 +213,7 @@ def assert_value_counts(
     """The most frequent values, all of them where all are listed, and what follows from lists."""
     location = (partition, leaf.path)
     expected = {value: count for value, count in leaf.counts.items() if count >= least}
-    listed = [
-        (nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition).values
-    ]
+    listed = [(nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition)]
     assert [count for _, count in listed] == sorted(expected.values(), reverse=True)[:most], location
     assert all(expected[value] == count for value, count in listed), location
     assert len({value for value, _ in listed}) == len(listed), location
@@ -316,12 +314,12 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: rando
         f"SELECT count(*) FILTER (x < $1), count(*) FILTER (x = $1) {rows}", [value]
     ).fetchall()
     rank = lookup.rank(row.column, value)
-    assert (rank.count, rank.guarantee) == (before, "exact"), row.column
-    assert lookup.frequency(row.column, value).count == held == leaf.counts[value], row.column
-    assert lookup.count_between(row.column, wanted[0], value).count == before + held, row.column
+    assert (rank.value, rank.guarantee) == (before, "exact"), row.column
+    assert lookup.frequency(row.column, value).value == held == leaf.counts[value], row.column
+    assert lookup.frequency_between(row.column, wanted[0], value).value == before + held, row.column
     conditions = {entry.key: _of_partition(entry.key) for entry in lookup.partitions()}
     expected = {key: leaf.of(condition).counts[value] for key, condition in conditions.items()}
-    assert dict(lookup.where_is(row.column, value)) == {key: n for key, n in expected.items() if n}, row.column
+    assert dict(lookup.locate(row.column, value)) == {key: n for key, n in expected.items() if n}, row.column
 
 
 def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:

@@ -27,7 +27,7 @@ def assert_statistics(lookup: Table, live: pa.Table, step: str, partition_column
             assert _one(connection, "count(*)", rest) == (0,), (step, "rows of partitions that are not told of")
         for key, text in conditions.items():
             rows = _one(connection, "count(*)", text)[0]
-            assert lookup.row_count(partition=key) == rows, (step, key)
+            assert lookup.count(partition=key).value == rows, (step, key)
             statistics = {row.column: row for row in lookup.statistics(partition=key)}
             assert sorted(statistics) == sorted(live.column_names), (step, key)
             for field in live.schema:
@@ -64,7 +64,7 @@ def _compare(
         ).fetchall()
     )
     counts = {_key(value): number for value, number in counts.items()}
-    top = [(_key(value.as_py()), number) for value, number in lookup.top(field.name, 3, partition=key).values]
+    top = [(_key(value.as_py()), number) for value, number in lookup.top(field.name, 3, partition=key)]
     assert [number for _, number in top] == sorted(counts.values(), reverse=True)[:3], location
     assert all(counts[value] == number for value, number in top), location
 

@@ -59,7 +59,7 @@ def _compare(published_table: Table, live: pa.Table, step: str) -> None:
     for name in live.column_names:
         counted = Counter(_key(value) for value in live[name].to_pylist() if value is not None)
         repeated = {value: count for value, count in counted.items() if count > 1}
-        actual = {_key(value.as_py()): count for value, count in published_table.top(name, 10**9).values}
+        actual = {_key(value.as_py()): count for value, count in published_table.top(name, 10**9)}
         assert actual == repeated, (step, name)
         spread = published_table.spread(name)
         assert (spread.distinct_count, spread.duplicate_count) == (len(counted), len(repeated)), (step, name)

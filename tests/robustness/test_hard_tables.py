@@ -79,11 +79,11 @@ def test_strange_column_names(spark: SparkSession, tmp_path: Path) -> None:
         path = "`a.b`" if name == "a.b" else name
         (row,) = published.statistics([path])
         if name != "a":
-            assert [(value.as_py(), count) for value, count in published.top(path).values] == [(number, 3)]
+            assert [(value.as_py(), count) for value, count in published.top(path)] == [(number, 3)]
             assert sum(one.frequency for one in published.histogram(path)) == 3
         assert (row.value_count, row.null_count) == (3, 3)
     for path, value in {"a.b": 1, "a.B": 2, "a.b.c": 3}.items():
-        assert [(scalar.as_py(), count) for scalar, count in published.top(path).values] == [(value, 3)]
+        assert [(scalar.as_py(), count) for scalar, count in published.top(path)] == [(value, 3)]
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -95,14 +95,14 @@ def test_files_without_row_groups(spark: SparkSession, tmp_path: Path) -> None:
     pq.ParquetWriter(lake.uri / "empty.parquet", schema).close()
     assert pq.ParquetFile(lake.files()[0]).num_row_groups == 0
     refreshed(lake.config(), spark)
-    assert (lookup(lake).row_count(), lookup(lake).top("s").values, lookup(lake).histogram("a")) == (0, [], [])
+    assert (lookup(lake).count().value, lookup(lake).top("s"), lookup(lake).histogram("a")) == (0, [], [])
     add(lake, "filled", pa.table({"a": [1, 2], "s": ["x", None]}, schema))
     refreshed(lake.config(), spark)
-    assert (lookup(lake).row_count(), len(lookup(lake).histogram("a"))) == (2, 2)
+    assert (lookup(lake).count().value, len(lookup(lake).histogram("a"))) == (2, 2)
     assert_equals_scratch(lake.config(), spark, tmp_path)
     (lake.uri / "filled.parquet").unlink()
     refreshed(lake.config(), spark)
-    assert lookup(lake).row_count() == 0
+    assert lookup(lake).count().value == 0
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
     published = lookup(lake)
     assert [row.distinct_count for row in published.statistics()] == [3] * columns
     last = columns - 1
-    assert [(value.as_py(), count) for value, count in published.top(f"c{last}").values] == [
+    assert [(value.as_py(), count) for value, count in published.top(f"c{last}")] == [
         (last, 4),
         (last + 1, 1),
         (last + 2, 1),
@@ -142,8 +142,8 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> Non
     result = refreshed(lake.config(), spark)
     assert (result.fragments_profiled, result.partitions_changed) == (2, ("part=3", "part=5"))
     published = lookup(lake)
-    assert published.row_count() == 3 * count + 2
-    assert [(value.as_py(), times) for value, times in published.top("a", 2).values] == [(-1, count), (7, 4)]
+    assert published.count().value == 3 * count + 2
+    assert [(value.as_py(), times) for value, times in published.top("a", 2)] == [(-1, count), (7, 4)]
     (row,) = published.statistics(["part"])
     assert row.distinct_count == count
     if count < 1000:
@@ -203,7 +203,7 @@ def test_only_deletes(spark: SparkSession, tmp_path: Path) -> None:
         refreshed(lake.config(), spark)
         live = DeltaTable(lake.uri).to_pyarrow_table().to_pylist()
         published = lookup(lake)
-        assert published.row_count() == len(live)
+        assert published.count().value == len(live)
         counted = Counter(row["group"] for row in live if row["group"] is not None)
-        assert {value.as_py(): times for value, times in published.top("group").values} == counted
+        assert {value.as_py(): times for value, times in published.top("group")} == counted
     assert_equals_scratch(lake.config(), spark, tmp_path)

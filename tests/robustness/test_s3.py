@@ -117,8 +117,8 @@ def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket:
     again = refresh(config, config.tables[0], no_spark)
     assert (again.version, again.published) == (2, False)
     newest = lookup(config)
-    assert newest.row_count() == 200
-    assert sum(count for _, count in newest.top("group").values) == newest.statistics(["group"])[0].value_count
+    assert newest.count().value == 200
+    assert sum(count for _, count in newest.top("group")) == newest.statistics(["group"])[0].value_count
     assert sum(one.frequency for one in newest.histogram("id", bins=10)) == newest.statistics(["id"])[0].value_count
     assert Metastore(config.root, storage_options=config.storage_options).versions("t") == [1, 2]
 
@@ -143,12 +143,12 @@ def test_a_delta_table_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: 
     assert (second.version, second.snapshot) == (2, "3")
     assert_equals_scratch(config, spark, tmp_path)
     live = DeltaTable(bucket.uri, storage_options=bucket.options).to_pyarrow_table()
-    assert lookup(config).row_count() == live.num_rows
+    assert lookup(config).count().value == live.num_rows
     table = DeltaTable(bucket.uri, storage_options=bucket.options)
     table.restore(1)
     restored = refreshed(config, spark)
     assert (restored.version, restored.fragments_profiled) == (3, 0)
-    assert lookup(config).row_count() == 120
+    assert lookup(config).count().value == 120
     assert refresh(config, config.tables[0], no_spark).published is False
 
 
@@ -178,7 +178,7 @@ def test_an_object_that_is_overwritten_before_it_is_read(spark: SparkSession, tm
     config = bucket.config()
     overwrite = once("profile", lambda: bucket.put("1.parquet", parquet(a=[7, 8, 9])))
     assert refreshed(config, spark, progress=overwrite).published
-    assert lookup(config).row_count() == 4
+    assert lookup(config).count().value == 4
     assert_equals_scratch(config, spark, tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
     refreshed(bucket.config(), spark)
     newest = lookup(bucket.config())
     row_counts = {
-        decode_partition_key(entry.key)[0][1]: newest.row_count(partition=entry.key) for entry in newest.partitions()
+        decode_partition_key(entry.key)[0][1]: newest.count(partition=entry.key).value for entry in newest.partitions()
     }
     assert row_counts == dict.fromkeys(folders.values(), 1)
 

@@ -49,8 +49,8 @@ def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
 
 
 def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
-    assert scope.row_count() == len(rows)
-    assert scope.rows[0] <= len(rows) <= scope.rows[1]
+    assert scope.count().value == len(rows)
+    assert scope.row_bounds[0] <= len(rows) <= scope.row_bounds[1]
     answer = {row.column: row for row in scope.statistics()}
     for name in COLUMNS:
         values, row = values_of(rows, name), answer[name]
@@ -79,7 +79,7 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
 
 def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
     most = scope.top(name, 10**6)
-    result = [(key(value), count) for value, count in most.values]
+    result = [(key(value), count) for value, count in most]
     wanted = sorted(counts.items(), key=lambda own: (-own[1], own[0]))
     assert result == wanted[: len(result)], name
     assert len(result) in (len(wanted), 1), name  # one where the policy shows the most frequent one only
@@ -89,11 +89,11 @@ def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Coun
         assert answer.guarantee == "exact"
         at = max(1, math.ceil(fraction * len(numbers))) - 1
         assert (None if answer.value is None else key(answer.value)) == (numbers[at] if numbers else None), name
-    for value, count in most.values[:3]:
-        assert scope.frequency(name, value).count == count
-        assert scope.rank(name, value).count == sum(key_ < key(value) for key_ in values)
+    for value, count in most[:3]:
+        assert scope.frequency(name, value).value == count
+        assert scope.rank(name, value).value == sum(key_ < key(value) for key_ in values)
         if name == "word":
-            assert sum(frequency for _, frequency in scope.where_is(name, value)) == count
+            assert sum(frequency for _, frequency in scope.locate(name, value)) == count
     assert scope.spread(name).distinct_count == len(counts)
 
 
@@ -106,7 +106,7 @@ def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None
     )
     assert (row.distinct_count, row.distinct_count_guarantee) == (len(counts), "exact"), name
     assert row.duplicate_count == len(wanted), name
-    result = [(key(value), count_) for value, count_ in scope.top(name, 10**6).values if count_ > 1]
+    result = [(key(value), count_) for value, count_ in scope.top(name, 10**6) if count_ > 1]
     assert result == wanted, name
     assert sum(len(piece) for piece in scope.values(name)) in (len(wanted), len(counts))
     spread = scope.spread(name)

@@ -19,7 +19,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
     wanted = [row for row in rows if question.holds(row[question.column])]
     answer = (name, question.where)
     scope = lookup.filter(question.where, table=table)
-    assert scope.row_count() == len(wanted), answer
+    assert scope.count().value == len(wanted), answer
     schema = lookup.version.schema
     for row in scope.statistics():
         at = schema.get_field_index(row.column)
@@ -31,7 +31,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
         if row.frequencies != "enumerated" or pa.types.is_time(schema.field(at).type):
             continue  # times of day are listed in one unit, whatever that of the table is
         counts = Counter(order(value) for value in held if value is not None)
-        top = scope.top(row.column, 10**6).values
+        top = scope.top(row.column, 10**6)
         assert {order(keys(pa.repeat(value, 1))[0]): count for value, count in top} == counts, what
 
 

@@ -68,11 +68,11 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
     # Rows that came since the version are read.
     write_deltalake(str(uri), rows(1000, 50), mode="append")
     counted = lookup.count("id >= 580", table=table, spark=spark)
-    assert (counted.count, counted.snapshot != lookup.version.snapshot) == (70, True)
-    assert lookup.count("id >= 580", table=table, spark=spark, snapshot="version").count == 20
+    assert (counted.value, counted.as_of.snapshot != lookup.version.snapshot) == (70, True)
+    assert lookup.count("id >= 580", table=table, spark=spark, snapshot="version").value == 20
     # What has not been profiled yet is ruled out by the log's own statistics.
     counted = lookup.count("id < 50 and name is not null", table=table, spark=spark)
-    assert counted.count == len([index for index in range(50) if index % 7])
+    assert counted.value == len([index for index in range(50) if index % 7])
     assert plan_scan(lookup, table, "id between 1050 and 2000", "now").partial_fragments == ()
     assert len(plan_scan(lookup, table, "id = 1049", "now").partial_fragments) == 1
     assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table=table).collect()) == list(
@@ -116,6 +116,6 @@ def test_a_version_of_plain_files_that_changed_cannot_be_counted(tmp_path: Path)
     pq.write_table(rows(0, 10), folder / "0.parquet")
     table, lookup = published(folder)
     pq.write_table(rows(10, 10), folder / "1.parquet")
-    assert lookup.count("id >= 5", table=table).count == 15
+    assert lookup.count("id >= 5", table=table).value == 15
     with pytest.raises(MetastoreError, match=r"'t'.*version 1\b"):
         lookup.count("id >= 5", table=table, snapshot="version")

@@ -113,7 +113,7 @@ def check(folder: Path, seed: int) -> None:
         refresh(config, config.tables[0], no_spark)
     for _ in range(3):
         predicate, wanted = lake.predicate()
-        assert open_table(config.root, "t").count(predicate, table=config.tables[0]).count == wanted, predicate
+        assert open_table(config.root, "t").count(predicate, table=config.tables[0]).value == wanted, predicate
 
 
 @pytest.mark.parametrize("seed", range(6))

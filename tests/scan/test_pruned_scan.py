@@ -72,7 +72,7 @@ def check(folder: Path, number: int, pairs: int) -> int:
                     result.update(batch.column(0).to_pylist())
         assert result == wanted, where
         pruning, about = lookup.prune(where), lookup.estimate(where)
-        assert pruning.rows[0] <= wanted.total() <= pruning.rows[1], where
+        assert pruning.row_bounds[0] <= wanted.total() <= pruning.row_bounds[1], where
         assert about.lower <= wanted.total() <= about.upper, (where, about)
         skipped += pruning.fragment_count < pruning.fragments_total
     return skipped

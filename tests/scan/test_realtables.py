@@ -42,7 +42,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
                 <= total
                 <= sum(value[2] for value in bounds_by_id.values())
             ), answer
-    bounds, about = lookup.prune(question.where).rows, lookup.estimate(question.where)
+    bounds, about = lookup.prune(question.where).row_bounds, lookup.estimate(question.where)
     assert bounds[0] <= total <= bounds[1], answer
     assert about.lower <= total <= about.upper, answer
 

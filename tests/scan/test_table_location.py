@@ -36,10 +36,10 @@ def published(folder: Path, **options: Any) -> Table:
 def test_a_table_is_read_at_its_recorded_location(tmp_path: Path) -> None:
     """With the partitions that were meant then, and no others."""
     lookup = published(tmp_path, partitions={"day": ["2024-01-01", "2024-01-02"]})
-    assert lookup.count("x > 4").count == 15
-    assert lookup.filter("x > 4", read=True).row_count() == 15
+    assert lookup.count("x > 4").value == 15
+    assert lookup.filter("x > 4", read=True).count().value == 15
     assert lookup.filter("x > 4", read=True).quantile("x", 0.5).value.as_py() == 12
-    assert lookup.count("x > 4", table=str(tmp_path / "lake")).count == 15
+    assert lookup.count("x > 4", table=str(tmp_path / "lake")).value == 15
 
 
 def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ def test_a_location_that_is_not_recorded_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"catalog://prod/db\.t.*table=load_config"):
         lookup.count("x > 4")
     with pytest.raises(NotStoredError, match="'day'"):
-        lookup.filter("x > 4").row_count()
+        lookup.filter("x > 4").count()
     object.__setattr__(lookup.version, "partition_columns", ("x_bucket", "day_month"))
     with pytest.raises(NotStoredError, match="read=True"):
-        lookup.filter("x > 4").row_count()
+        lookup.filter("x > 4").count()
 
 
 def test_an_expired_version_is_reported(tmp_path: Path) -> None:

@@ -46,10 +46,10 @@ def forge(root: Path, **location: Any) -> None:
 
 
 WAYS: list[Callable[[Table], Any]] = [
-    lambda lookup: lookup.count(WHERE).count,
-    lambda lookup: lookup.filter(WHERE, read=True).row_count(),
+    lambda lookup: lookup.count(WHERE).value,
+    lambda lookup: lookup.filter(WHERE, read=True).count().value,
     lambda lookup: lookup.filter(WHERE, storage_options={}).statistics(),
-    lambda lookup: lookup.at(1).count(WHERE).count,
+    lambda lookup: lookup.at(1).count(WHERE).value,
 ]
 
 
@@ -93,9 +93,9 @@ def test_confirmed_location_is_read(root: Path, read_table: Any, monkeypatch: py
     for confirmed in ("lake", "./lake/", str(root.parent), f"file://{root.parent}/lake", ["elsewhere", "lake"]):
         table_rows = read_table(open_table(str(root), "t", table_locations=confirmed))
         assert str(table_rows) == str(expected)
-    assert open_table(str(root), "t").count(WHERE, table="lake").count == 5
-    assert open_table(str(root), "t").count(WHERE, table=TableConfig(name="t", uri="lake")).count == 5
-    assert profile("lake").count(WHERE).count == 5
+    assert open_table(str(root), "t").count(WHERE, table="lake").value == 5
+    assert open_table(str(root), "t").count(WHERE, table=TableConfig(name="t", uri="lake")).value == 5
+    assert profile("lake").count(WHERE).value == 5
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_forged_options_are_ignored(
             ask(lookup)
     assert not (tmp_path / "ran").exists()
     assert "evil_module" not in sys.modules
-    assert lookup.count(WHERE, table=TableConfig(name="t", uri=str(tmp_path / "lake"))).count == 5
+    assert lookup.count(WHERE, table=TableConfig(name="t", uri=str(tmp_path / "lake"))).value == 5
 
 
 @pytest.mark.parametrize(

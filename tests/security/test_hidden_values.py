@@ -363,4 +363,4 @@ def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -
     for where, rows in (("id > 4", 3), (f"added = '{TEXT} by default' and id > 4", 3), ("added is null and id > 4", 0)):
         (added,) = lookup.filter(where, read=True).statistics(["added"])
         assert (added.value_count, added.null_count) == (rows, 0), where
-        assert lookup.count(where).count == rows
+        assert lookup.count(where).value == rows

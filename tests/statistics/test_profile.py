@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics import profile as profile_module
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import ColumnStatistics, format_sum
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.values.leaf_columns import leaf_columns
 from metastore_assets.values.types import class_named
@@ -89,14 +89,14 @@ def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
     infinite = [value for value in expected.numbers if isinstance(value, float) and math.isinf(value)]
     if infinite:
         total = sum(infinite)
-        assert (row.sum, repr(row.mean)) == (repr(total), repr(total))
+        assert (repr(row.sum), repr(row.mean)) == (repr(total), repr(total))
         assert result[2:] == (None,) * 3
         return
     if kind.type_class == "float64":
         assert float(row.sum) == rounded(expected.exact_sum)
     else:
         assert Fraction(row.sum) == expected.exact_sum
-        digits = row.sum.partition(".")[2]
+        digits = (format_sum(row.sum) or "").partition(".")[2]
         assert len(digits) == class_named(kind.type_class).scale
     assert row.mean == rounded(expected.mean)
     assert row.standard_deviation == (
@@ -149,12 +149,12 @@ def test_shape_at_the_ends_of_the_range(values: list[float], skewness: float) ->
 def test_sums_beyond_64_bits_and_38_digits() -> None:
     """Sums have no limit of size."""
     integers = profile_one(pa.array([2**63 - 1] * 5 + [-(2**63)] * 2, pa.int64())).statistics
-    assert integers.sum == str(5 * (2**63 - 1) - 2 * 2**63)
+    assert integers.sum == 5 * (2**63 - 1) - 2 * 2**63
     unsigned = profile_one(pa.array([2**64 - 1] * 3, pa.uint64())).statistics
-    assert unsigned.sum == str(3 * (2**64 - 1))
+    assert unsigned.sum == 3 * (2**64 - 1)
     most = 10**38 - 1
     decimals = pa.array([f"{most}", f"{most}"]).cast(pa.decimal128(38, 0))
-    assert profile_one(decimals).statistics.sum == str(2 * most)
+    assert profile_one(decimals).statistics.sum == 2 * most
 
 
 def test_long_and_strange_text() -> None:
@@ -328,7 +328,7 @@ def test_lists_have_lengths(type: pa.DataType) -> None:
     assert (row.value_count, row.null_count) == (3, 1)
     assert (row.minimum_length, row.maximum_length, row.total_length, row.mean_length) == (0, 3, 5, 5 / 3)
     assert (row.frequencies, row.type_class) == ("absent", None)
-    assert (elements.column, elements.value_count, elements.null_count, elements.sum) == ("c.element", 4, 1, "10")
+    assert (elements.column, elements.value_count, elements.null_count, elements.sum) == ("c.element", 4, 1, 10)
 
 
 def test_maps_have_lengths() -> None:
@@ -337,7 +337,7 @@ def test_maps_have_lengths() -> None:
     row, keys, values = (each.statistics for each in profile([array, array.slice(1, 1)]))
     assert (row.value_count, row.null_count, row.minimum_length, row.maximum_length) == (2, 2, 0, 2)
     assert (keys.column, keys.value_count, plain(keys.maximum)) == ("c.key", 2, "b")
-    assert (values.column, values.value_count, values.null_count, values.sum) == ("c.value", 1, 1, "1")
+    assert (values.column, values.value_count, values.null_count, values.sum) == ("c.value", 1, 1, 1)
 
 
 def test_no_rows_at_all() -> None:

@@ -42,6 +42,7 @@ def count(
     table = find_table_config(config, name)
     lookup = open_version(config, name, version)
 
+    from metastore_assets.lookup.json import count_json
     from metastore_assets.scan import count as count_rows
 
     default = "now" if version is None else "version"
@@ -50,7 +51,7 @@ def count(
         watcher.working(name, "counting rows")
         counted = count_rows(lookup, table, where, spark, snapshot=choice)
         watcher.hide()
-    result = counted.to_json()
+    result = count_json(counted)
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -28,7 +27,9 @@ def estimate(invocation: Invocation, name: str, where: str, version: VersionRefe
 
     The true number lies between `lower` and `upper`, inclusive. The command reads no file of the table.
     """
-    result = asdict(open_version(load_config(invocation), name, version).estimate(where))
+    estimated = open_version(load_config(invocation), name, version).estimate(where)
+    names = ("lower", "upper", "guarantee", "assumes")
+    result = {"estimate": estimated.value, **{field: getattr(estimated, field) for field in names}}
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 
 

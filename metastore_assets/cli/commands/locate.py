@@ -47,7 +47,7 @@ def locate(
     table = open_version(load_config(invocation), name, version)
     rows = [
         {"partition": key, "frequency": integer_json(frequency)}
-        for key, frequency in table.where_is(column, TextValue(value))
+        for key, frequency in table.locate(column, TextValue(value))
     ]
     statistics = column_to_answer(table, column, None)
     answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)

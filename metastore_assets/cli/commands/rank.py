@@ -66,13 +66,13 @@ def _read_rank(table: Table | FilteredView, column: str, value: str, partition: 
     parsed = TextValue(value)
     rank = table.rank(column, parsed, partition=partition)
     try:
-        frequency = integer_json(table.frequency(column, parsed, partition=partition).count)
+        frequency = integer_json(table.frequency(column, parsed, partition=partition).value)
     except NotStoredError:
         frequency = None
     return {
-        "rank": integer_json(rank.count),
+        "rank": integer_json(rank.value),
         "frequency": frequency,
-        "row_count": integer_json(table.row_count(partition=partition)),
+        "row_count": integer_json(table.count(partition=partition).value),
         "guarantee": rank.guarantee,
     }
 

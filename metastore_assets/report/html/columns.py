@@ -10,10 +10,10 @@ import pyarrow as pa
 from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import ColumnDiff
+from metastore_assets.markup.charts import bars, line, share_bar
+from metastore_assets.markup.elements import Markup, Part, joined, tag
 from metastore_assets.report import text
 from metastore_assets.report.facts import distinct_text, maximum_text, minimum_text, scalar_text
-from metastore_assets.report.html.charts import bars, line, share_bar
-from metastore_assets.report.html.markup import Markup, Part, joined, tag
 from metastore_assets.statistics.column import ColumnStatistics
 
 Top: TypeAlias = Sequence[tuple[pa.Scalar, int]]
@@ -164,7 +164,7 @@ def _read_top(table: Table, row: ColumnStatistics) -> Top:
     if row.frequencies not in ("enumerated", "repeated") or not row.value_count:
         return []
     try:
-        return table.top(row.column, _VALUES).values
+        return [(value, frequency) for value, frequency in table.top(row.column, _VALUES)]
     except NotStoredError:
         return []
 

@@ -12,10 +12,10 @@ from metastore_assets.errors import MissingPackageError
 from metastore_assets.history import distinct_versions, read_history
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import TableDiff
+from metastore_assets.markup.charts import bars, share_bar
+from metastore_assets.markup.elements import Markup, Part, joined, table, tag, to_html
 from metastore_assets.report import text
-from metastore_assets.report.html.charts import bars, share_bar
 from metastore_assets.report.html.columns import change_rows, column_details
-from metastore_assets.report.html.markup import Markup, Part, joined, table, tag, to_html
 from metastore_assets.report.html.stylesheet import SCRIPT, STYLE
 from metastore_assets.store.manifest import PartitionEntry
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
-from metastore_assets.report.text import make_printable
-
 
 @dataclass(frozen=True)
 class Markup:
@@ -18,6 +16,13 @@ class Markup:
 
 Part = str | Markup
 """The content of an element: plain text, or markup."""
+
+
+def make_printable(text: str) -> str:
+    """Return the text with line breaks, control sequences and invisible characters replaced by escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def to_html(part: Part) -> str:

@@ -1,11 +1,11 @@
-"""Small SVG charts for the report, in the light or dark colours of the page."""
+"""Small SVG charts. The stylesheet of the page sets their size and colours."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from metastore_assets.report.html.markup import Markup, to_html
+from metastore_assets.markup.elements import Markup, to_html
 
 _HEIGHT = 100
 """The height of the charts in units of their view box; the stylesheet stretches them to their size on the page."""

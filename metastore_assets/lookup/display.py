@@ -1,0 +1,124 @@
+"""How `Rows` appear in a Python prompt and in a notebook: the first rows as a table, with small charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.lookup.results import AsOf, Rows
+from metastore_assets.markup.charts import bars, share_bar
+from metastore_assets.markup.elements import Markup, Part, joined, make_printable, table, tag
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.values.json import scalar_json
+
+MAX_ROWS = 20
+"""The greatest number of rows that are shown."""
+_MAX_CHARACTERS = 40
+_STATISTICS = (
+    "partition", "column", "type", "value_count", "null_count", "distinct_count", "minimum", "maximum", "mean",
+)  # fmt: skip
+"""The fields of `ColumnStatistics` that are shown."""
+_STYLE = (
+    ".metastore-rows td,.metastore-rows th{text-align:left;padding:2px 8px}"
+    ".metastore-rows .n{text-align:right}"
+    ".metastore-rows svg{width:120px;height:24px;fill:#5b7fd6}"
+    ".metastore-rows .bar{display:inline-block;width:76px;height:8px;background:#8882}"
+    ".metastore-rows .bar i{display:block;height:8px;background:#5b7fd6}"
+)
+
+
+def rows_text(rows: Rows[Any]) -> str:
+    """Return the first rows as aligned text, under a line with their number and version."""
+    names, cells = _cells(rows)
+    widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if _is_number(rows, name) else cell.ljust(width)
+            for name, cell, width in zip(names, line, widths, strict=True)
+        ).rstrip()
+        for line in (names, *cells)
+    ]
+    return "\n".join([_caption(rows), *(lines if cells else ()), *_more(rows)])
+
+
+def rows_html(rows: Rows[Any], shapes: Sequence[Sequence[int]]) -> str:
+    """Return the first rows as an HTML table.
+
+    Args:
+        rows: The rows.
+        shapes: The frequencies of a small bar chart for each of the first rows. Rows with a field `frequency` have a
+            bar without them.
+    """
+    names, cells = _cells(rows)
+    headings = [(name, _is_number(rows, name)) for name in names]
+    charts = _charts(rows, shapes)
+    if charts:
+        headings.append(("distribution", False))
+    lines: list[list[Part]] = [list(line) for line in cells]
+    for line, chart in zip(lines, charts, strict=False):
+        line.append(chart)
+    parts = [tag("p", _caption(rows)), table(headings, lines), *(tag("p", text) for text in _more(rows))]
+    return tag("div", Markup(f"<style>{_STYLE}</style>"), joined(parts), class_="metastore-rows").html
+
+
+def _charts(rows: Rows[Any], shapes: Sequence[Sequence[int]]) -> list[Markup]:
+    if shapes:
+        return [bars(counts, "distribution") if counts else Markup("") for counts in shapes]
+    if not rows or not hasattr(rows[0], "frequency"):
+        return []
+    frequencies = [row.frequency for row in rows[:MAX_ROWS]]
+    return [share_bar(frequency, max(frequencies)) for frequency in frequencies]
+
+
+def _caption(rows: Rows[Any]) -> str:
+    return f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}, {_version(rows.as_of)}" + (
+        "" if rows.guarantee in (None, "exact") else f", {rows.guarantee}"
+    )
+
+
+def _version(as_of: AsOf) -> str:
+    return f"version {as_of.version} of snapshot {as_of.snapshot}"
+
+
+def _more(rows: Rows[Any]) -> list[str]:
+    return [f"… {len(rows) - MAX_ROWS:,} more"] if len(rows) > MAX_ROWS else []
+
+
+def _names(row: Any) -> list[str]:
+    """Return the names of the fields of a row that are shown."""
+    if isinstance(row, ColumnStatistics):
+        return [name for name in _STATISTICS if name != "partition" or row.partition is not None]
+    assert is_dataclass(row)
+    return [each.name for each in fields(row) if each.repr and not isinstance(getattr(row, each.name), AsOf)]
+
+
+def _cells(rows: Rows[Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns, and the texts of the first rows."""
+    if not rows:
+        return [], []
+    names = _names(rows[0])
+    return names, [[_text(getattr(row, name)) for name in names] for row in rows[:MAX_ROWS]]
+
+
+def _is_number(rows: Rows[Any], name: str) -> bool:
+    return isinstance(getattr(rows[0], name), int | float | Decimal) if rows else False
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, pa.Scalar):
+        value = scalar_json(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, int):
+        text = f"{value:,}"
+    elif isinstance(value, float):
+        text = f"{value:.6g}"
+    else:
+        text = make_printable(str(value))
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"

@@ -1,0 +1,132 @@
+"""Answers with rows are Arrow tables of plain types, sequences of dataclass instances, and readable text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from metastore_assets.lookup import Rows, Table
+from metastore_assets.lookup.results import AsOf, ValueFrequency
+from metastore_assets.store.objects import ObjectStore
+from tests.lookup.publishing import publish
+
+DATA = pa.table(
+    {
+        "n": pa.array([3, 1, None, 3], pa.int32()),
+        "d": pa.array([date(2024, 1, at) for at in (1, 2, 3, 3)]),
+        "money": pa.array([Decimal("1.50"), None, Decimal("-0.25"), Decimal(10)], pa.decimal128(12, 2)),
+        "f": pa.array([math.inf, 1.5, 2.5, None]),
+        "text": ["a", "b", "a", "<b>&"],
+        "nothing": pa.nulls(4),
+    }
+)
+PARTS = {f"p={at}": DATA.slice(at * 2, 2) for at in range(2)}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return publish(ObjectStore(str(tmp_path_factory.mktemp("rows"))), DATA, partitions=PARTS)
+
+
+def all_answers(table: Table) -> dict[str, Rows[Any]]:
+    return {
+        "statistics": table.statistics(),
+        "statistics of partitions": table.statistics(["n", "text"], partition="*"),
+        "top": table.top("text"),
+        "top of nothing": table.top("nothing"),
+        "quantile": table.quantile("d", [0, 0.5, 1]),
+        "histogram": table.histogram("d"),
+        "locate": table.locate("text", "a"),
+        "spread": table.spread(),
+        "partitions": table.partitions(),
+        "clustering": table.clustering(),
+        "fragments": table.prune("n > 1").fragments,
+        "explanation": table.prune("n > 100").explanation,
+    }
+
+
+def test_an_answer_is_a_sequence_of_dataclasses_and_an_arrow_table(table: Table) -> None:
+    for name, rows in all_answers(table).items():
+        assert type(rows) is Rows, name
+        arrow = rows.to_arrow()
+        assert len(rows) == arrow.num_rows == len(list(rows)), name
+        assert pa.table(rows).equals(arrow), name
+        assert rows.to_polars().equals(pl.from_arrow(rows)), name
+        assert isinstance(rows.to_pandas(), pd.DataFrame), name
+        assert arrow.schema.metadata[b"metastore.version"] == str(table.version.number).encode(), name
+        assert rows.as_of == table.as_of, name
+        assert all(is_dataclass(row) for row in rows), name
+        assert not any(pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type) for field in arrow.schema)
+        for row in rows:
+            assert {field.name for field in fields(row)} >= set(arrow.column_names) - {"partition"}, name
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "total"),
+    [
+        ("n", pa.int64(), pa.decimal128(38, 0)),
+        ("d", pa.date32(), pa.null()),
+        ("money", pa.decimal128(38, 2), pa.decimal128(38, 2)),
+        ("f", pa.float64(), pa.float64()),
+        ("text", pa.large_string(), pa.null()),
+    ],
+)
+def test_one_column_has_plain_types(table: Table, column: str, type_: pa.DataType, total: pa.DataType) -> None:
+    arrow = table.statistics([column], partition="*").to_arrow()
+    assert (arrow.schema.field("minimum").type, arrow.schema.field("maximum").type) == (type_, type_)
+    assert arrow.schema.field("percentiles").type.value_type.field("value").type == type_
+    assert arrow.schema.field("sum").type == total
+    for at, part in enumerate(PARTS.values()):
+        values = [value for value in part[column].to_pylist() if value is not None]
+        assert arrow["minimum"][at].as_py() == min(values)
+        assert arrow["maximum"][at].as_py() == max(values)
+        assert arrow["percentiles"][at].as_py()[-1]["value"] == max(values)
+        if total != pa.null():
+            assert arrow["sum"][at].as_py() == sum(values)
+
+
+def test_sums_are_numbers(table: Table) -> None:
+    sums = {row.column: row.sum for row in table.statistics()}
+    expected = {"n": 7, "money": Decimal("11.25"), "f": math.inf, "d": None, "text": None, "nothing": None}
+    assert sums == expected
+    assert {name: type(value) for name, value in sums.items()} == {name: type(v) for name, v in expected.items()}
+
+
+def test_a_column_without_values_has_null_types(table: Table) -> None:
+    arrow = table.statistics(["nothing"]).to_arrow()
+    assert arrow["minimum"].null_count == arrow["sum"].null_count == 1
+    assert table.top("nothing").to_arrow().num_rows == 0
+
+
+def test_text_and_html_show_the_first_rows(table: Table) -> None:
+    for name, rows in all_answers(table).items():
+        text, html = repr(rows), rows._repr_html_()
+        assert f"version {table.version.number}" in text, name
+        root = ElementTree.fromstring(html)
+        assert len(root.findall(".//tbody/tr")) == len(rows), name
+        assert text.count("\n") == len(rows) + bool(rows), name
+    assert "&lt;b&gt;&amp;" in table.top("text")._repr_html_()
+    assert "<svg" in table.statistics()._repr_html_()
+    many = Rows([ValueFrequency(pa.scalar(at), 1) for at in range(1000)], AsOf(1, "s"), pa.schema([]))
+    assert "… 980 more" in repr(many)
+    assert many._repr_html_().count("<tr>") == 21
+
+
+def test_rows_equal_rows_and_lists(table: Table) -> None:
+    top = table.top("text")
+    assert top == list(top)
+    assert list(top) == top
+    assert top == table.top("text")
+    assert top != table.top("text", 1)
+    assert top != list(top)[::-1]
+    assert top[1:] == list(top)[1:]
+    assert [value.as_py() for value, frequency in top if frequency == 1] == ["<b>&", "b"]
