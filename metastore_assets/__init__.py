@@ -2,7 +2,7 @@
 
 >>> from metastore_assets import open_table
 >>> orders = open_table("s3://bucket/metastore", "orders")      # doctest: +SKIP
->>> orders.top("o_orderstatus", n=3).values                     # doctest: +SKIP
+>>> orders.top("o_orderstatus", n=3)                            # doctest: +SKIP
 
 In a Dagster project:
 
@@ -19,29 +19,132 @@ if TYPE_CHECKING:
     from metastore_assets.assets.component import MetastoreComponent
     from metastore_assets.assets.fetch import fetch_column_statistics
     from metastore_assets.assets.partition_mapping import TablePartitions
-    from metastore_assets.assets.project import (
-        build_commit_sensor,
-        build_metastore_assets,
-        build_metastore_definitions,
-    )
+    from metastore_assets.assets.project import build_commit_sensor, build_metastore_assets, build_metastore_definitions
     from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
     from metastore_assets.checks.entries import load_checked_config as load_config
     from metastore_assets.config import DatabaseConfig, MetastoreConfig, TableConfig
+    from metastore_assets.errors import (
+        ColumnNotFoundError,
+        ConfigError,
+        CorruptionError,
+        FragmentError,
+        LiteralError,
+        MetastoreError,
+        MissingPackageError,
+        NotStoredError,
+        ObjectNotFoundError,
+        PartitionNotFoundError,
+        PredicateError,
+        ProfileError,
+        QueryError,
+        SnapshotNotFoundError,
+        StoreError,
+        TableFormatError,
+        TableNotFoundError,
+        UnsupportedTypeError,
+        VersionConflictError,
+        VersionNotFoundError,
+    )
+    from metastore_assets.history.points import HistoryPoint
+    from metastore_assets.lookup.changes import ColumnChanges, TableChanges
+    from metastore_assets.lookup.clustering import ColumnClustering
+    from metastore_assets.lookup.column_values import TextValue
+    from metastore_assets.lookup.diff import ColumnDiff, PartitionsDiff, TableDiff
+    from metastore_assets.lookup.distances import Distances
+    from metastore_assets.lookup.filtered_view import FilteredView
+    from metastore_assets.lookup.histograms import Bin
+    from metastore_assets.lookup.pruning import EliminatedFragment, Elimination, PrunedFragment, Pruning, PruningCost
+    from metastore_assets.lookup.relation import MissingFileError, Relation
+    from metastore_assets.lookup.results import (
+        AsOf,
+        Count,
+        Mode,
+        PartitionFrequency,
+        Quantile,
+        ReadCost,
+        ResultSet,
+        ValueFrequency,
+    )
+    from metastore_assets.lookup.selectivity import Estimate
+    from metastore_assets.lookup.table import Table
+    from metastore_assets.lookup.versions import VersionReference
     from metastore_assets.metastore import Metastore, open_table
-    from metastore_assets.profiling import profile
+    from metastore_assets.profiling import profile, profile_query
+    from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+    from metastore_assets.statistics.frequencies import Frequencies, Spread
+    from metastore_assets.statistics.histogram import Histogram
     from metastore_assets.statistics.user_defined.interface import FrequencyStatistic, MergeableStatistic
+    from metastore_assets.statistics.user_defined.results import UserResult
+    from metastore_assets.store.manifest import PartitionEntry, Version
 
 __all__ = [
+    "AsOf",
+    "Bin",
+    "ColumnChanges",
+    "ColumnClustering",
+    "ColumnDiff",
+    "ColumnNotFoundError",
+    "ColumnStatistics",
+    "ConfigError",
+    "CorruptionError",
+    "Count",
     "DatabaseConfig",
+    "Distances",
+    "EliminatedFragment",
+    "Elimination",
+    "Estimate",
+    "FilteredView",
+    "FragmentError",
+    "Frequencies",
     "FrequencyStatistic",
+    "Guarantee",
+    "Histogram",
+    "HistoryPoint",
+    "LiteralError",
     "MergeableStatistic",
     "Metastore",
     "MetastoreAsset",
     "MetastoreComponent",
     "MetastoreConfig",
+    "MetastoreError",
     "MetastoreTranslator",
+    "MissingFileError",
+    "MissingPackageError",
+    "Mode",
+    "NotStoredError",
+    "ObjectNotFoundError",
+    "PartitionEntry",
+    "PartitionFrequency",
+    "PartitionNotFoundError",
+    "PartitionsDiff",
+    "PredicateError",
+    "ProfileError",
+    "PrunedFragment",
+    "Pruning",
+    "PruningCost",
+    "Quantile",
+    "QueryError",
+    "ReadCost",
+    "Relation",
+    "ResultSet",
+    "SnapshotNotFoundError",
+    "Spread",
+    "StoreError",
+    "Table",
+    "TableChanges",
     "TableConfig",
+    "TableDiff",
+    "TableFormatError",
+    "TableNotFoundError",
     "TablePartitions",
+    "TextValue",
+    "UnsupportedTypeError",
+    "UserResult",
+    "ValueFrequency",
+    "Version",
+    "VersionConflictError",
+    "VersionNotFoundError",
+    "VersionReference",
     "__version__",
     "build_commit_sensor",
     "build_metastore_assets",
@@ -50,19 +153,77 @@ __all__ = [
     "load_config",
     "open_table",
     "profile",
+    "profile_query",
 ]
 
 _PUBLIC_NAMES = {
+    "AsOf": "lookup.results",
+    "Bin": "lookup.histograms",
+    "ColumnChanges": "lookup.changes",
+    "ColumnClustering": "lookup.clustering",
+    "ColumnDiff": "lookup.diff",
+    "ColumnNotFoundError": "errors",
+    "ColumnStatistics": "statistics.column",
+    "ConfigError": "errors",
+    "CorruptionError": "errors",
+    "Count": "lookup.results",
     "DatabaseConfig": "config",
+    "Distances": "lookup.distances",
+    "EliminatedFragment": "lookup.pruning",
+    "Elimination": "lookup.pruning",
+    "Estimate": "lookup.selectivity",
+    "FilteredView": "lookup.filtered_view",
+    "FragmentError": "errors",
+    "Frequencies": "statistics.frequencies",
     "FrequencyStatistic": "statistics.user_defined.interface",
+    "Guarantee": "statistics.column",
+    "Histogram": "statistics.histogram",
+    "HistoryPoint": "history.points",
+    "LiteralError": "errors",
     "MergeableStatistic": "statistics.user_defined.interface",
     "Metastore": "metastore",
     "MetastoreAsset": "assets.translator",
     "MetastoreComponent": "assets.component",
     "MetastoreConfig": "config",
+    "MetastoreError": "errors",
     "MetastoreTranslator": "assets.translator",
+    "MissingFileError": "lookup.relation",
+    "MissingPackageError": "errors",
+    "Mode": "lookup.results",
+    "NotStoredError": "errors",
+    "ObjectNotFoundError": "errors",
+    "PartitionEntry": "store.manifest",
+    "PartitionFrequency": "lookup.results",
+    "PartitionNotFoundError": "errors",
+    "PartitionsDiff": "lookup.diff",
+    "PredicateError": "errors",
+    "ProfileError": "errors",
+    "PrunedFragment": "lookup.pruning",
+    "Pruning": "lookup.pruning",
+    "PruningCost": "lookup.pruning",
+    "Quantile": "lookup.results",
+    "QueryError": "errors",
+    "ReadCost": "lookup.results",
+    "Relation": "lookup.relation",
+    "ResultSet": "lookup.results",
+    "SnapshotNotFoundError": "errors",
+    "Spread": "statistics.frequencies",
+    "StoreError": "errors",
+    "Table": "lookup.table",
+    "TableChanges": "lookup.changes",
     "TableConfig": "config",
+    "TableDiff": "lookup.diff",
+    "TableFormatError": "errors",
+    "TableNotFoundError": "errors",
     "TablePartitions": "assets.partition_mapping",
+    "TextValue": "lookup.column_values",
+    "UnsupportedTypeError": "errors",
+    "UserResult": "statistics.user_defined.results",
+    "ValueFrequency": "lookup.results",
+    "Version": "store.manifest",
+    "VersionConflictError": "errors",
+    "VersionNotFoundError": "errors",
+    "VersionReference": "lookup.versions",
     "build_commit_sensor": "assets.project",
     "build_metastore_assets": "assets.project",
     "build_metastore_definitions": "assets.project",
@@ -70,8 +231,14 @@ _PUBLIC_NAMES = {
     "load_config": "checks.entries:load_checked_config",
     "open_table": "metastore",
     "profile": "profiling",
+    "profile_query": "profiling",
 }
 """The module that defines each public name, or `module:attribute` if the name in that module differs."""
+
+
+def defining_module(name: str) -> str:
+    """Return the module below this package that defines a public name."""
+    return _PUBLIC_NAMES[name].partition(":")[0]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ class Metastore:
         root: str,
         *,
         storage_options: Mapping[str, str] | None = None,
-        statistics: Iterable[str] = (),
+        statistic_classes: Iterable[str] = (),
         table_locations: Iterable[str] = (),
     ) -> None:
         """Open a root, without reading anything yet.
@@ -28,14 +28,16 @@ class Metastore:
         Args:
             root: A local path or a URI, such as `s3://bucket/metastore`.
             storage_options: Options of the root's object store.
-            statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
-                compute statistics of filtered rows.
+            statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported
+                to compute statistics of filtered rows.
             table_locations: Folders and URI prefixes below which data files of tables may be read, such as
                 `"s3://lake/"`. Other locations are refused, because anyone who can write the root can forge the
                 location in a version.
         """
         self._store = ObjectStore(root, storage_options)
-        self._statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
+        self._statistic_classes = (
+            (statistic_classes,) if isinstance(statistic_classes, str) else tuple(statistic_classes)
+        )
         self._table_locations = (table_locations,) if isinstance(table_locations, str) else tuple(table_locations)
 
     def tables(self) -> list[str]:
@@ -59,7 +61,7 @@ class Metastore:
             VersionNotFoundError: There is no such version.
         """
         versions, resolved = open_version(self._store, name, version)
-        return Table(versions.objects, resolved, open_scanner, self._statistics, self._table_locations)
+        return Table(versions.objects, resolved, open_scanner, self._statistic_classes, self._table_locations)
 
 
 def open_table(
@@ -68,7 +70,7 @@ def open_table(
     *,
     version: VersionReference | None = None,
     storage_options: Mapping[str, str] | None = None,
-    statistics: Iterable[str] = (),
+    statistic_classes: Iterable[str] = (),
     table_locations: Iterable[str] = (),
 ) -> Table:
     """Return a table below a root as of a version. A shorthand for `Metastore(root).table(name, version=version)`.
@@ -80,8 +82,8 @@ def open_table(
             newest version of a snapshot committed by then. Default: the newest version. `lookup.versions` describes
             the texts.
         storage_options: Options of the root's object store.
-        statistics: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to compute
-            statistics of `filter(…)`.
+        statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
+            compute statistics of `filter(…)`.
         table_locations: Folders and URI prefixes such as `"s3://lake/"`. `count`, `scan` and `filter(…, read=True)`
             read the table only if its recorded location is below one of them.
 
@@ -89,7 +91,9 @@ def open_table(
         VersionNotFoundError: There is no such version.
         StoreError: The root cannot be read.
     """
-    metastore = Metastore(root, storage_options=storage_options, statistics=statistics, table_locations=table_locations)
+    metastore = Metastore(
+        root, storage_options=storage_options, statistic_classes=statistic_classes, table_locations=table_locations
+    )
     return metastore.table(name, version=version)
 
 

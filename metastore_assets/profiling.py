@@ -26,31 +26,55 @@ from metastore_assets.values.leaf_columns import plain_array
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_QUERY = re.compile(r"\s*(select|from|with|values|summarize|describe)\b.*\s", re.IGNORECASE | re.DOTALL)
 _FILE_ROWS = 1 << 20
 
 
-def profile(data: object, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any) -> Table:
-    """Compute the statistics of a table, file, data frame or query, and return a `Table` to look them up.
+def profile(data: object, *, spark: SparkSession | None = None, **settings: Any) -> Table:
+    """Compute the statistics of a table, file or data frame, and return a `Table` to look them up.
 
-    Large tables are read on Spark. Data frames and query results are written to a temporary folder, which is deleted
-    when the returned object is garbage-collected. The rows of a Spark data frame pass through this process.
+    Large tables are read on Spark. Data frames are written to a temporary folder, which is deleted when the returned
+    object is garbage-collected. The rows of a Spark data frame pass through this process.
 
     Args:
-        data: A path or URI of a table of any format; an object with Arrow data (a table, reader or dataset of pyarrow,
-            a data frame of Polars, pandas or Spark, a relation of DuckDB); or a query in DuckDB's SQL.
+        data: A path or URI of a table of any format; or an object with Arrow data (a table, reader or dataset of
+            pyarrow, a data frame of Polars, pandas or Spark, a relation of DuckDB). `profile_query` takes a query.
         spark: The session to read large tables with. Default: a new one, if it is needed.
-        unrestricted: Whether a query may read and write files and load extensions. Use it for trusted queries only. By
-            default a query must be one statement that reads no file, network or Python variable.
         settings: Keys of a table in `metastore.yaml`, such as `at`, `options`, `storage_options` and `columns`.
 
     Raises:
         MetastoreError: The data cannot be read.
         ConfigError: A setting is invalid.
     """
+    return _profile(lambda folder: _location(data, folder), spark, settings)
+
+
+def profile_query(
+    query: str, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any
+) -> Table:
+    """Compute the statistics of the result of a query in DuckDB's SQL, and return a `Table` to look them up.
+
+    The result is written to a temporary folder, which is deleted when the returned object is garbage-collected.
+
+    Args:
+        query: One statement that reads.
+        spark: As for `profile`.
+        unrestricted: Whether the query may read and write files and load extensions. Use it for trusted queries only.
+            By default it reads no file, network or Python variable.
+        settings: As for `profile`.
+
+    Raises:
+        QueryError: The query is not allowed, or fails.
+        MetastoreError: The result cannot be profiled.
+        ConfigError: A setting is invalid.
+    """
+    return _profile(lambda folder: _write_query_result(query, folder, unrestricted), spark, settings)
+
+
+def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings: Mapping[str, Any]) -> Table:
+    """Profile the table at the location that `locate` returns; it may write the table to the given folder."""
     folder = TemporaryFolder("profile")
     try:
-        uri = _location(data, Path(folder.path) / "data", unrestricted)
+        uri = locate(Path(folder.path) / "data")
         table = TableConfig.model_validate({"name": table_name(uri), "uri": uri, **settings})
         profiled = profile_table(table, f"{folder.path}/root", lambda: _session(spark))
     except BaseException:
@@ -81,7 +105,7 @@ def profile_table(
     """
     refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
     locations = [table.uri, *table.path_mapping.values(), *table.allow]
-    return Metastore(root, statistics=table.named_statistics, table_locations=locations).table(table.name)
+    return Metastore(root, statistic_classes=table.named_statistics, table_locations=locations).table(table.name)
 
 
 def table_name(uri: str) -> str:
@@ -98,14 +122,12 @@ def _session(spark: SparkSession | None) -> SparkSession:
     return get_spark_session()
 
 
-def _location(data: object, folder: Path, unrestricted: bool) -> str:
-    """Return the location of the data. Data frames and query results are first written to `folder`."""
+def _location(data: object, folder: Path) -> str:
+    """Return the location of the data. Data frames are first written to `folder`."""
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):
-        if not _QUERY.match(data) or os.path.exists(data):
-            return data if "://" in data else os.path.abspath(os.path.expanduser(data))
-        return _write_query_result(data, folder, unrestricted)
+        return data if "://" in data else os.path.abspath(os.path.expanduser(data))
     return _write(_open_reader(data), folder)
 
 
@@ -136,8 +158,8 @@ def _open_reader(data: Any) -> pa.RecordBatchReader:
         data = pa.table(dict(data))
     if not hasattr(data, "__arrow_c_stream__"):
         raise MetastoreError(
-            f"a {type(data).__module__}.{type(data).__qualname__} cannot be profiled: give a path or URI, a query, or "
-            "an object with Arrow data, such as a table of pyarrow or a data frame of Polars, pandas or Spark"
+            f"a {type(data).__module__}.{type(data).__qualname__} cannot be profiled: give a path or URI, or an "
+            "object with Arrow data, such as a table of pyarrow or a data frame of Polars, pandas or Spark"
         )
     return pa.RecordBatchReader.from_stream(data)
 

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets import profile
+from metastore_assets import profile, profile_query
 from metastore_assets.errors import MetastoreError, QueryError
 
 if TYPE_CHECKING:
@@ -42,11 +42,13 @@ def test_anything_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ds.dataset(tmp_path / "rows.parquet"),
         frame.lazy(),
         tmp_path / "rows.parquet",
-        "select * from (values (1, 'x'), (1, 'y'), (null, 'y')) t(a, b)",
         duckdb.connect().sql(f"from '{tmp_path / 'rows.parquet'}'"),
     ]
     for data in every:
         assert counts_of(data) == [("a", 1, 1), ("b", 0, 2)], type(data)
+    of_query = profile_query("select * from (values (1, 'x'), (1, 'y'), (null, 'y')) t(a, b)")
+    assert [row.null_count for row in of_query.statistics()] == [1, 0]
+    del of_query
     gc.collect()
     table = profile(ROWS)
     assert [(value.as_py(), count) for value, count in table.top("b")] == [("y", 2), ("x", 1)]
@@ -108,7 +110,7 @@ def test_bad_input(data: object, message: str) -> None:
 @pytest.mark.parametrize("text", ["select nix from range(3)", "select 1 frm x y", "values (1, "])
 def test_bad_queries(text: str) -> None:
     with pytest.raises(QueryError):
-        profile(text)
+        profile_query(text)
 
 
 @pytest.mark.spark

@@ -30,7 +30,7 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
     """Open the Metastore below the root of a configuration."""
     from metastore_assets.metastore import Metastore
 
-    return Metastore(config.root, storage_options=config.storage_options, statistics=config.named_statistics)
+    return Metastore(config.root, storage_options=config.storage_options, statistic_classes=config.named_statistics)
 
 
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:

@@ -11,7 +11,7 @@ from metastore_assets.lookup.results import (
     PartitionFrequency,
     Quantile,
     ReadCost,
-    Rows,
+    ResultSet,
     ValueFrequency,
 )
 from metastore_assets.lookup.table import Table
@@ -26,7 +26,7 @@ __all__ = [
     "Quantile",
     "ReadCost",
     "Relation",
-    "Rows",
+    "ResultSet",
     "Table",
     "TextValue",
     "ValueFrequency",

@@ -1,4 +1,4 @@
-"""How `Rows` appear in a Python prompt and in a notebook: the first rows as a table, with small charts."""
+"""How a `ResultSet` appears in a Python prompt and in a notebook: the first rows as a table, with small charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.lookup.results import AsOf, Rows
+from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.markup.charts import bars, share_bar
 from metastore_assets.markup.elements import Markup, Part, joined, make_printable, table, tag
 from metastore_assets.statistics.column import ColumnStatistics
@@ -31,7 +31,7 @@ _STYLE = (
 )
 
 
-def rows_text(rows: Rows[Any]) -> str:
+def rows_text(rows: ResultSet[Any]) -> str:
     """Return the first rows as aligned text, under a line with their number and version."""
     names, cells = _cells(rows)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
@@ -45,13 +45,13 @@ def rows_text(rows: Rows[Any]) -> str:
     return "\n".join([_caption(rows), *(lines if cells else ()), *_more(rows)])
 
 
-def rows_html(rows: Rows[Any], shapes: Sequence[Sequence[int]]) -> str:
+def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> str:
     """Return the first rows as an HTML table.
 
     Args:
         rows: The rows.
-        shapes: The frequencies of a small bar chart for each of the first rows. Rows with a field `frequency` have a
-            bar without them.
+        shapes: The frequencies of a small bar chart for each of the first rows. Without them, rows with a field
+            `frequency` have a bar.
     """
     names, cells = _cells(rows)
     headings = [(name, _is_number(rows, name)) for name in names]
@@ -65,7 +65,7 @@ def rows_html(rows: Rows[Any], shapes: Sequence[Sequence[int]]) -> str:
     return tag("div", Markup(f"<style>{_STYLE}</style>"), joined(parts), class_="metastore-rows").html
 
 
-def _charts(rows: Rows[Any], shapes: Sequence[Sequence[int]]) -> list[Markup]:
+def _charts(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> list[Markup]:
     if shapes:
         return [bars(counts, "distribution") if counts else Markup("") for counts in shapes]
     if not rows or not hasattr(rows[0], "frequency"):
@@ -74,7 +74,7 @@ def _charts(rows: Rows[Any], shapes: Sequence[Sequence[int]]) -> list[Markup]:
     return [share_bar(frequency, max(frequencies)) for frequency in frequencies]
 
 
-def _caption(rows: Rows[Any]) -> str:
+def _caption(rows: ResultSet[Any]) -> str:
     return f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}, {_version(rows.as_of)}" + (
         "" if rows.guarantee in (None, "exact") else f", {rows.guarantee}"
     )
@@ -84,7 +84,7 @@ def _version(as_of: AsOf) -> str:
     return f"version {as_of.version} of snapshot {as_of.snapshot}"
 
 
-def _more(rows: Rows[Any]) -> list[str]:
+def _more(rows: ResultSet[Any]) -> list[str]:
     return [f"… {len(rows) - MAX_ROWS:,} more"] if len(rows) > MAX_ROWS else []
 
 
@@ -96,7 +96,7 @@ def _names(row: Any) -> list[str]:
     return [each.name for each in fields(row) if each.repr and not isinstance(getattr(row, each.name), AsOf)]
 
 
-def _cells(rows: Rows[Any]) -> tuple[list[str], list[list[str]]]:
+def _cells(rows: ResultSet[Any]) -> tuple[list[str], list[list[str]]]:
     """Return the names of the columns, and the texts of the first rows."""
     if not rows:
         return [], []
@@ -104,7 +104,7 @@ def _cells(rows: Rows[Any]) -> tuple[list[str], list[list[str]]]:
     return names, [[_text(getattr(row, name)) for name in names] for row in rows[:MAX_ROWS]]
 
 
-def _is_number(rows: Rows[Any], name: str) -> bool:
+def _is_number(rows: ResultSet[Any], name: str) -> bool:
     return isinstance(getattr(rows[0], name), int | float | Decimal) if rows else False
 
 

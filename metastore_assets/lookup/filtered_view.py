@@ -17,7 +17,7 @@ from metastore_assets.errors import CorruptionError, NotStoredError
 from metastore_assets.lookup.histograms import Histograms
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.relation import PARTITION_SCHEMA, Relation, explain_missing_files
-from metastore_assets.lookup.results import AsOf, Count, ReadCost, Rows
+from metastore_assets.lookup.results import AsOf, Count, ReadCost, ResultSet
 from metastore_assets.lookup.statistics_rows import statistics_rows
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.column import ColumnStatistics
@@ -218,12 +218,12 @@ class FilteredView(Relation):
         fragments, size = self._reader.cost()
         return ReadCost(fragments, size, self.match.fragments_total)
 
-    def partitions(self) -> Rows[PartitionEntry]:
+    def partitions(self) -> ResultSet[PartitionEntry]:
         """Return the partitions that may have matching rows, in the order of the version.
 
         Their numbers of rows and bytes include the rows that do not match.
         """
-        return Rows(self._profiles.partitions(), self.as_of, PARTITION_SCHEMA)
+        return ResultSet(self._profiles.partitions(), self.as_of, PARTITION_SCHEMA)
 
     def resolve_partition(self, partition: str) -> str:
         """Return the key of the one partition of the table that a text selects. See `Relation.resolve_partition`."""
@@ -245,7 +245,7 @@ class FilteredView(Relation):
     @explain_missing_files
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
-    ) -> Rows[ColumnStatistics]:
+    ) -> ResultSet[ColumnStatistics]:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
         Args:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
-from metastore_assets.lookup.results import AsOf, Rows, explain_no_values
+from metastore_assets.lookup.results import AsOf, ResultSet, explain_no_values
 from metastore_assets.lookup.value_counts import RelationProfiles, ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
@@ -49,7 +49,7 @@ class Histograms:
         *,
         lower: object = None,
         upper: object = None,
-    ) -> Rows[Bin]:
+    ) -> ResultSet[Bin]:
         """Return bins of a column's histogram. Arguments and errors are those of `Relation.histogram`."""
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
@@ -60,7 +60,7 @@ class Histograms:
             histogram = select_bins(histogram, *bounds)
         merged = [] if histogram is None else merge_bins(histogram, len(histogram) if bins is None else bins)
         type_ = self._value_counts.column(column, partition).arrow_type
-        return Rows(
+        return ResultSet(
             merged,
             self._as_of,
             pa.schema([("minimum", type_), ("maximum", type_), ("frequency", pa.int64())]),

@@ -26,7 +26,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.expressions.partition_keys import ALL_PARTITIONS
 from metastore_assets.lookup.partition_statistics import PartitionStatistics
-from metastore_assets.lookup.results import AsOf, Rows
+from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.lookup.statistics_rows import statistics_rows, stored_statistics_rows
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.messages import nearest_names
@@ -323,7 +323,7 @@ class TableProfiles:
         self._lock = RLock()
         self._entries: dict[str, PartitionEntry | None] = {}
         self._open: OrderedDict[str | None, ProfileReader] = OrderedDict()
-        self._partition_statistics: OrderedDict[tuple[str, ...] | None, Rows[ColumnStatistics]] = OrderedDict()
+        self._partition_statistics: OrderedDict[tuple[str, ...] | None, ResultSet[ColumnStatistics]] = OrderedDict()
 
     def profile(self, partition: str | None) -> ProfileReader:
         """Return the profile of a partition, or of the table for None. Raises PartitionNotFoundError."""
@@ -395,7 +395,7 @@ class TableProfiles:
 
     def partition_statistics(
         self, columns: list[str] | None, partitions: Iterable[str] | str
-    ) -> Rows[ColumnStatistics]:
+    ) -> ResultSet[ColumnStatistics]:
         """Return the statistics of several partitions, one after the other.
 
         Args:
@@ -442,7 +442,7 @@ class TableProfiles:
             selected.update(dict.fromkeys(matches))
         return list(selected)
 
-    def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Rows[ColumnStatistics]:
+    def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> ResultSet[ColumnStatistics]:
         """Return the statistics of partitions in the order of the given keys; None for all partitions, by key."""
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):

@@ -37,7 +37,7 @@ from metastore_assets.index.fragments import join_keys
 from metastore_assets.lookup.buckets import compute_buckets, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files
-from metastore_assets.lookup.results import AsOf, Count, Rows
+from metastore_assets.lookup.results import AsOf, Count, ResultSet
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.startup import pc
@@ -131,11 +131,11 @@ class Pruner:
         rows = self.prune(predicate).row_bounds
         return estimate_rows(predicate, self.version, self._distribution, rows)
 
-    def clustering(self, statistics: Sequence[ColumnStatistics]) -> Rows[ColumnClustering]:
+    def clustering(self, statistics: Sequence[ColumnStatistics]) -> ResultSet[ColumnClustering]:
         """Return one `ColumnClustering` for each column of some statistics."""
         from metastore_assets.lookup.clustering import CLUSTERING_SCHEMA, measure_clustering
 
-        return Rows(measure_clustering(self.index, statistics), AsOf.of(self.version), CLUSTERING_SCHEMA)
+        return ResultSet(measure_clustering(self.index, statistics), AsOf.of(self.version), CLUSTERING_SCHEMA)
 
     @lock_free_cached_property
     def index(self) -> IndexReader:
@@ -411,7 +411,7 @@ class Pruning:
         return paths
 
     @lock_free_cached_property
-    def fragments(self) -> Rows[PrunedFragment]:
+    def fragments(self) -> ResultSet[PrunedFragment]:
         """The fragments that must be read, by partition key, then path."""
         mask = self.must_read
         table = self._selection.fragments(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
@@ -419,10 +419,10 @@ class Pruning:
         bounds = [column[mask].tolist() for column in (self.bounds.least, self.bounds.most)]
         fragments = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
         fragments.sort(key=lambda fragment: (fragment.partition_key, fragment.path))
-        return Rows(fragments, AsOf.of(self.version), _FRAGMENT_SCHEMA)
+        return ResultSet(fragments, AsOf.of(self.version), _FRAGMENT_SCHEMA)
 
     @lock_free_cached_property
-    def explanation(self) -> Rows[Elimination]:
+    def explanation(self) -> ResultSet[Elimination]:
         """How many fragments each conjunct eliminates by which statistic, in the order of the predicate.
 
         The statistics of one conjunct are by decreasing number of fragments. The last entry has the fragments that need
@@ -440,7 +440,7 @@ class Pruning:
         if len(spare := self._beyond_limit):
             size = int(self._sizes[spare].sum())
             explanation.append(Elimination(f"limit {self.limit}", "row_count", len(spare), size))
-        return Rows(explanation, AsOf.of(self.version), _ELIMINATION_SCHEMA)
+        return ResultSet(explanation, AsOf.of(self.version), _ELIMINATION_SCHEMA)
 
     def eliminated_fragments(self) -> Iterator[EliminatedFragment]:
         """Yield the fragments that need not be read: by conjunct, then those beyond the limit."""

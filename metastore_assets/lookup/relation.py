@@ -14,7 +14,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError, Versio
 from metastore_assets.lookup.column_values import Number
 from metastore_assets.lookup.histograms import Bin, Histograms
 from metastore_assets.lookup.quantiles import Method
-from metastore_assets.lookup.results import AsOf, Count, Mode, PartitionFrequency, Quantile, Rows, ValueFrequency
+from metastore_assets.lookup.results import AsOf, Count, Mode, PartitionFrequency, Quantile, ResultSet, ValueFrequency
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, Spread
@@ -85,7 +85,7 @@ class Relation(ABC):
         return AsOf.of(self.version)
 
     @abstractmethod
-    def partitions(self) -> Rows[PartitionEntry]:
+    def partitions(self) -> ResultSet[PartitionEntry]:
         """Return the partitions that may have rows, in the order of the version."""
 
     @abstractmethod
@@ -107,14 +107,14 @@ class Relation(ABC):
     @abstractmethod
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
-    ) -> Rows[ColumnStatistics]:
+    ) -> ResultSet[ColumnStatistics]:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
 
     @explain_missing_files
-    def top(self, column: str, n: int = 10, *, partition: str | None = None) -> Rows[ValueFrequency]:
+    def top(self, column: str, n: int = 10, *, partition: str | None = None) -> ResultSet[ValueFrequency]:
         """Return the n most frequent values of a column, or all of them where it has fewer.
 
         Args:
@@ -137,12 +137,12 @@ class Relation(ABC):
     @overload
     def quantile(
         self, column: str, q: Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
-    ) -> Rows[Quantile]: ...
+    ) -> ResultSet[Quantile]: ...
 
     @explain_missing_files
     def quantile(
         self, column: str, q: Number | Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
-    ) -> Quantile | Rows[Quantile]:
+    ) -> Quantile | ResultSet[Quantile]:
         """Return the quantile of a fraction, or one row for each of several fractions. NaN is left out.
 
         A quantile is exact where the version has value counts. Else it is an estimate, of numbers and times only.
@@ -203,7 +203,7 @@ class Relation(ABC):
         return self.value_counts.frequency(column, value, self._partition_key(partition))
 
     @explain_missing_files
-    def locate(self, column: str, value: object) -> Rows[PartitionFrequency]:
+    def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
         """Return the keys of the partitions that have a value, with its frequency in each, in the order of the version.
 
         With the policy `by_partition: on` this is one small read. Otherwise the value counts of one partition after the
@@ -216,10 +216,10 @@ class Relation(ABC):
     def spread(self, column: str, *, partition: str | None = None) -> Spread: ...
 
     @overload
-    def spread(self, column: None = None) -> Rows[Spread]: ...
+    def spread(self, column: None = None) -> ResultSet[Spread]: ...
 
     @explain_missing_files
-    def spread(self, column: str | None = None, *, partition: str | None = None) -> Spread | Rows[Spread]:
+    def spread(self, column: str | None = None, *, partition: str | None = None) -> Spread | ResultSet[Spread]:
         """Return how many values of a column are distinct, occur several times or once, and the entropy; all are exact.
 
         Args:
@@ -237,7 +237,7 @@ class Relation(ABC):
         if partition is not None:
             raise ValueError("give a column with the partition: the value counts of all columns would be read")
         spreads = [replace(spread, column=name) for name, spread in self._spreads().items()]
-        return Rows(spreads, self.as_of, _SPREAD_SCHEMA)
+        return ResultSet(spreads, self.as_of, _SPREAD_SCHEMA)
 
     @abstractmethod
     def _spreads(self) -> Mapping[str, Spread]:
@@ -287,7 +287,7 @@ class Relation(ABC):
         partition: str | None = None,
         lower: object = None,
         upper: object = None,
-    ) -> Rows[Bin]:
+    ) -> ResultSet[Bin]:
         """Return the bins of a column's histogram by increasing minimum, without gaps. NaN and infinities are in none.
 
         Args:

@@ -1,6 +1,7 @@
 """The results of lookups. Each carries the version and snapshot that it is true for.
 
-An answer with rows is a `Rows`. An answer with one number or value has the fields `value`, `guarantee` and `as_of`.
+An answer with rows is a `ResultSet`. An answer with one number or value has the fields `value`, `guarantee` and
+`as_of`.
 """
 
 from __future__ import annotations
@@ -114,11 +115,11 @@ def explain_no_values(row: ColumnStatistics) -> str:
     return row.reason or f"{row.type} has no values of its own"
 
 
-class Rows(Sequence[T_co], Generic[T_co]):
+class ResultSet(Sequence[T_co], Generic[T_co]):
     """An answer with rows: an immutable sequence of dataclass instances, which is also an Arrow table.
 
     It equals another one, or a list, with the same rows. Other libraries read it through the Arrow PyCapsule interface:
-    `pyarrow.table(rows)`, `polars.from_arrow(rows)`.
+    `pyarrow.table(rows)`.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Rows(Sequence[T_co], Generic[T_co]):
         return iter(self._rows)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Rows | list | tuple):
+        if not isinstance(other, ResultSet | list | tuple):
             return NotImplemented
         return len(self) == len(other) and all(one == another for one, another in zip(self, other, strict=True))
 

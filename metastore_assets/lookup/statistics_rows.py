@@ -8,7 +8,7 @@ from typing import SupportsIndex, overload
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.lookup.results import AsOf, Rows
+from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import (
     build_statistics_table,
@@ -21,7 +21,7 @@ from metastore_assets.statistics.tables import (
 
 def statistics_rows(
     rows: Sequence[ColumnStatistics], as_of: AsOf, shapes: Callable[[], Sequence[Sequence[int]]] | None = None
-) -> Rows[ColumnStatistics]:
+) -> ResultSet[ColumnStatistics]:
     """Return statistics as an answer.
 
     Args:
@@ -34,10 +34,10 @@ def statistics_rows(
         keys = [row.partition for row in rows]
         return _table(build_statistics_table(rows), None if None in keys else keys)
 
-    return Rows(rows, as_of, table, guarantee=None, shapes=shapes)
+    return ResultSet(rows, as_of, table, guarantee=None, shapes=shapes)
 
 
-def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: AsOf) -> Rows[ColumnStatistics]:
+def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: AsOf) -> ResultSet[ColumnStatistics]:
     """Return statistics of many partitions as an answer, whose rows become objects when one is first accessed.
 
     Args:
@@ -47,7 +47,7 @@ def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: As
         as_of: The version that the rows belong to.
     """
     rows = _ParsedRows(table, partitions)
-    return Rows(rows, as_of, lambda: _table(normalize_statistics_table(table), partitions), guarantee=None)
+    return ResultSet(rows, as_of, lambda: _table(normalize_statistics_table(table), partitions), guarantee=None)
 
 
 def _table(table: pa.Table, partitions: Sequence[str | None] | None) -> pa.Table:

@@ -17,7 +17,7 @@ from metastore_assets.lookup.histograms import Histograms, merge_bin_frequencies
 from metastore_assets.lookup.history import History
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import PARTITION_SCHEMA, Relation, explain_missing_files
-from metastore_assets.lookup.results import AsOf, Count, Rows
+from metastore_assets.lookup.results import AsOf, Count, ResultSet
 from metastore_assets.lookup.statistics_rows import statistics_rows
 from metastore_assets.lookup.value_counts import ValueCounts, open_value_count_reader
 from metastore_assets.lookup.versions import VersionColumns, VersionReference
@@ -184,7 +184,16 @@ class Table(Relation):
         return self._version
 
     @property
-    def location(self) -> str:
+    def location(self) -> str | None:
+        """The URI of the table, as its version records it; None if it does not. A table in a catalog has `catalog://`.
+
+        The Metastore's files about the table are in `metastore_folder`.
+        """
+        recorded = self._version.table_location
+        return None if recorded is None else str(recorded["uri"]) if "uri" in recorded else None
+
+    @property
+    def metastore_folder(self) -> str:
         """The URI of the folder below the root that has the table's versions."""
         return self.objects.uri()
 
@@ -198,9 +207,9 @@ class Table(Relation):
         newest = self.versions.newest()
         return newest if newest > self._version.number else None
 
-    def partitions(self) -> Rows[PartitionEntry]:
+    def partitions(self) -> ResultSet[PartitionEntry]:
         """Return the table's partitions, in the order of the version. A table without rows has none."""
-        return Rows(self._version.partitions, self.as_of, PARTITION_SCHEMA)
+        return ResultSet(self._version.partitions, self.as_of, PARTITION_SCHEMA)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """Return the partition with a key; None if there is none. Reads little, however many partitions there are."""
@@ -213,7 +222,7 @@ class Table(Relation):
     @explain_missing_files
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
-    ) -> Rows[ColumnStatistics]:
+    ) -> ResultSet[ColumnStatistics]:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
         Mergeable states are None. One column of all partitions is read in one slice.
@@ -303,7 +312,7 @@ class Table(Relation):
         return self.pruner.estimate(self.predicate(where))
 
     @explain_missing_files
-    def clustering(self, columns: Iterable[str] | None = None) -> Rows[ColumnClustering]:
+    def clustering(self, columns: Iterable[str] | None = None) -> ResultSet[ColumnClustering]:
         """Return how well each column is clustered: in how many fragments one value may lie.
 
         Reads one slice of the index per column. Raises ColumnNotFoundError.

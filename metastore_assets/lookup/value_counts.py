@@ -13,7 +13,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSource, parse_fraction
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
-from metastore_assets.lookup.results import AsOf, Count, PartitionFrequency, Quantile, Rows, ValueFrequency
+from metastore_assets.lookup.results import AsOf, Count, PartitionFrequency, Quantile, ResultSet, ValueFrequency
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, Spread, measure_spread
@@ -108,18 +108,18 @@ class ValueCounts:
                 self._columns.popitem(last=False)
         return values
 
-    def top(self, column: str, n: int, partition: str | None = None) -> Rows[ValueFrequency]:
+    def top(self, column: str, n: int, partition: str | None = None) -> ResultSet[ValueFrequency]:
         """Return the n most frequent values of a column. Raises as `Relation.top`."""
         if n < 0:
             raise ValueError(f"n must not be negative, not {n}")
         values = self.column(column, partition)
         rows = [ValueFrequency(*pair) for pair in values.top(n)]
         schema = pa.schema([("value", values.arrow_type), ("frequency", pa.int64())])
-        return Rows(rows, self._as_of, schema)
+        return ResultSet(rows, self._as_of, schema)
 
     def quantile(
         self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
-    ) -> Quantile | Rows[Quantile]:
+    ) -> Quantile | ResultSet[Quantile]:
         """Return the quantile of one fraction, or one row for each of several fractions. See `Relation.quantile`."""
         if method not in ("discrete", "continuous"):
             raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
@@ -130,7 +130,7 @@ class ValueCounts:
         if several is None:
             return quantiles[0]
         schema = pa.schema([("q", pa.float64()), ("value", values.arrow_type), ("guarantee", pa.string())])
-        return Rows(quantiles, self._as_of, schema, guarantee=quantiles[0].guarantee if quantiles else "exact")
+        return ResultSet(quantiles, self._as_of, schema, guarantee=quantiles[0].guarantee if quantiles else "exact")
 
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
         """Return how many values of a column are less than a value. Raises as `Relation.rank`."""
@@ -147,7 +147,7 @@ class ValueCounts:
         values = self.column(column, partition)
         return values.frequency(values.literal(value))
 
-    def locate(self, column: str, value: object) -> Rows[PartitionFrequency]:
+    def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
         """Return the keys of the partitions that have a value, with its frequency in each. See `Relation.locate`."""
         values = self.column(column)
         scalar = values.literal(value)
@@ -164,9 +164,9 @@ class ValueCounts:
                 remaining -= count
         return self._partition_rows(partitions)
 
-    def _partition_rows(self, pairs: Sequence[tuple[str, int]]) -> Rows[PartitionFrequency]:
+    def _partition_rows(self, pairs: Sequence[tuple[str, int]]) -> ResultSet[PartitionFrequency]:
         schema = pa.schema([("partition", pa.string()), ("frequency", pa.int64())])
-        return Rows([PartitionFrequency(*pair) for pair in pairs], self._as_of, schema)
+        return ResultSet([PartitionFrequency(*pair) for pair in pairs], self._as_of, schema)
 
     def spread(self, column: str, partition: str | None = None) -> Spread:
         """Return how many values are distinct, occur several times or once, and the entropy. Raises NotStoredError."""

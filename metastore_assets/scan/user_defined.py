@@ -85,8 +85,8 @@ class UserDefined:
         if disallowed:
             reasons.append(
                 f"{' or '.join(map(repr, disallowed))} computes it, and {_NOT_ALLOWED}: name "
-                f"{'it' if len(disallowed) == 1 else 'them'}, with `open_table(…, statistics={disallowed})` or in the "
-                "configuration"
+                f"{'it' if len(disallowed) == 1 else 'them'}, with "
+                f"`open_table(…, statistic_classes={disallowed})` or in the configuration"
             )
         return "; ".join(reasons) or "the version does not say which class computes it"
 

@@ -326,7 +326,7 @@ def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterabl
     """The files of compacted lists, read by other tools as they are."""
     listed = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
     frequencies, ranks = (
-        None if path is None else pq.read_table(f"{lookup.location}/{path}")
+        None if path is None else pq.read_table(f"{lookup.metastore_folder}/{path}")
         for path in (lookup.frequencies_file, lookup.ranks_file)
     )
     assert frequencies is not None

@@ -52,7 +52,7 @@ def of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
 
 def filtered(lake: Lake, where: str, *, named: bool = True, **how: Any) -> FilteredView:
     table = open_table(
-        str(lake.folder / "root"), "t", statistics=ALL if named else (), table_locations=[str(lake.folder)]
+        str(lake.folder / "root"), "t", statistic_classes=ALL if named else (), table_locations=[str(lake.folder)]
     )
     return table.filter(where, **how)
 
@@ -148,7 +148,7 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
         linecache.clearcache()
         loading.load_statistic.cache_clear()
         loading._load_all.cache_clear()
-        table = open_table(str(tmp_path / "root"), "t", statistics=["scoped_statistics:Total"])
+        table = open_table(str(tmp_path / "root"), "t", statistic_classes=["scoped_statistics:Total"])
         result: dict[str, Any] = user_results(table.filter("part in ('1', '2')"))["id"]["total"]
         return result
 

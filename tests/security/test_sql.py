@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from metastore_assets import profile
+from metastore_assets import profile_query
 from metastore_assets.errors import QueryError
 from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query
@@ -90,8 +90,7 @@ def test_a_query_reads_no_file_and_writes_none(working_folder: Path, tmp_path: P
         query(Metastore(store.uri()), text)
     assert SECRET not in str(of_query.value)
     with pytest.raises(QueryError) as of_profile:
-        # Texts that start otherwise are paths to `profile`.
-        profile(text if text.startswith(("select", "from", "with")) else f"select 1; {text}")
+        profile_query(text)
     assert SECRET not in str(of_profile.value)
     assert os.listdir(working_folder) == [_SECRET_FILE]
 
@@ -117,17 +116,17 @@ def test_an_unrestricted_query_reads_files(working_folder: Path, published: Path
     assert "--unrestricted" in refused
     done = run("sql", "--unrestricted", text, "--json", config=published)
     assert json.loads(done.stdout)[0]["line"] == SECRET
-    ((value, count),) = profile(f"from '{working_folder}/secret.csv'", unrestricted=True).top("line")
+    ((value, count),) = profile_query(f"from '{working_folder}/secret.csv'", unrestricted=True).top("line")
     assert (str(value), count) == (SECRET, 1)
     with pytest.raises(QueryError, match="one query"):
-        profile("select 1; select 2", unrestricted=True)
+        profile_query("select 1; select 2", unrestricted=True)
 
 
 def test_the_message_names_the_switch(working_folder: Path, published: Path) -> None:
     for text in ["from read_csv('secret.csv')", "from 'secret.csv'"]:
         assert "--unrestricted" in error_of(run("sql", text, config=published)), text
         with pytest.raises(QueryError, match="unrestricted=True"):
-            profile(text)
+            profile_query(text)
 
 
 _LARGEST = 2**63 - 1
