@@ -53,7 +53,7 @@ def test_a_root_is_looked_up(tmp_path: Path) -> None:
     program = """
 from metastore_assets import open_table
 found = open_table(".", "orders")
-print(found.statistics()[0].distinct_count, found.top("a", n=1).values[0][1])
+print(found.statistics()[0].distinct_count, found.top("a", n=1)[0].frequency)
 """
     assert _run(program, tmp_path) == "2 2\n"
 

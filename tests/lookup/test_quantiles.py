@@ -377,7 +377,7 @@ def test_the_mode_is_the_least_of_the_most_frequent(tmp_path: Path) -> None:
     values = ["b", "a", "b", "a", None, None, None]
     table = published(tmp_path, s=pa.array(values))
     mode = table.mode("s")
-    assert (mode[0].as_py(), mode[1]) == min(Counter(v for v in values if v).items())
+    assert (mode.value.as_py(), mode.frequency) == min(Counter(v for v in values if v).items())
 
 
 def test_errors_are_errors_of_the_package() -> None:

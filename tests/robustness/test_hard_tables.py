@@ -169,7 +169,7 @@ def test_values_of_a_megabyte(spark: SparkSession, tmp_path: Path, count: int) -
     assert row.minimum.as_py() <= min(texts)
     assert row.maximum.as_py() >= max(texts)
     listed = published.top("s", 2)
-    assert [(value.as_py(), times) for value, times in listed.values] == [("common", 2), (min(texts), 1)]
+    assert [(value.as_py(), times) for value, times in listed] == [("common", 2), (min(texts), 1)]
 
 
 @pytest.mark.parametrize("count", [140_000, pytest.param(2_000_000, marks=pytest.mark.long)])
