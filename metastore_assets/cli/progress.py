@@ -30,15 +30,14 @@ class Watcher(Protocol):
     def __call__(self, event: Event) -> None:
         """Show the stage and the counts of a refresh's progress event."""
 
-    def working(self, table: str, stage: str, done: int = 0, total: int = 0, unit: str = "") -> None:
+    def working(self, table: str, stage: str, counts: tuple[int, int, str] = (0, 0, "")) -> None:
         """Show a stage of other work than a refresh, until the next event.
 
         Args:
             table: The table's name; empty if the work is not about one table.
             stage: What is being done, such as "removing versions".
-            done: The number of finished parts.
-            total: The number of all parts; 0 if unknown.
-            unit: What the parts are, in the plural.
+            counts: The numbers of finished and of all parts, and what the parts are, in the plural. (0, 0, "") if they
+                are not counted.
         """
 
     def spark_starts(self) -> None:
@@ -57,7 +56,7 @@ class HiddenProgress:
     def __call__(self, event: Event) -> None:
         """Show nothing."""
 
-    def working(self, table: str, stage: str, done: int = 0, total: int = 0, unit: str = "") -> None:
+    def working(self, table: str, stage: str, counts: tuple[int, int, str] = (0, 0, "")) -> None:
         """Show nothing."""
 
     def spark_starts(self) -> None:
@@ -106,11 +105,11 @@ class ProgressLine:
         """Show the stage and the counts of an event."""
         self._show(_format_stage(event), event)
 
-    def working(self, table: str, stage: str, done: int = 0, total: int = 0, unit: str = "") -> None:
+    def working(self, table: str, stage: str, counts: tuple[int, int, str] = (0, 0, "")) -> None:
         """Show a stage of other work than a refresh."""
         from metastore_assets.pipeline.outcome import Progress
 
-        self(Progress(table, stage, done, total, unit))
+        self(Progress(table, stage, *counts))
 
     def spark_starts(self) -> None:
         """Show that a Spark session is being started."""

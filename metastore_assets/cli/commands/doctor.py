@@ -22,7 +22,7 @@ from metastore_assets.report import text
 from metastore_assets.startup import allow_pandas
 
 if TYPE_CHECKING:
-    from metastore_assets.cli.diagnosis.finding import Finding
+    from metastore_assets.cli.diagnosis.finding import DoctorFinding
     from metastore_assets.config import MetastoreConfig
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
@@ -53,7 +53,7 @@ def doctor(invocation: Invocation, names: tuple[str, ...], deep: bool, as_json: 
     return CHECK_FAILED if counts["failed"] else SUCCESS
 
 
-def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *, deep: bool) -> Iterator[Finding]:
+def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *, deep: bool) -> Iterator[DoctorFinding]:
     """Yield a finding for everything that is checked. Without a valid configuration, root and tables are skipped."""
     from metastore_assets.cli.answers import parallel_map
     from metastore_assets.cli.diagnosis.access import check_root, check_table
@@ -82,27 +82,27 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
         yield from parallel_map(partial(check_table, config, deep=deep), tables)
 
 
-def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, Finding]:
+def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:
     """Return the configuration with the tables of databases, and what was found; None if it is not valid."""
-    from metastore_assets.cli.diagnosis.finding import Finding
+    from metastore_assets.cli.diagnosis.finding import DoctorFinding
     from metastore_assets.config.file import config_path
 
     file = config_path(invocation.config)
     if not file.exists():
         advice = "`metastore init URI...` writes one; --config and METASTORE_CONFIG name another file"
-        return None, Finding("configuration", "failed", f"there is no {file}", advice)
+        return None, DoctorFinding("configuration", "failed", f"there is no {file}", advice)
     try:
         config = load_config(invocation)
         expanded, is_complete = add_database_tables(config)
         for name in names:
             expanded.table(name)
     except ConfigError as error:
-        return None, Finding("configuration", "failed", explain_error(error))
+        return None, DoctorFinding("configuration", "failed", explain_error(error))
     message = f"{file}: {text.format_count(len(expanded.tables), 'table')}"
     if not is_complete:
         advice = "the notes name the catalogs: check their `uri` and credentials"
-        return expanded, Finding("configuration", "failed", f"{message}; a catalog did not answer", advice)
-    return expanded, Finding("configuration", "ok", message)
+        return expanded, DoctorFinding("configuration", "failed", f"{message}; a catalog did not answer", advice)
+    return expanded, DoctorFinding("configuration", "ok", message)
 
 
 def _draw(page: Page, result: Answer) -> None:

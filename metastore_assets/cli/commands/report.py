@@ -57,7 +57,7 @@ def report(
             table,
             earlier,
             is_current=is_current,
-            progress=lambda done, total: watcher.working(name, "reading columns", done, total, "columns"),
+            progress=lambda done, total: watcher.working(name, "reading columns", (done, total, "columns")),
         )
     if file == "-":
         write_text(page)

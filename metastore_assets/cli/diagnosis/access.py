@@ -7,7 +7,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
-from metastore_assets.cli.diagnosis.finding import Finding, check
+from metastore_assets.cli.diagnosis.finding import DoctorFinding, check
 from metastore_assets.errors import MetastoreError, ObjectExistsError, VersionNotFoundError
 from metastore_assets.messages import redact
 from metastore_assets.report import text
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PROBE = b"written by metastore doctor"
 
 
-def check_root(config: MetastoreConfig) -> Finding:
+def check_root(config: MetastoreConfig) -> DoctorFinding:
     """Write, read, list, conditionally write and delete an object in the root."""
     advice = "check that the root exists, that `storage_options` and credentials are right, and that they allow to "
     advice += "read, write, list and delete"
@@ -57,7 +57,7 @@ def check_root(config: MetastoreConfig) -> Finding:
     return check("root", probe, advice)
 
 
-def check_table(config: MetastoreConfig, table: TableConfig, *, deep: bool) -> Finding:
+def check_table(config: MetastoreConfig, table: TableConfig, *, deep: bool) -> DoctorFinding:
     """Open a table, and compare its current snapshot with the newest version.
 
     Args:
@@ -67,7 +67,7 @@ def check_table(config: MetastoreConfig, table: TableConfig, *, deep: bool) -> F
     """
     subject = f"table {table.name}"
     if table.dropped_reason is not None:
-        return Finding(subject, "warning", f"dropped from its catalog: {table.dropped_reason}")
+        return DoctorFinding(subject, "warning", f"dropped from its catalog: {table.dropped_reason}")
     advice = f"check `uri`, `storage_options` and credentials of {table.name}"
     return check(subject, lambda: _describe_table(config, table, deep), advice)
 

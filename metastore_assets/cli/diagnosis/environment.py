@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING
 
-from metastore_assets.cli.diagnosis.finding import Finding, Status, check
+from metastore_assets.cli.diagnosis.finding import DoctorFinding, Status, check
 from metastore_assets.extras import PACKAGES, is_installed
 
 if TYPE_CHECKING:
@@ -74,86 +74,86 @@ def parse_requirements(lines: Sequence[str]) -> list[Requirement]:
     return parsed
 
 
-def check_python() -> Finding:
+def check_python() -> DoctorFinding:
     """Check the version of Python."""
-    found = platform.python_version()
+    release = platform.python_version()
     if sys.version_info >= _MIN_PYTHON:
-        return Finding("Python", "ok", f"{found} on {platform.system()}")
+        return DoctorFinding("Python", "ok", f"{release} on {platform.system()}")
     wanted = ".".join(map(str, _MIN_PYTHON))
-    return Finding("Python", "failed", f"{found} is too old", f"install Python {wanted} or newer")
+    return DoctorFinding("Python", "failed", f"{release} is too old", f"install Python {wanted} or newer")
 
 
-def check_packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[DoctorFinding]:
     """Check the versions of all installed packages that this package needs, and list the extras that are missing."""
     try:
         requirements = parse_requirements(requires(_DISTRIBUTION) or ())
         release = version(_DISTRIBUTION)
     except PackageNotFoundError:
         advice = "install it with pip to have the supported versions of packages checked"
-        yield Finding("packages", "skipped", f"{_DISTRIBUTION} is not installed as a package", advice)
+        yield DoctorFinding("packages", "skipped", f"{_DISTRIBUTION} is not installed as a package", advice)
         return
-    found: dict[str, str] = {}
+    supported: dict[str, str] = {}
     for item in requirements:
         try:
             installed = version(item.package)
         except PackageNotFoundError:
             if item.extra is None:
-                yield Finding(
+                yield DoctorFinding(
                     f"package {item.package}", "failed", "not installed", f"pip install '{item.package}{item.range}'"
                 )
             continue
         if item.allows(installed):
-            found[item.package] = installed
+            supported[item.package] = installed
         else:
             advice = f"pip install '{item.package}{item.range}'"
             message = f"version {installed} is not supported; supported is {item.range}"
-            yield Finding(f"package {item.package}", "failed", message, advice)
-    named = ", ".join(f"{name} {found[name]}" for name in _NAMED_PACKAGES if name in found)
-    message = f"{_DISTRIBUTION} {release}; {len(found)} packages have supported versions, such as {named}"
-    yield Finding("packages", "ok", message)
+            yield DoctorFinding(f"package {item.package}", "failed", message, advice)
+    named = ", ".join(f"{name} {supported[name]}" for name in _NAMED_PACKAGES if name in supported)
+    message = f"{_DISTRIBUTION} {release}; {len(supported)} packages have supported versions, such as {named}"
+    yield DoctorFinding("packages", "ok", message)
     missing = [name for name in PACKAGES if not is_installed(name)]
     if missing:
         advice = f"pip install '{_DISTRIBUTION}[{','.join(missing)}]' if you need them"
-        yield Finding("extras", "skipped", f"not installed: {', '.join(missing)}", advice)
+        yield DoctorFinding("extras", "skipped", f"not installed: {', '.join(missing)}", advice)
 
 
-def check_java(config: MetastoreConfig | None) -> Finding:
+def check_java(config: MetastoreConfig | None) -> DoctorFinding:
     """Check the version of the Java that Spark would use."""
     if not _starts_spark(config):
-        return Finding("Java", "skipped", "not needed: this process starts no Spark")
+        return DoctorFinding("Java", "skipped", "not needed: this process starts no Spark")
     status, consequence = _importance(config)
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = f"install Java {_MIN_JAVA} or newer, and set JAVA_HOME to its folder{consequence}"
     if java is None or not os.path.exists(java):
         where = f"JAVA_HOME={home} has no bin/java" if home else "no java on PATH, and JAVA_HOME is not set"
-        return Finding("Java", status, where, advice)
+        return DoctorFinding("Java", status, where, advice)
     try:
         ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("Java", status, f"{java} does not run: {error}", advice)
+        return DoctorFinding("Java", status, f"{java} does not run: {error}", advice)
     match = _JAVA_VERSION.search(ended.stderr + ended.stdout)
     if match is None:
-        return Finding("Java", status, f"{java} does not say its version", advice)
+        return DoctorFinding("Java", status, f"{java} does not say its version", advice)
     if int(match[1]) < _MIN_JAVA:
-        return Finding("Java", status, f"{java} is Java {match[1]}", advice)
-    return Finding("Java", "ok", f"{match[1]}, {java}")
+        return DoctorFinding("Java", status, f"{java} is Java {match[1]}", advice)
+    return DoctorFinding("Java", "ok", f"{match[1]}, {java}")
 
 
-def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> Finding:
+def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> DoctorFinding:
     """Check that PySpark is installed, and with `spark` that a session starts and runs a task in Python.
 
     The versions of packages are checked by `check_packages`.
     """
     if not _uses_spark(config):
-        return Finding("Spark", "skipped", "not needed: jobs of EMR Serverless refresh the tables")
+        return DoctorFinding("Spark", "skipped", "not needed: jobs of EMR Serverless refresh the tables")
     status, consequence = _importance(config)
     if not is_installed("spark"):
         advice = f"pip install '{_DISTRIBUTION}[spark]'{consequence}"
-        return Finding("Spark", status, "PySpark is not installed", advice)
+        return DoctorFinding("Spark", status, "PySpark is not installed", advice)
     installed = f"PySpark {version('pyspark')}"
     if spark is None:
-        return Finding("Spark", "ok", f"{installed}; not started (--deep starts it)")
+        return DoctorFinding("Spark", "ok", f"{installed}; not started (--deep starts it)")
     session = spark
 
     def run() -> str:
@@ -167,16 +167,16 @@ def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> Find
     return check("Spark", run, "see docs/how-to/spark.md; `engine: auto` refreshes small tables without Spark")
 
 
-def check_dagster() -> Finding:
+def check_dagster() -> DoctorFinding:
     """Check Dagster's instance and its daemon."""
     if not is_installed("dagster"):
         advice = f"pip install '{_DISTRIBUTION}[dagster]' if Dagster shall refresh the tables"
-        return Finding("Dagster", "skipped", "not installed", advice)
+        return DoctorFinding("Dagster", "skipped", "not installed", advice)
     installed = f"dagster {version('dagster')}"
     home = os.environ.get("DAGSTER_HOME")
     if not home:
         advice = "set it to the folder of your instance; without it `dagster dev` forgets runs and sensor states"
-        return Finding("Dagster", "skipped", f"{installed}; DAGSTER_HOME is not set", advice)
+        return DoctorFinding("Dagster", "skipped", f"{installed}; DAGSTER_HOME is not set", advice)
     age: list[float | None] = []
 
     def open_instance() -> str:
@@ -186,11 +186,11 @@ def check_dagster() -> Finding:
         return f"{installed}, instance in {home}"
 
     advice = f"check {home}/dagster.yaml, and that this user may read and write its storage"
-    found = check("Dagster", open_instance, advice)
-    if found.status == "ok" and age[0] is None:
+    finding = check("Dagster", open_instance, advice)
+    if finding.status == "ok" and age[0] is None:
         message = f"{installed}, instance in {home}: no daemon runs, so sensors and schedules do not"
-        return Finding("Dagster", "warning", message, "start it: `dagster-daemon run`, or `dagster dev`")
-    return found
+        return DoctorFinding("Dagster", "warning", message, "start it: `dagster-daemon run`, or `dagster dev`")
+    return finding
 
 
 def _uses_spark(config: MetastoreConfig | None) -> bool:

@@ -16,7 +16,7 @@ Status = Literal["ok", "warning", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """What was checked, whether it works, and what to do if it does not."""
 
     subject: str
@@ -33,7 +33,7 @@ class Finding:
         return asdict(self)
 
 
-def check(subject: str, function: Callable[[], str], advice: str | None = None) -> Finding:
+def check(subject: str, function: Callable[[], str], advice: str | None = None) -> DoctorFinding:
     """Return a finding that is `ok` with the message that `function` returns, or `failed` with the error it raises.
 
     Args:
@@ -47,6 +47,6 @@ def check(subject: str, function: Callable[[], str], advice: str | None = None) 
     except Exception as error:  # noqa: BLE001 (whatever is wrong becomes a finding)
         raise_interrupt(error)
         if isinstance(error, MetastoreError):
-            return Finding(subject, "failed", explain_error(error), advice)
-        return Finding(subject, "failed", remove_secrets(to_one_line(f"{type(error).__name__}: {error}")), advice)
-    return Finding(subject, "ok", f"{message} ({format_seconds(time.perf_counter() - start)})")
+            return DoctorFinding(subject, "failed", explain_error(error), advice)
+        return DoctorFinding(subject, "failed", remove_secrets(to_one_line(f"{type(error).__name__}: {error}")), advice)
+    return DoctorFinding(subject, "ok", f"{message} ({format_seconds(time.perf_counter() - start)})")
