@@ -1,4 +1,4 @@
 """Reads of the live rows of tables, which open only data files that may have matching rows.
 
-For Arrow, Polars and DuckDB, and the plans of these reads and of Spark's.
+The package serves Arrow, Polars and DuckDB. It also plans these reads, and those of Spark.
 """

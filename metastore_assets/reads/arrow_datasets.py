@@ -107,7 +107,7 @@ class _Guarantees:
         return reduce(and_, parts) if parts else pc.scalar(True)
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield the values of partition columns, from which Arrow fills columns that the file lacks."""
+        """Yield `column = value` for each partition column. From these, Arrow fills columns that the file lacks."""
         for name, value in constants:
             field = self._schema.field(name)
             scalar = value.cast(field.type)[0]

@@ -49,7 +49,7 @@ def weaken_predicate(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | N
 
 
 class _Translator:
-    """Translates the nodes of a serialized expression. Each is an object with one key, the node's kind."""
+    """Translates the nodes of a serialized expression. A node is an object with one key, the node's kind."""
 
     def __init__(self, schema: pa.Schema) -> None:
         names = schema.names
@@ -118,7 +118,7 @@ class _Translator:
         return expression
 
     def _is_in(self, name: str, literal: Any, *, nulls_equal: bool) -> pc.Expression | None:
-        """Return whether a column's value is in a list, which Polars serializes as an Arrow stream."""
+        """Return the test whether a column's value is in a list, which Polars serializes as an Arrow stream."""
         type_ = self._types[name]
         if not (pa.types.is_integer(type_) or _is_text(type_) or pa.types.is_date32(type_)):
             return None

@@ -81,9 +81,10 @@ class SnapshotRows:
         return self._table.name
 
     def list_shown_columns(self) -> list[str]:
-        """Return the names of the columns that the version has and whose values, also inside of them, are not hidden.
+        """Return the names of the columns that the version has, without columns of which a leaf is hidden.
 
-        A column is identified by its id. Whether a column that is newer than the version is hidden is not known.
+        Columns are matched by id. Columns that are newer than the version are left out, because it is not known whether
+        they are hidden.
         """
         hidden = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
         shown = {
@@ -224,7 +225,7 @@ def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of as many rows without columns: Arrow's IPC format, through which batches come, has no such."""
+    """Return a batch with as many rows and no columns. Arrow's IPC format cannot carry such a batch."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
 
 

@@ -68,9 +68,11 @@ class Documents:
     def newest(self, read_before: int = 0) -> int:
         """Return the number of the newest document, or 0 if there is none.
 
+        Numbers have no gaps after the document that the hint names, so that a binary search finds the newest one.
+
         Args:
-            read_before: Number of the newest document when the caller read it; 0 if the caller has read none. It saves
-                a request.
+            read_before: Number of a document that the caller has read, and that need not be looked up again; 0 for
+                none.
         """
         existing = self._read_hint()
         if not existing or (existing != read_before and not self.exists(existing)):
