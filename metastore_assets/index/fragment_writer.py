@@ -88,6 +88,7 @@ def update_index(
     base = base or EMPTY
     if not changes.added and not changes.removed:
         return base
+    # The oldest segments stay. All newer ones are merged with the batches into one segment.
     retained = retained_files(_KIND, base, changes.row_count, len(changes.added) + len(changes.removed))
     merged = Segments(store, base.files[len(retained) :])
     removed = NO_KEYS
@@ -123,7 +124,8 @@ def _write_segment(
 
     Args:
         store: The table's folder.
-        sources: The stored segments. No key occurs in two of them, or in the batch.
+        sources: The stored segments, each with the keys of its rows to leave out. No other key occurs in two of them,
+            or in the batch.
         batch: More rows, sorted by key; None without any.
         tombstones: The keys of rows of older segments that the segment removes, sorted; None for a base.
     """
