@@ -32,7 +32,7 @@ def fetch_column_statistics(
     config: ConfigLike = None,
     *,
     partition: str | None = None,
-    refresh: bool = True,
+    refresh: bool = False,
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Event:
@@ -47,8 +47,8 @@ def fetch_column_statistics(
         config: As for `build_metastore_assets`.
         partition: A partition key such as `day=2024-01-01`, or the key of a group of partitions, whose row count is
             attached instead of the table's.
-        refresh: Whether to refresh the statistics to the current snapshot first. Otherwise they are attached only if
-            they describe that snapshot.
+        refresh: Whether to refresh the statistics to the current snapshot first, which may start Spark. By default
+            nothing is written, and they are attached only if they describe that snapshot.
         s3: As for `build_metastore_assets`.
         spark: As for `build_metastore_assets`.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, PartitionMapping
+from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, PartitionMapping, PartitionsDefinition
 
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, table_tag
 from metastore_assets.assets.partition_groups import PartitionGrouping
@@ -66,8 +66,10 @@ class MetastoreAsset:
 class MetastoreTranslator:
     """A translator from the tables of a Metastore to assets: their keys, groups, descriptions and dependencies.
 
-    Override the methods whose result should differ; `super()` returns the default. All keys, groups, jobs, sensors,
-    pools and tags begin with `prefix`, so that two Metastores in one Dagster instance may have tables of the same name.
+    Override `get_asset_spec` to change attributes of assets: `super().get_asset_spec(asset).replace_attributes(…)`.
+    The other methods set one attribute each, or relate the table to assets of the project. All keys, groups, jobs,
+    sensors, pools and tags begin with `prefix`, so that two Metastores in one Dagster instance may have tables of the
+    same name.
     """
 
     prefix: tuple[str, ...] = ()
@@ -175,10 +177,10 @@ class MetastoreTranslator:
         """
         return None
 
-    def get_partitions(self, table: TableConfig) -> TablePartitions | None:
-        """Return the mapping of the table's partitions to a definition of the project; by default None.
+    def get_partitions_def(self, table: TableConfig) -> PartitionsDefinition | TablePartitions | None:
+        """Return the project's definition that has the same partitions as the table; by default None.
 
-        Without a mapping the partitions are dynamic.
+        A `TablePartitions` also says which keys are the same partition. With None the partitions are dynamic.
         """
         return None
 
@@ -188,6 +190,10 @@ class MetastoreTranslator:
         It is needed only if partitions do not match by name or time.
         """
         return None
+
+
+def _to_table_partitions(definition: PartitionsDefinition | TablePartitions | None) -> TablePartitions | None:
+    return TablePartitions(definition) if isinstance(definition, PartitionsDefinition) else definition
 
 
 def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
@@ -218,6 +224,6 @@ def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
         kind_assets,
         translator.prefix,
         upstream is not None,
-        translator.get_partitions(table),
+        _to_table_partitions(translator.get_partitions_def(table)),
         PartitionGrouping(table.dagster.partition_columns),
     )

@@ -15,7 +15,7 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     own = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 5)
-    found = attached(fetch_column_statistics(MaterializeResult(metadata={"mine": 1}), "sales", own))
+    found = attached(fetch_column_statistics(MaterializeResult(metadata={"mine": 1}), "sales", own, refresh=True))
     assert (found["mine"], found["dagster/row_count"], found["metastore/version"]) == (1, 8, 1)
     schema = found["dagster/column_schema"]
     assert isinstance(schema, TableSchema)
@@ -33,12 +33,12 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     assert "dagster/partition_row_count" not in gone
     assert "2024-01-09" in str(gone["metastore/statistics"])
     write(tmp_path, "2024-01-03", 1)
-    late = attached(fetch_column_statistics(MaterializeResult(), "sales", own, refresh=False))
+    late = attached(fetch_column_statistics(MaterializeResult(), "sales", own))
     assert list(late) == ["metastore/statistics"]
     assert "version 1 describes snapshot 1" in str(late["metastore/statistics"])
     for file in (tmp_path / "sales").rglob("*.parquet"):
         file.write_bytes(b"PAR1 no more")
-    broken = attached(fetch_column_statistics(MaterializeResult(), "sales", own))
+    broken = attached(fetch_column_statistics(MaterializeResult(), "sales", own, refresh=True))
     assert list(broken) == ["metastore/statistics"]
     assert str(broken["metastore/statistics"]).startswith("not available: ")
     with pytest.raises(ConfigError, match="'sails'"):

@@ -176,7 +176,7 @@ def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInsta
 
 
 class ByDay(MetastoreTranslator):
-    def get_partitions(self, table: TableConfig) -> TablePartitions:
+    def get_partitions_def(self, table: TableConfig) -> TablePartitions:
         return TablePartitions(DAYS)
 
 

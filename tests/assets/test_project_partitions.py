@@ -110,7 +110,7 @@ def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: Dags
     """The run fails with the table's keys and what to do, and the statistics stay published."""
 
     class Wrong(ByDay):
-        def get_partitions(self, table: TableConfig) -> TablePartitions:
+        def get_partitions_def(self, table: TableConfig) -> TablePartitions:
             return TablePartitions(DAYS, "date={:%Y-%m-%d}")
 
     write(tmp_path, "2024-01-02", 2)
@@ -125,7 +125,7 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
     both = MultiPartitionsDefinition({"day": DAYS, "land": StaticPartitionsDefinition(["FR", "DE"])})
 
     class ByBoth(MetastoreTranslator):
-        def get_partitions(self, table: TableConfig) -> TablePartitions:
+        def get_partitions_def(self, table: TableConfig) -> TablePartitions:
             return TablePartitions(both)
 
     days = ["2024-01-01", "2024-01-02", "2024-01-02"]
@@ -163,7 +163,7 @@ def test_the_writing_asset_may_have_other_partitions(
     """Or none; names and times say what follows from what, or the translator does."""
 
     class Ours(ByDay):
-        def get_partitions(self, table: TableConfig) -> TablePartitions | None:
+        def get_partitions_def(self, table: TableConfig) -> TablePartitions | None:
             return own
 
         def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:

@@ -56,7 +56,7 @@ class ByDay(MetastoreTranslator):
     def get_upstream(self, table: TableConfig) -> AssetKey:
         return RAW
 
-    def get_partitions(self, table: TableConfig) -> TablePartitions:
+    def get_partitions_def(self, table: TableConfig) -> TablePartitions:
         return TablePartitions(DAYS)
 
 

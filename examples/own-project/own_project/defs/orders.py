@@ -40,7 +40,7 @@ def orders(context: AssetExecutionContext) -> MaterializeResult:
     )
     LAKE.mkdir(parents=True, exist_ok=True)
     write_deltalake(LAKE / "orders", rows, mode="overwrite", partition_by=["day"], predicate=f"day = '{day}'")
-    return fetch_column_statistics(MaterializeResult(), "orders", CONFIG, partition=f"day={day}")
+    return fetch_column_statistics(MaterializeResult(), "orders", CONFIG, partition=f"day={day}", refresh=True)
 
 
 @asset_check(asset=AssetKey(["metastore", "orders", "orders_statistics"]))
