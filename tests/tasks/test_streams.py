@@ -1,0 +1,56 @@
+"""Streams of several children have all items, end with the first error, and name the file that crashes a child."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.errors import FatalFileError
+from metastore_assets.tasks import child_process
+from metastore_assets.tasks.runner import with_arguments
+from metastore_assets.tasks.streams import PathTask, stream_parallel
+from tests.tasks import child_tasks as tasks
+from tests.tasks.test_isolation import is_running, no_idle_children, wait_until
+
+__all__ = ["no_idle_children"]
+count_to = with_arguments(tasks.count_to)
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 3), (2, 1), (2, 4)])
+def test_all_items_of_all_tasks(processes: int, threads: int) -> None:
+    requested = [PathTask(f"/t/{number}", (number,)) for number in range(40)]
+    found = Counter(stream_parallel(count_to, requested, processes, threads))
+    assert found == Counter(item for number in range(40) for item in range(number))
+    assert list(stream_parallel(count_to, [], processes, threads)) == []
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_error_of_a_task_ends_the_stream(processes: int) -> None:
+    requested = [PathTask(f"/t/{number}", (3, "no more") if number == 5 else (3,)) for number in range(40)]
+    with pytest.raises(ValueError, match="no more"):
+        list(stream_parallel(count_to, requested, processes, 2))
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (2, 4)])
+def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
+    """Also if the child read several files: each of them is then read alone."""
+    crash = (2, int(signal.SIGABRT))
+    requested = [PathTask(f"/t/{number}", crash if number == 7 else (2000,)) for number in range(20)]
+    with pytest.raises(FatalFileError, match=r"/t/7 .*signal 6\b") as raised:
+        list(stream_parallel(count_to, requested, processes, threads))
+    assert raised.value.path == "/t/7"
+
+
+def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Path) -> None:
+    """They yield without end, so that they still run."""
+    endless = with_arguments(tasks.endless)
+    requested = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(4)]
+    items = stream_parallel(endless, requested, 2)
+    assert [next(items) for _ in range(3)]
+    children = [child._process.pid for child in child_process._running]
+    assert len(children) == 2
+    items.close()  # type: ignore[attr-defined]
+    wait_until(lambda: not any(map(is_running, children)))
