@@ -7,6 +7,7 @@ in ranges, on condition of their ETag.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,8 +75,8 @@ class FolderStore:
 
 
 @contextmanager
-def folder_store(folder: Path) -> Iterator[FolderStore]:
-    """Serve a folder, as the bucket `BUCKET`."""
+def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
+    """Serve a folder, as the bucket `BUCKET`; each answer takes `latency` seconds more."""
     store = FolderStore(folder)
     store.take()
 
@@ -86,6 +87,7 @@ def folder_store(folder: Path) -> Iterator[FolderStore]:
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
+            time.sleep(latency)
             url = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(url.query).items()}
             key = unquote(url.path).removeprefix(f"/{BUCKET}").strip("/")

@@ -21,6 +21,7 @@ from benchmarks import (
     quantile_errors,
     quantiles,
     readers,
+    reads,
     scale_run,
     scale_tables,
     scans,
@@ -189,6 +190,15 @@ def test_a_missed_goal_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert show([Row("fast", [1.0], [2.0], 2.0, 2.0)])
     assert not show([Row("slow", [1.0], [2.0], 2.0, 2.1)])
     assert "missed" in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All readers find the same rows, or the benchmark fails itself."""
+    for name, size in {"FILES": 40, "ROWS": 20, "RUNS": 1}.items():
+        monkeypatch.setattr(reads, name, size)
+    assert len(reads.run()) == 4
 
 
 @pytest.mark.long

@@ -1,0 +1,109 @@
+"""Rows of one id, and of a range of one in a hundred, out of 10,000 files, where a request takes 5 ms.
+
+`Table.read` and `Table.lazy`, with a warm version, against `scan_parquet` of Polars through the same server, and
+`read_parquet` of DuckDB through fsspec. Ids are ordered over the files, so that bounds of files decide.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import convert_to_deltalake
+
+from benchmarks.data import FOLDER
+from benchmarks.folder_store import BUCKET, folder_store
+from benchmarks.measure import metastore, paired, ratio
+from benchmarks.report import Row
+from benchmarks.slow_files import SECONDS, SlowFileSystem
+from metastore_assets.config import TableConfig
+from metastore_assets.metastore import open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.spark.session import get_spark_session
+
+FILES = 10_000
+ROWS = 200
+RUNS = 3
+
+
+def run() -> list[Row]:
+    """Seconds of each query; the ratio is the peer's over ours."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    spark = get_spark_session({"spark.master": "local[2]"})
+    try:
+        write(folder / "lake")
+        with metastore(folder / "lake") as (config, table):
+            refresh(config, table, lambda: spark)
+            spark.stop()
+            return compare(config.root, table.name, folder)
+    finally:
+        spark.stop()
+        shutil.rmtree(folder)
+
+
+def write(lake: Path) -> None:
+    """The table: Parquet files of ordered ids, and a Delta log of them."""
+    lake.mkdir()
+    draw = np.random.default_rng(0)
+    for at in range(FILES):
+        table = pa.table(
+            {
+                "id": pa.array(np.arange(at * ROWS, (at + 1) * ROWS)),
+                "word": pa.array(np.char.mod("word %d", draw.integers(0, 1_000, ROWS))),
+                "amount": pa.array(draw.normal(100, 20, ROWS)),
+            }
+        )
+        pq.write_table(table, lake / f"{at:05d}.parquet")
+    convert_to_deltalake(str(lake))
+
+
+def compare(root: str, name: str, folder: Path) -> list[Row]:
+    """The rows of the table."""
+    rows = []
+    with folder_store(folder, SECONDS) as store, duckdb.connect() as connection:
+        uri = f"s3://{BUCKET}/lake"
+        where = TableConfig.model_validate({"name": name, "uri": uri, "storage_options": store.options})
+        lookup = open_table(root, name)
+        connection.register_filesystem(SlowFileSystem())
+        every = pl.scan_parquet(f"{uri}/*.parquet", storage_options=store.options)
+        for what, first, last in _queries():
+            condition = f"id between {first} and {last}"
+            between = pl.col("id").is_between(first, last)
+
+            def read(condition: str = condition) -> int:
+                return int(lookup.read(where=condition, table=where).read_all().num_rows)
+
+            def lazy(between: pl.Expr = between) -> int:
+                return int(lookup.lazy(table=where).filter(between).collect().height)
+
+            def by_polars(between: pl.Expr = between) -> int:
+                return int(every.filter(between).collect().height)
+
+            def by_duckdb(condition: str = condition) -> int:
+                query = f"select * from read_parquet('slow://{folder}/lake/*.parquet') where {condition}"
+                return len(connection.sql(query).to_arrow_table())
+
+            actions: tuple[Callable[[], int], ...] = (read, lazy, by_polars, by_duckdb)
+            assert {action() for action in actions} == {last - first + 1}
+            own, own_lazy, polars, duck = paired(RUNS, *actions)
+            rows += [
+                Row(f"{what} of {FILES:,} files: read, against DuckDB", own, duck, ratio(duck, own), 10.0),
+                Row(
+                    f"{what} of {FILES:,} files: lazy, against Polars", own_lazy, polars, ratio(polars, own_lazy), 10.0
+                ),
+            ]
+    return rows
+
+
+def _queries() -> list[tuple[str, int, int]]:
+    """Names, and the first and last id of each query."""
+    middle = FILES * ROWS // 2
+    return [("one id", middle, middle), ("a hundredth", middle, middle + max(1, FILES // 100) * ROWS - 1)]
