@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,6 +63,7 @@ from metastore_assets.store.manifest import (
     ValueFilterFiles,
     Version,
     node_key,
+    split_fragment_key,
 )
 from metastore_assets.store.segments import SegmentFiles
 
@@ -106,7 +108,7 @@ class VersionBuilder:
         self._target = target
         base = target.base
         self._fragments_by_id = fragments
-        self._fragments = _changed_fragments(target, fragments)
+        self._fragments = _changed_fragments(context.versions.table, target, fragments)
         self._retired = self._changed_retired()
         self._value_counts = ValueCountUpdate(context.engine, context.objects, target, fragments)
         self._compatibility = SpecCompatibility(target.specs, target.spec)
@@ -375,10 +377,13 @@ class VersionBuilder:
         return {key: value for key, value in specs.items() if key in used}
 
 
-def _changed_fragments(target: Target, fragments: Mapping[str, FragmentEntry]) -> EntryChanges[FragmentEntry]:
+def _changed_fragments(
+    table: str, target: Target, fragments: Mapping[str, FragmentEntry]
+) -> EntryChanges[FragmentEntry]:
     """Return the fragments of the next version as changes of the published ones.
 
     Args:
+        table: Name of the table, for messages.
         target: The partitions of the next version.
         fragments: The profiles of all fragments of the target's partitions, by id.
     """
@@ -387,7 +392,12 @@ def _changed_fragments(target: Target, fragments: Mapping[str, FragmentEntry]) -
     put = {entry.key: entry for entry in now if before.get(entry.key) != entry}
     keys = {entry.key for entry in now}
     if len(keys) < len(now):
-        raise StoreError("two fragments of a partition have the same path: remove one of them from the table")
+        key = next(key for key, count in Counter(entry.key for entry in now).items() if count > 1)
+        partition_key, path = split_fragment_key(key)
+        raise StoreError(
+            f"table {table!r}: partition {partition_key!r} has two fragments with the path {path!r}, which cannot be "
+            "told apart: remove one of them from the table"
+        )
     dropped = {key: entry for key, entry in before.items() if key in put or key not in keys}
     return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put, dropped)
 

@@ -8,7 +8,8 @@ A portion is one row group of a garbage manifest: the paths that one request del
 files of the version before, but no file of an earlier version that the version before lacks. So a file that the next
 version does not reference is referenced by no later version either. It is deleted with the last version that references
 it, without listing or comparing files. Deletions can be repeated, so a process may die at any point, and two may work
-at the same time. If `oldest` is missing or wrong, the versions are listed.
+at the same time. If `oldest` is missing or too low, the versions are listed. If it is too high, the versions below it
+stay until `expire` deletes them.
 """
 
 from __future__ import annotations

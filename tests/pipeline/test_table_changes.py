@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import StoreError
+from metastore_assets.pipeline.next_version import _changed_fragments
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.pipeline.test_refresh import no_spark
@@ -49,3 +55,16 @@ def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
     version = versions(config).latest()
     assert version is not None
     assert version.row_count == 6
+
+
+def test_two_fragments_with_one_path_are_refused_by_name() -> None:
+    """The message names table, partition and path, so that a user can remove one of them."""
+    fragments = {
+        id_: FragmentEntry(id_, "day=1", path, 1, 1, "spec", (), ProfileFiles("", "", ()))
+        for id_, path in (("a", "one"), ("b", "two"), ("c", "two"))
+    }
+    target: Any = SimpleNamespace(fragments_before=[], base=None, partitions=[SimpleNamespace(fragments=["a", "b"])])
+    assert len(_changed_fragments("orders", target, fragments)) == 2
+    target.partitions[0].fragments.append("c")
+    with pytest.raises(StoreError, match=r"'orders': partition 'day=1' has two fragments with the path 'two'"):
+        _changed_fragments("orders", target, fragments)
