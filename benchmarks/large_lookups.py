@@ -97,9 +97,9 @@ def _lookups(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], t
         return f"part between {first} and {first + NAMED - 1} and id < 500000000000"
 
     few_partitions = _WARM, _COLD
-    yield "ten top values of one partition", lambda table: table.top("c1", 10, partition()), few_partitions
-    yield "a quantile of one partition", lambda table: table.quantile("c1", 0.9, partition()), few_partitions
-    yield "one column of one partition", lambda table: table.statistics(["c1"], partition()), few_partitions
+    yield "ten top values of one partition", lambda table: table.top("c1", 10, partition=partition()), few_partitions
+    yield "a quantile of one partition", lambda table: table.quantile("c1", 0.9, partition=partition()), few_partitions
+    yield "one column of one partition", lambda table: table.statistics(["c1"], partition=partition()), few_partitions
     yield "prune, one partition", lambda table: table.prune(parts(1)).paths, few_partitions
     yield f"prune, {NAMED} partitions", lambda table: table.prune(parts(NAMED)).paths, few_partitions
     yield f"prune, {NAMED} partitions in a row", lambda table: table.prune(adjacent_parts()).paths, few_partitions

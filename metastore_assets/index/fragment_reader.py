@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -14,7 +13,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBounds, RowCounts
-from metastore_assets.index.fragment_segments import BoundedRows, FragmentSegment, Segments
+from metastore_assets.index.fragment_segments import ZONES_PER_GROUP, BoundedRows, FragmentSegment, Segments
 from metastore_assets.index.fragments import FRAGMENTS
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.storage.io_counters import IoCountingThreadPool
@@ -94,14 +93,16 @@ class IndexReader:
         if zones is None:
             ranges = self._segments.live_ranges(number, segment.all_rows)
             return ranges, segment.bounds(columns, ranges)
-        sizes, zone_rows = zones
-        matching = condition(zone_rows)
+        at = _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends))
+        matching = condition(zones.rows if len(at) == len(zones.ends) else _take(zones.rows, at))
         may_match = matching.most > 0
-        ranges = self._segments.live_ranges(number, RowRanges.of_runs(sizes, may_match))
-        if bool((matching.least == zone_rows.row_counts)[may_match].all()):
+        is_full = bool((matching.least == zones.rows.row_counts[at])[may_match].all())
+        at = at[may_match]
+        ranges = self._segments.live_ranges(number, RowRanges.join(zones.starts[at], zones.ends[at]))
+        if is_full:
             row_counts = segment.fragments(("row_count",), ranges)["row_count"].to_numpy()
-            at = np.searchsorted(np.cumsum(sizes), ranges.positions(), "right")
-            return ranges, _bounds_of_zones(zone_rows, at, row_counts)
+            zone_of_row = at[np.searchsorted(zones.ends[at], ranges.positions(), "right")]
+            return ranges, _bounds_of_zones(zones.rows, zone_of_row, row_counts)
         if ranges.row_count <= _WINDOW_ROWS:
             return ranges, segment.bounds(columns, ranges)
         return _filter_windows(segment, ranges, columns, condition)
@@ -166,11 +167,22 @@ def _filter_windows(
     def evaluate(window: RowRanges) -> tuple[RowRanges, BoundedRows]:
         rows = segment.bounds(columns, window)
         mask = condition(rows).most > 0
-        return (window, rows) if mask.all() else (window.filter(mask), _filter(rows, mask))
+        return (window, rows) if mask.all() else (window.filter(mask), _take(rows, np.flatnonzero(mask)))
 
     with IoCountingThreadPool(_THREADS) as threads:
         results = list(threads.map(evaluate, ranges.windows(_WINDOW_ROWS)))
     return RowRanges.concatenate([part for part, _ in results]), _concatenate(columns, [rows for _, rows in results])
+
+
+def _zones_of_groups(mask: Mask, zones: int) -> Numbers:
+    """Return the numbers of the zones in some groups.
+
+    Args:
+        mask: The groups.
+        zones: The number of all zones.
+    """
+    numbers: Numbers = np.flatnonzero(np.repeat(mask, ZONES_PER_GROUP)[:zones])
+    return numbers
 
 
 def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> BoundedRows:
@@ -194,25 +206,25 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
     return BoundedRows(row_counts, columns)
 
 
-def _filter(rows: BoundedRows, mask: Mask) -> BoundedRows:
-    row_counts, arrow_mask = rows.row_counts[mask], pa.array(mask)
+def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
+    """Return some sets of rows, by their ascending numbers."""
+    row_counts, indices = rows.row_counts[at], pa.array(at)
     columns = {
-        field_id: replace(
-            bounds,
-            rows=row_counts,
-            nulls=_filter_counts(bounds.nulls, mask),
-            nans=_filter_counts(bounds.nans, mask),
-            minimum=bounds.minimum.filter(arrow_mask),
-            maximum=bounds.maximum.filter(arrow_mask),
+        field_id: ColumnBounds(
+            row_counts,
+            _take_counts(bounds.nulls, at),
+            _take_counts(bounds.nans, at),
+            bounds.minimum.take(indices),
+            bounds.maximum.take(indices),
         )
         for field_id, bounds in rows.columns.items()
     }
     return BoundedRows(row_counts, columns)
 
 
-def _filter_counts(counts: RowBounds, mask: Mask) -> RowBounds:
-    least = counts.least[mask]
-    return RowBounds(least, least if counts.most is counts.least else counts.most[mask])
+def _take_counts(counts: RowBounds, at: Numbers) -> RowBounds:
+    least = counts.least[at]
+    return RowBounds(least, least if counts.most is counts.least else counts.most[at])
 
 
 def _concatenate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:

@@ -18,6 +18,7 @@ from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, Row
 from metastore_assets.index.flat_columns import SIDES, bound_column, count_column, field_ids_of, flat_columns
 from metastore_assets.index.fragments import FRAGMENTS, KEY, IndexRows, join_keys
 from metastore_assets.index.row_ranges import Numbers, RowRanges
+from metastore_assets.index.zones import summarize_zones
 from metastore_assets.statistics.union import select_class
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.store.objects import ObjectStore
@@ -30,6 +31,8 @@ from metastore_assets.values.types import TypeClass, class_named
 ZONES = "zones"
 """Name of the section with the zones of a large segment. The first zone of each row group has the key of its first
 fragment."""
+ZONES_PER_GROUP = 64
+"""Number of consecutive zones that are evaluated together first, so that few of 100,000 zones are evaluated singly."""
 _CACHED_ZONES = 16
 """Maximum number of columns whose zones are cached."""
 _DIRECT_ROWS = 1 << 14
@@ -52,6 +55,19 @@ class BoundedRows:
     """The number of rows of each set."""
     columns: Mapping[str, ColumnBounds]
     """The bounds of requested columns, by field id."""
+
+
+@dataclass(frozen=True)
+class Zones:
+    """The zones of a segment, with bounds of columns. Consecutive zones form groups, which are evaluated first."""
+
+    starts: Numbers
+    """The position of the first fragment of each zone."""
+    ends: Numbers
+    """The position after the last fragment of each zone."""
+    rows: BoundedRows
+    groups: BoundedRows
+    """The groups of `ZONES_PER_GROUP` zones; the last one may have fewer."""
 
 
 class Segments:
@@ -107,8 +123,8 @@ class FragmentSegment(ABC):
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
         """Return columns of rows in ranges. Columns that the segment does not have are left out."""
 
-    def zones(self, columns: Sequence[BoundColumn]) -> tuple[Numbers, BoundedRows] | None:
-        """Return the number of fragments of each zone, and the zones with bounds of columns; None without zones."""
+    def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
+        """Return the zones of the segment, with bounds of columns; None without zones."""
         return None
 
     def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
@@ -240,6 +256,18 @@ class SmallSegment(FragmentSegment):
             raise self._missing(error) from error
 
 
+@dataclass(frozen=True)
+class _CachedZones:
+    """The zones of a segment, with the bounds of the columns that were requested last."""
+
+    starts: Numbers
+    ends: Numbers
+    row_counts: tuple[RowCounts, RowCounts]
+    """The row counts of zones, and of groups of zones."""
+    bounds: Mapping[BoundColumn, tuple[ColumnBounds, ColumnBounds]]
+    """The bounds of each column in zones, and in groups of zones."""
+
+
 class LargeSegment(FragmentSegment):
     """A segment with a file of zones, and two files for each range of keys: fragments and columns."""
 
@@ -254,9 +282,7 @@ class LargeSegment(FragmentSegment):
             (_RangeFile(store, one), _RangeFile(store, other)) for one, other in zip(fragments, columns, strict=True)
         ]
         self._ends = np.cumsum([file.rows for file in fragments])
-        self._cached_zones: dict[BoundColumn, ColumnBounds] = {}
-        self._zone_sizes: tuple[Numbers, RowCounts] | None = None
-        """The number of fragments and the number of rows of each zone, once they are read."""
+        self._cached_zones: _CachedZones | None = None
 
     @property
     def row_count(self) -> int:
@@ -302,22 +328,33 @@ class LargeSegment(FragmentSegment):
                 ]
         return reads
 
-    def zones(self, columns: Sequence[BoundColumn]) -> tuple[Numbers, BoundedRows] | None:
-        missing = [column for column in columns if column not in self._cached_zones]
+    def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
+        zones = self._cached_zones
+        if zones is None or not all(column in zones.bounds for column in columns):
+            # Replaced, not changed: threads share it.
+            zones = self._cached_zones = self._read_zones(columns, zones)
+        rows, groups = (
+            BoundedRows(row_counts, {column.field_id: zones.bounds[column][at] for column in columns})
+            for at, row_counts in enumerate(zones.row_counts)
+        )
+        return Zones(zones.starts, zones.ends, rows, groups)
+
+    def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
+        """Return zones with the bounds of columns, and with cached bounds unless these are too many."""
+        bounds = {} if cached is None else cached.bounds
+        if len(bounds) + len(columns) > _CACHED_ZONES:
+            bounds = {column: bounds[column] for column in columns if column in bounds}
+        missing = [column for column in columns if column not in bounds]
         names = [name for column in missing for name in flat_columns(column.field_id, column.cls)]
         names = [name for name in dict.fromkeys(names) if self.flat_schema.get_field_index(name) >= 0]
-        if self._zone_sizes is None or missing:
-            table = self._read_section(ZONES, ["fragments", "row_count", *names])
-            self._zone_sizes = table["fragments"].to_numpy(), table["row_count"].to_numpy()
-            bounds = {column: _column_bounds(table, column) for column in missing}
-            cached = self._cached_zones if len(self._cached_zones) + len(bounds) <= _CACHED_ZONES else {}
-            # Replaced, not changed: threads share it.
-            self._cached_zones = {**cached, **bounds}
-        else:
-            bounds = {}
-        sizes, row_counts = self._zone_sizes
-        by_id = {column.field_id: bounds.get(column) or self._cached_zones[column] for column in columns}
-        return sizes, BoundedRows(row_counts, by_id)
+        table = self._read_section(ZONES, ["fragments", "row_count", *names])
+        sizes = table["fragments"].to_numpy()
+        ends = np.cumsum(sizes)
+        firsts = np.arange(0, len(table), ZONES_PER_GROUP)
+        groups = summarize_zones(table, np.diff(firsts, append=len(table)))
+        row_counts = table["row_count"].to_numpy(), groups["row_count"].to_numpy()
+        read = {column: (_column_bounds(table, column), _column_bounds(groups, column)) for column in missing}
+        return _CachedZones(ends - sizes, ends, row_counts, {**bounds, **read})
 
     def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
         if ranges.row_count <= _DIRECT_ROWS:

@@ -23,17 +23,10 @@ class RowRanges:
     """The row after the last row of each range."""
 
     @classmethod
-    def of_runs(cls, sizes: Numbers, mask: Mask) -> RowRanges:
-        """Return the ranges of selected runs of rows. Adjacent runs become one range.
-
-        Args:
-            sizes: The number of rows of each run. The runs follow each other from row 0.
-            mask: The selected runs.
-        """
-        ends = np.cumsum(sizes)
-        edges = np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
-        first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
-        return cls((ends - sizes)[first], ends[last])
+    def join(cls, starts: Numbers, ends: Numbers) -> RowRanges:
+        """Return ascending ranges, in which adjacent ones are joined."""
+        is_break = starts[1:] != ends[:-1]
+        return cls(starts[np.append(True, is_break)[: len(starts)]], ends[np.append(is_break, True)[: len(ends)]])
 
     @classmethod
     def of_positions(cls, positions: Numbers) -> RowRanges:

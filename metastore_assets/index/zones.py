@@ -67,22 +67,25 @@ def group_sizes(sizes: Iterable[int], most: int) -> list[int]:
 def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
     """Return the zones of index rows, with ZONE_COLUMNS and the flat columns of the rows.
 
+    Zones can be summarized again: `fragments` is then their number.
+
     Args:
-        table: The rows, with flat columns.
+        table: The rows, with flat columns. `bytes` may be missing.
         sizes: The number of rows of each zone, which add up to all rows.
     """
     firsts = np.cumsum(sizes) - sizes
     row_counts = table["row_count"].to_numpy()
     columns: dict[str, pa.Array | Numbers] = {"fragments": sizes}
-    columns |= {name: np.add.reduceat(table[name].to_numpy(), firsts) for name in ("row_count", "bytes")}
+    sums = [name for name in ("row_count", "bytes") if name in table.column_names]
+    columns |= {name: np.add.reduceat(table[name].to_numpy(), firsts) for name in sums}
     for name in table.column_names:
         if is_bound(name):
             columns[name] = _bounds(table, name, row_counts, sizes)
         elif name.endswith(("null_count", "nan_count")):
             # The count of a zone is unknown if that of one of its fragments is.
             valid = one_chunk(table[name]).is_valid().to_numpy(zero_copy_only=False)
-            sums = np.add.reduceat(table[name].fill_null(0).to_numpy(), firsts)
-            columns[name] = pa.array(sums, mask=~np.logical_and.reduceat(valid, firsts))
+            counts = np.add.reduceat(table[name].fill_null(0).to_numpy(), firsts)
+            columns[name] = pa.array(counts, mask=~np.logical_and.reduceat(valid, firsts))
     return pa.table(columns)
 
 

@@ -191,6 +191,8 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zones, "_MAX_ROWS", 5)
     monkeypatch.setattr(fragment_segments, "_DIRECT_ROWS", 16)
     monkeypatch.setattr(fragment_reader, "_WINDOW_ROWS", 16)
+    for module in (fragment_segments, fragment_reader):
+        monkeypatch.setattr(module, "ZONES_PER_GROUP", 2)
 
 
 def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragment], draw: random.Random) -> None:
