@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -82,39 +83,82 @@ class IndexReader:
             condition: The condition.
         """
         parts = self._segments.map(lambda number, segment: self._select(number, segment, columns, condition))
-        selection = IndexSelection(self._segments, [ranges for ranges, _ in parts])
-        return selection, _concatenate(columns, [rows for _, rows in parts])
+        selection = IndexSelection(self._segments, [part.ranges for part in parts], [part.fragments for part in parts])
+        return selection, _concatenate(columns, [part.rows for part in parts])
+
+    def exact_row_count(self, columns: Sequence[BoundColumn], condition: Condition) -> int | None:
+        """Return the number of rows that match a condition, if zones tell it; None otherwise.
+
+        Zones tell it if each of them matches completely or not at all, and if all fragments are live. The arguments
+        are those of `select`.
+        """
+
+        def count(number: int, segment: FragmentSegment) -> int | None:
+            if len(self._segments.removed[number]):
+                return None
+            zones = segment.zones(columns)
+            rows = segment.bounds(columns, segment.all_rows) if zones is None else zones.rows
+            if zones is not None:
+                rows = _take(rows, _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends)))
+            matching = condition(rows)
+            is_certain = (matching.least == matching.most) & ((matching.most == 0) | (matching.most == rows.row_counts))
+            return int(matching.most.sum()) if bool(is_certain.all()) else None
+
+        counts = self._segments.map(count)
+        return None if None in counts else sum(counts)  # type: ignore[arg-type]
 
     def _select(
         self, number: int, segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition
-    ) -> tuple[RowRanges, BoundedRows]:
-        """Return the live rows of a segment that may match a condition, with bounds of columns."""
+    ) -> _SelectedRows:
+        """Return the live rows of a segment that may match a condition."""
         zones = segment.zones(columns)
         if zones is None:
             ranges = self._segments.live_ranges(number, segment.all_rows)
-            return ranges, segment.bounds(columns, ranges)
+            return _SelectedRows(ranges, segment.bounds(columns, ranges))
         at = _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends))
-        matching = condition(zones.rows if len(at) == len(zones.ends) else _take(zones.rows, at))
+        matching = condition(_take(zones.rows, at))
         may_match = matching.most > 0
         is_full = bool((matching.least == zones.rows.row_counts[at])[may_match].all())
         at = at[may_match]
         ranges = self._segments.live_ranges(number, RowRanges.join(zones.starts[at], zones.ends[at]))
         if is_full:
-            row_counts = segment.fragments(("row_count",), ranges)["row_count"].to_numpy()
+            # Paths are requested next. One request per row group reads both.
+            names = ("row_count", "path") if ranges.row_count <= _WINDOW_ROWS else ("row_count",)
+            fragments = segment.fragments(names, ranges)
             zone_of_row = at[np.searchsorted(zones.ends[at], ranges.positions(), "right")]
-            return ranges, _bounds_of_zones(zones.rows, zone_of_row, row_counts)
+            rows = _bounds_of_zones(zones.rows, zone_of_row, fragments["row_count"].to_numpy())
+            return _SelectedRows(ranges, rows, fragments)
         if ranges.row_count <= _WINDOW_ROWS:
-            return ranges, segment.bounds(columns, ranges)
-        return _filter_windows(segment, ranges, columns, condition)
+            return _SelectedRows(ranges, segment.bounds(columns, ranges))
+        return _SelectedRows(*_filter_windows(segment, ranges, columns, condition))
+
+
+@dataclass(frozen=True)
+class _SelectedRows:
+    """The selected rows of one segment."""
+
+    ranges: RowRanges
+    rows: BoundedRows
+    fragments: pa.Table | None = None
+    """Columns of FRAGMENTS that were read; None if none were."""
 
 
 class IndexSelection:
     """Some fragments of an index. Their columns are read on request, and always in the same order."""
 
-    def __init__(self, segments: Segments, ranges: Sequence[RowRanges]) -> None:
-        """Select rows in ranges of each segment. All of them must be live."""
+    def __init__(
+        self, segments: Segments, ranges: Sequence[RowRanges], fragments: Sequence[pa.Table | None] | None = None
+    ) -> None:
+        """Select rows in ranges of each segment.
+
+        Args:
+            segments: The segments.
+            ranges: The ranges of each segment. All of their rows must be live.
+            fragments: Columns of FRAGMENTS of the selected rows of each segment, if they were read.
+        """
         self._segments = segments
         self._ranges = ranges
+        self._read = [None] * len(ranges) if fragments is None else fragments
         self._fragments: dict[tuple[str, ...], pa.Table] = {}
 
     @property
@@ -132,12 +176,18 @@ class IndexSelection:
         key = tuple(columns)
         table = self._fragments.get(key)
         if table is None:
-            parts = self._segments.map(lambda number, segment: segment.fragments(key, self._ranges[number]))
+            parts = self._segments.map(lambda number, segment: self._segment_fragments(number, segment, key))
             schema = pa.schema([FRAGMENTS.field(name) for name in key])
             table = pa.concat_tables([schema.empty_table(), *parts])
             if len(table) <= _CACHED_ROWS:
                 table = self._fragments.setdefault(key, table)
         return table
+
+    def _segment_fragments(self, number: int, segment: FragmentSegment, columns: Sequence[str]) -> pa.Table:
+        read = self._read[number]
+        if read is not None and set(columns) <= set(read.column_names):
+            return read.select(list(columns))
+        return segment.fragments(columns, self._ranges[number])
 
     def column(self, field_id: str, cls: TypeClass | None) -> pa.Table:
         """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each selected fragment, as stored.
@@ -207,7 +257,9 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
-    """Return some sets of rows, by their ascending numbers."""
+    """Return some sets of rows, by their ascending, distinct numbers."""
+    if len(at) == len(rows.row_counts):
+        return rows
     row_counts, indices = rows.row_counts[at], pa.array(at)
     columns = {
         field_id: ColumnBounds(

@@ -128,8 +128,11 @@ class Pruner:
         """Return bounds and an estimate of the number of rows that match a predicate."""
         from metastore_assets.lookup.selectivity import estimate_rows
 
-        rows = self.prune(predicate).row_bounds
-        return estimate_rows(predicate, self.version, self._distribution, rows)
+        matching = self.index.exact_row_count(
+            list(referenced_columns(predicate)), lambda rows: predicate.bound_rows(rows.row_counts, rows.columns)
+        )
+        row_bounds = self.prune(predicate).row_bounds if matching is None else (matching, matching)
+        return estimate_rows(predicate, self.version, self._distribution, row_bounds)
 
     def clustering(self, statistics: Sequence[ColumnStatistics]) -> ResultSet[ColumnClustering]:
         """Return one `ColumnClustering` for each column of some statistics."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks.pruning import version
 from metastore_assets.errors import CorruptionError
-from metastore_assets.expressions.predicates import BoundColumn
+from metastore_assets.expressions.predicates import BoundColumn, referenced_columns
 from metastore_assets.expressions.row_bounds import RowBounds
 from metastore_assets.index import (
     IndexReader,
@@ -210,6 +210,12 @@ def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragm
         assert [tuple(vars(fragment).values()) for fragment in pruning.fragments] == wanted, where
         assert pruning.rows == (sum(row[4] for row in wanted), sum(row[5] for row in wanted))
         assert pruning.paths == [row[0] for row in wanted]
+        predicate = table.predicate(where)
+        count = table.pruner.index.exact_row_count(
+            list(referenced_columns(predicate)),
+            lambda bounded, predicate=predicate: predicate.bound_rows(bounded.row_counts, bounded.columns),
+        )
+        assert count is None or pruning.rows == (count, count)
         assert pruning.fragments_total == len(fragments)
         assert pruning.bytes_total == sum(fragment.size for fragment in fragments.values())
         complete = Pruning(table.pruner, table.predicate(where), selects_all=True)
