@@ -39,7 +39,7 @@ from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.types import class_named
 
-SIZES = (100_000, 1_000_000)
+SIZES = (10_000, 1_000_000)
 PER_PARTITION = 100
 NAMED = 100
 """Number of partitions that a predicate names."""

@@ -288,7 +288,9 @@ class Table(Relation):
 
     @explain_missing_files
     def prune(self, where: str | pc.Expression, *, limit: int | None = None) -> Pruning:
-        """Return the fragments that may have rows that match a predicate. Reads one slice of the index per column.
+        """Return the fragments that may have rows that match a predicate.
+
+        Of a large index, only the row groups that may have such fragments are read.
 
         Args:
             where: SQL text or a pyarrow expression.
