@@ -208,14 +208,14 @@ def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragm
             if rows(fragment)[1]
         ]
         assert [tuple(vars(fragment).values()) for fragment in pruning.fragments] == wanted, where
-        assert pruning.rows == (sum(row[4] for row in wanted), sum(row[5] for row in wanted))
+        assert pruning.row_bounds == (sum(row[4] for row in wanted), sum(row[5] for row in wanted))
         assert pruning.paths == [row[0] for row in wanted]
         predicate = table.predicate(where)
         count = table.pruner.index.exact_row_count(
             list(referenced_columns(predicate)),
             lambda bounded, predicate=predicate: predicate.bound_rows(bounded.row_counts, bounded.columns),
         )
-        assert count is None or pruning.rows == (count, count)
+        assert count is None or pruning.row_bounds == (count, count)
         assert pruning.fragments_total == len(fragments)
         assert pruning.bytes_total == sum(fragment.size for fragment in fragments.values())
         complete = Pruning(table.pruner, table.predicate(where), selects_all=True)
