@@ -133,7 +133,7 @@ def test_random_histories_keep_shared_files_consistent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""
-    monkeypatch.setattr(execution, "_GRACE", timedelta(0))
+    monkeypatch.setattr(execution, "GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
     monkeypatch.setattr(merge_plan, "FAN_IN", 3)
     lake = SmallFiles(tmp_path, random.Random(seed))
