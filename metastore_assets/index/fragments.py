@@ -19,8 +19,9 @@ tombstone with its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,9 @@ from metastore_assets.values.types import TypeClass, class_named
 FOLDER = "index"
 LONGEST = 64
 """Maximum size in bytes of a text or binary bound. A longer bound is replaced by the closest bound of this size."""
+
+Truncate: TypeAlias = Callable[[bytes, TypeClass, int], tuple[pa.Scalar | None, bool]]
+"""A function that returns a bound of at most the given number of bytes, and whether it equals the given value."""
 
 FRAGMENTS = pa.schema(
     [
@@ -142,7 +146,8 @@ def shorten_bounds(table: pa.Table) -> pa.Table:
 
     If there is no valid shorter bound, the bound becomes null, which is unknown.
     """
-    for side, bound in (("minimum", truncate_lower), ("maximum", truncate_upper)):
+    sides: tuple[tuple[str, Truncate], ...] = (("minimum", truncate_lower), ("maximum", truncate_upper))
+    for side, truncate in sides:
         values: pa.StructArray = table[side].combine_chunks()
         for field in values.type:
             cls = class_named(field.name)
@@ -151,18 +156,24 @@ def shorten_bounds(table: pa.Table) -> pa.Table:
             texts = values.flatten()[values.type.get_field_index(field.name)]
             long = np.flatnonzero(pc.greater(pc.binary_length(texts), LONGEST).fill_null(False).to_numpy(False))
             if len(long):
-                short = {at: _shorten(texts[at], cls, bound) for at in long.tolist()}
+                short = {at: _shorten(texts[at], cls, truncate) for at in long.tolist()}
                 values = _replace_bounds(values, field.name, short)
         table = table.set_column(table.schema.get_field_index(side), side, values)
     return table
 
 
-def _shorten(value: pa.Scalar, cls: TypeClass, bound: object) -> pa.Scalar | None:
+def _shorten(value: pa.Scalar, cls: TypeClass, truncate: Truncate) -> pa.Scalar | None:
+    """Return the closest valid bound of at most LONGEST bytes; None if there is none.
+
+    Args:
+        value: The bound, which is longer.
+        cls: Its type class.
+        truncate: `truncate_lower` for a minimum, `truncate_upper` for a maximum.
+    """
     try:
-        shorter: pa.Scalar | None = bound(value.as_buffer().to_pybytes(), cls, LONGEST)[0]  # type: ignore[operator]
+        return truncate(value.as_buffer().to_pybytes(), cls, LONGEST)[0]
     except (UnicodeDecodeError, UnsupportedTypeError):
-        return None  # The bytes are no text, so there is no valid shorter bound.
-    return shorter
+        return None  # The first bytes of the value are not valid UTF-8, so no text can be made from them.
 
 
 def _replace_bounds(values: pa.StructArray, name: str, short: Mapping[int, pa.Scalar | None]) -> pa.StructArray:

@@ -1,8 +1,8 @@
 """The next fragment index of a table: bounds and null counts of each column in each fragment.
 
 The next index is the published one, plus the rows of added fragments, minus those of removed ones. The rows of added
-fragments are read from stored profiles. The tasks that profile do not return them, because some added fragments are not
-profiled in this refresh: an earlier attempt saved their profile, or a restore of the table added them again.
+fragments are read from their stored profiles. These are not all computed in this refresh: an earlier attempt may have
+stored a profile, or a restore of the table may have added a profiled fragment again.
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ from metastore_assets.store.versions import STAGED, VersionStore
 
 
 class StagedVersions(VersionStore):
-    """The staged versions of a table that has no version yet. Their number is not that of the version to publish."""
+    """The staged versions of a table that has no published version yet.
+
+    Staged versions are numbered 1, 2, …, independently of published versions.
+    """
 
     def __init__(self, versions: VersionStore) -> None:
         self._initialize(versions.table, versions.objects)

@@ -145,7 +145,7 @@ def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Return whether the type is a list of any layout, without maps."""
+    """Return whether the type is a list type of any layout. A map is not a list here."""
     return (
         t.is_list(type)
         or t.is_large_list(type)

@@ -344,11 +344,14 @@ def _copy_tasks(
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy the used profiles out of the sparse files of some groups.
+    """Yield the tasks that copy the used profiles out of sparse files: files in which few profiles are still used.
+
+    A group whose sparse files waste little space is left as it is.
 
     Args:
         folder: The folder of the new files.
-        shared: The entries of all profiles of these groups that are in files with several profiles.
+        shared: The entries of used profiles that share their file with other profiles. It has all such entries of each
+            group that occurs.
         used_sections: Number of used profiles in each of these files, by path.
         limits: The limits that decide which files are compacted.
     """

@@ -11,7 +11,8 @@ read only for the following fingerprints, and only if these occur at least twice
 - Fingerprints that several values share, and that were removed somewhere: it is unknown which value was removed.
   Their values are read from all fragments that have them.
 
-A fingerprint with one stored value that was only removed needs no reading.
+If a commit only removes rows with a fingerprint, and one stored value has it, all removed rows had this value. Its new
+count follows without reading.
 """
 
 from __future__ import annotations
