@@ -40,6 +40,9 @@ class Metastore:
         )
         self._table_locations = (table_locations,) if isinstance(table_locations, str) else tuple(table_locations)
 
+    def __repr__(self) -> str:
+        return f"Metastore({self._store.uri()!r})"
+
     def tables(self) -> list[str]:
         """Return the names of the tables with a published version, sorted."""
         return list_tables(self._store)

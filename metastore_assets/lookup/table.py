@@ -162,6 +162,20 @@ class Table(Relation):
         self._version = version
         self._open_scanner = open_scanner
 
+    def __repr__(self) -> str:
+        """Return a line with the table's name, version, snapshot and size. Reads nothing."""
+        version = self._version
+        return (
+            f"<Table {version.table!r}: version {version.number} of snapshot {version.snapshot}, "
+            f"{version.row_count:,} rows, {len(version.schema):,} columns, {len(version.partitions):,} partitions>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return that line and the statistics of the columns with small charts, for notebooks."""
+        from metastore_assets.markup.elements import tag
+
+        return f"{tag('p', repr(self)[1:-1]).html}{self.statistics()._repr_html_()}"
+
     @lock_free_cached_property
     def pruner(self) -> Pruner:
         """Prunes fragments and estimates row counts by predicates."""

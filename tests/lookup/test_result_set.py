@@ -129,3 +129,11 @@ def test_rows_equal_rows_and_lists(table: Table) -> None:
     assert top != list(top)[::-1]
     assert top[1:] == list(top)[1:]
     assert [value.as_py() for value, frequency in top if frequency == 1] == ["<b>&", "b"]
+
+
+def test_a_table_shows_its_version_and_size(table: Table) -> None:
+    assert repr(table) == "<Table 'orders': version 1 of snapshot snapshot 1, 4 rows, 6 columns, 2 partitions>"
+    page = ElementTree.fromstring(f"<div>{table._repr_html_()}</div>")
+    assert page.find("p") is not None
+    assert "4 rows" in str(page.findtext("p"))
+    assert page.find(".//table") is not None
