@@ -46,7 +46,8 @@ if TYPE_CHECKING:
         VersionNotFoundError,
     )
     from metastore_assets.history.points import HistoryPoint
-    from metastore_assets.lookup.changes import ColumnChanges, TableChanges
+    from metastore_assets.history.rows import HistoryRow
+    from metastore_assets.lookup.changes import ColumnChanges, TableChanges, ValueChange
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.column_values import TextValue
     from metastore_assets.lookup.diff import ColumnDiff, PartitionsDiff, TableDiff
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         Quantile,
         ReadCost,
         ResultSet,
+        Spread,
         ValueFrequency,
     )
     from metastore_assets.lookup.selectivity import Estimate
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
     from metastore_assets.metastore import Metastore, open_table
     from metastore_assets.profiling import profile, profile_query
     from metastore_assets.statistics.column import ColumnStatistics, Guarantee
-    from metastore_assets.statistics.frequencies import Frequencies, Spread
+    from metastore_assets.statistics.frequencies import Frequencies
     from metastore_assets.statistics.histogram import Histogram
     from metastore_assets.statistics.user_defined.interface import FrequencyStatistic, MergeableStatistic
     from metastore_assets.statistics.user_defined.results import UserResult
@@ -100,6 +102,7 @@ __all__ = [
     "Guarantee",
     "Histogram",
     "HistoryPoint",
+    "HistoryRow",
     "LiteralError",
     "MergeableStatistic",
     "Metastore",
@@ -140,6 +143,7 @@ __all__ = [
     "TextValue",
     "UnsupportedTypeError",
     "UserResult",
+    "ValueChange",
     "ValueFrequency",
     "Version",
     "VersionConflictError",
@@ -179,6 +183,7 @@ _PUBLIC_NAMES = {
     "Guarantee": "statistics.column",
     "Histogram": "statistics.histogram",
     "HistoryPoint": "history.points",
+    "HistoryRow": "history.rows",
     "LiteralError": "errors",
     "MergeableStatistic": "statistics.user_defined.interface",
     "Metastore": "metastore",
@@ -207,7 +212,7 @@ _PUBLIC_NAMES = {
     "Relation": "lookup.relation",
     "ResultSet": "lookup.results",
     "SnapshotNotFoundError": "errors",
-    "Spread": "statistics.frequencies",
+    "Spread": "lookup.results",
     "StoreError": "errors",
     "Table": "lookup.table",
     "TableChanges": "lookup.changes",
@@ -219,6 +224,7 @@ _PUBLIC_NAMES = {
     "TextValue": "lookup.column_values",
     "UnsupportedTypeError": "errors",
     "UserResult": "statistics.user_defined.results",
+    "ValueChange": "lookup.changes",
     "ValueFrequency": "lookup.results",
     "Version": "store.manifest",
     "VersionConflictError": "errors",

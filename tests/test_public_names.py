@@ -94,7 +94,17 @@ def test_annotations_of_a_users_function_resolve() -> None:
     assert typing.get_origin(hints["rows"]) is metastore_assets.ResultSet
 
 
-INTERNAL = {"Built", "DataFrame", "Dataset", "LazyFrame", "Predicate", "RecordBatchReader", "Scalar", "VersionStore"}
+INTERNAL = {
+    "Built",
+    "DataFrame",
+    "Dataset",
+    "LazyFrame",
+    "Predicate",
+    "RecordBatchReader",
+    "RowSource",
+    "Scalar",
+    "VersionStore",
+}
 """Types of other libraries, and those that methods for other parts of the package return."""
 
 

@@ -459,7 +459,7 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
     """
     matching, enumerated = 0, 0
     examples: list[pa.Scalar] = []
-    for block in subject.table.values(subject.column, partition=subject.partition):
+    for block in subject.table.value_batches(subject.column, partition=subject.partition):
         mask = matcher(block.values)
         matching += pc.sum(block.counts.filter(mask), min_count=0).as_py()
         enumerated += pc.sum(block.counts, min_count=0).as_py()

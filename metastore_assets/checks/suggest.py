@@ -219,7 +219,7 @@ def _accepted_values(row: ColumnStatistics, table: Table) -> list[Any] | None:
     if distinct > _MAX_SET_SIZE or distinct * _MIN_ROWS_PER_VALUE > row.value_count:
         return None
     try:
-        values = [value for block in table.values(row.column) for value in block.values]
+        values = [value for block in table.value_batches(row.column) for value in block.values]
     except NotStoredError:
         return None
     if len(values) != distinct:

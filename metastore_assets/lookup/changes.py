@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.lookup.relation import explain_missing_files
-from metastore_assets.lookup.results import AsOf
+from metastore_assets.lookup.results import AsOf, ResultSet, TableRows
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
 from metastore_assets.value_counts import read_value_counts
@@ -24,6 +24,24 @@ from metastore_assets.values.json import Json, integer_json, scalar_json
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import Table
 
+_COLUMNS_SCHEMA = pa.schema(
+    [("column", pa.string()), ("type", pa.string()), ("change_count", pa.int64()), ("reason", pa.string())]
+)
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    """A value whose frequency differs between two versions."""
+
+    change: str
+    """`add`, `update` or `delete`."""
+    value: pa.Scalar
+    """A scalar of the canonical Arrow type of the column's type class."""
+    before: int | None
+    """The frequency in the earlier version; None if the value did not occur."""
+    after: int | None
+    """The frequency in the later version; None if the value does not occur."""
+
 
 @dataclass(frozen=True)
 class ColumnChanges:
@@ -32,12 +50,15 @@ class ColumnChanges:
     column: str
     type: str
     """The type of the column, as in its statistics."""
-    table: pa.Table | None
-    """A row per changed value, by increasing value. `change` is `add`, `update` or `delete`. `value` is of the
-    canonical Arrow type of the column's type class. `before` and `after` are frequencies, null where the value does
-    not occur. The table is None if the versions have no value counts to compare."""
+    changes: ResultSet[ValueChange] | None
+    """The changed values, by increasing value; None if the versions have no value counts to compare."""
     reason: str | None
-    """Why there is no table; None if there is one."""
+    """Why the changes are not known; None if they are."""
+
+    @property
+    def change_count(self) -> int | None:
+        """The number of changed values; None if they are not known."""
+        return None if self.changes is None else len(self.changes)
 
 
 @dataclass(frozen=True)
@@ -46,7 +67,7 @@ class TableChanges:
 
     before: AsOf
     after: AsOf
-    columns: Sequence[ColumnChanges]
+    columns: ResultSet[ColumnChanges]
     """In the requested order."""
 
 
@@ -94,10 +115,21 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     reasons = {row.field_id: _why_not_comparable(earlier_rows.get(row.field_id), row) for row in rows}
     classes = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
     tables = _read_changes(after, before.version, _versions_between(before, after), classes)
-    columns_changes = [
-        ColumnChanges(row.column, row.type, tables.get(row.field_id), reasons[row.field_id]) for row in rows
-    ]
-    return TableChanges(before.as_of, after.as_of, columns_changes)
+    columns_changes = []
+    for row in rows:
+        table = tables.get(row.field_id)
+        value_changes = None if table is None else _value_changes(table, after.as_of)
+        columns_changes.append(ColumnChanges(row.column, row.type, value_changes, reasons[row.field_id]))
+    return TableChanges(before.as_of, after.as_of, ResultSet(columns_changes, after.as_of, _COLUMNS_SCHEMA))
+
+
+def _value_changes(table: pa.Table, as_of: AsOf) -> ResultSet[ValueChange]:
+    return ResultSet(TableRows(table, _parse_changes), as_of, lambda: table)
+
+
+def _parse_changes(table: pa.Table) -> Iterator[ValueChange]:
+    columns = (table["change"].to_pylist(), table["value"], table["before"].to_pylist(), table["after"].to_pylist())
+    return (ValueChange(*fields) for fields in zip(*columns, strict=True))
 
 
 def changes_json(table: str, changes: TableChanges, limit: int | None = None) -> Json:
@@ -116,9 +148,11 @@ def changes_json(table: str, changes: TableChanges, limit: int | None = None) ->
             {
                 "column": column.column,
                 "type": column.type,
-                "counts": None if column.table is None else _count_changes(column.table),
+                "counts": None if column.changes is None else _count_changes(column.changes.to_arrow()),
                 "reason": column.reason,
-                "changes": None if column.table is None else _rows_json(_largest_changes(column.table, limit)),
+                "changes": None
+                if column.changes is None
+                else _rows_json(_largest_changes(column.changes.to_arrow(), limit)),
             }
             for column in changes.columns
         ],
@@ -139,7 +173,7 @@ def _largest_changes(table: pa.Table, limit: int | None) -> pa.Table:
 
 
 def _rows_json(table: pa.Table) -> list[Json]:
-    """Return the rows of `ColumnChanges.table` as JSON."""
+    """Return the rows of `ColumnChanges.changes` as JSON."""
     columns = [table["change"].to_pylist(), table["value"], table["before"].to_pylist(), table["after"].to_pylist()]
     return [
         {

@@ -25,7 +25,7 @@ from metastore_assets.lookup.quantiles import (
 )
 from metastore_assets.lookup.results import AsOf, Count, Quantile, explain_no_values
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Spread, derive_frequencies, measure_spread
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, SpreadCounts, derive_frequencies, measure_spread
 from metastore_assets.values.physical import order_key
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -224,7 +224,7 @@ class ColumnValues:
             return []
         return self._table_counts().partitions_of(row.field_id, value)
 
-    def spread(self) -> Spread:
+    def spread(self) -> SpreadCounts:
         """Return how many values are distinct, occur several times or once, and the entropy. Raises NotStoredError."""
         self._type_class()
         row = self._row

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import pyarrow as pa
 
 from metastore_assets.lookup.distances import ComparedColumn, Distances, has_equal_values, measure_distances
 from metastore_assets.lookup.json import Json, column_to_json, float_json, integer_json
-from metastore_assets.lookup.results import AsOf
+from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.entries import PARTITIONS, diff_entries
 from metastore_assets.store.manifest import Version
@@ -16,6 +18,20 @@ from metastore_assets.store.manifest import Version
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import Table
 
+_MEASURES = ("stability_index", "kolmogorov_smirnov", "jensen_shannon")
+_COLUMNS_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("name", "change", "type_before", "type_after")),
+        *((f"{name}_{side}", pa.int64()) for name in ("null_count", "distinct_count") for side in ("before", "after")),
+        (
+            "distances",
+            pa.struct(
+                [*((name, pa.float64()) for name in _MEASURES), ("over", pa.string()), ("guarantee", pa.string())]
+            ),
+        ),
+        ("reason", pa.string()),
+    ]
+)
 Change: TypeAlias = Literal["added", "removed", "changed", "same"]
 
 
@@ -23,9 +39,11 @@ Change: TypeAlias = Literal["added", "removed", "changed", "same"]
 class ColumnDiff:
     """The statistics of one column in two versions, and how they differ."""
 
-    before: ColumnStatistics | None
+    name: str
+    """The current name of the column, or the last name of a removed one."""
+    before: ColumnStatistics | None = field(repr=False)
     """The earlier statistics; None if the column was added."""
-    after: ColumnStatistics | None
+    after: ColumnStatistics | None = field(repr=False)
     """The later statistics; None if the column was removed."""
     change: Change
     """`same` means the same name, type, number of nulls, and values with their frequencies; or, without a hash of the
@@ -33,13 +51,6 @@ class ColumnDiff:
     distances: Distances | None
     reason: str | None
     """Why there are no distances; None if there are distances, or if the column was added or removed."""
-
-    @property
-    def name(self) -> str:
-        """The current name of the column, or the last name of a removed one."""
-        row = self.after or self.before
-        assert row is not None
-        return row.column
 
     @property
     def is_renamed(self) -> bool:
@@ -73,7 +84,7 @@ class TableDiff:
     after: AsOf
     row_count: tuple[int, int]
     bytes: tuple[int, int]
-    columns: Sequence[ColumnDiff]
+    columns: ResultSet[ColumnDiff]
     """The columns of `after` in their order, then those that were removed."""
     partitions: PartitionsDiff | None
     """The numbers of partitions that differ; None for two different tables."""
@@ -92,16 +103,35 @@ def diff(before: Table, after: Table) -> TableDiff:
     columns = []
     for row in rows_after:
         columns.append(_diff_column(before, keyed.pop(row.field_id if is_same_table else row.column, None), after, row))
-    columns += [ColumnDiff(row, None, "removed", None, None) for row in keyed.values()]
+    columns += [ColumnDiff(row.column, row, None, "removed", None, None) for row in keyed.values()]
     return TableDiff(
         (old.table, new.table),
         before.as_of,
         after.as_of,
         (old.row_count, new.row_count),
         (old.bytes, new.bytes),
-        columns,
+        ResultSet(columns, after.as_of, lambda: _columns_table(columns)),
         diff_partitions(old, new) if is_same_table else None,
     )
+
+
+def _columns_table(columns: Sequence[ColumnDiff]) -> pa.Table:
+    """Return a row per column: its change, types, nulls and distinct values in both versions, and the distances."""
+    records = [
+        {
+            "name": column.name,
+            "change": column.change,
+            **{
+                f"{name}_{side}": None if row is None else getattr(row, name)
+                for name in ("type", "null_count", "distinct_count")
+                for side, row in (("before", column.before), ("after", column.after))
+            },
+            "distances": None if column.distances is None else vars(column.distances),
+            "reason": column.reason,
+        }
+        for column in columns
+    ]
+    return pa.Table.from_pylist(records, _COLUMNS_SCHEMA)
 
 
 def diff_partitions(before: Version, after: Version) -> PartitionsDiff:
@@ -145,13 +175,13 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
         new: The column's statistics in it.
     """
     if old is None:
-        return ColumnDiff(None, new, "added", None, None)
+        return ColumnDiff(new.column, None, new, "added", None, None)
     result = measure_distances(ComparedColumn(before, old), ComparedColumn(after, new))
     is_changed = old.column != new.column or old.type != new.type or not _has_same_values(old, new)
     change: Change = "changed" if is_changed else "same"
     if isinstance(result, str):
-        return ColumnDiff(old, new, change, None, result)
-    return ColumnDiff(old, new, change, result, None)
+        return ColumnDiff(new.column, old, new, change, None, result)
+    return ColumnDiff(new.column, old, new, change, result, None)
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
@@ -169,11 +199,10 @@ def _from_to(column: ColumnDiff, name: str) -> Json:
 def _column_diff_json(column: ColumnDiff) -> Json:
     """Return the difference of a column as JSON, with null distances if there are none."""
     distances = column.distances
-    measures = ("stability_index", "kolmogorov_smirnov", "jensen_shannon")
     return {
         "column": column.name,
         "change": column.change,
-        **{name: None if distances is None else float_json(getattr(distances, name)) for name in measures},
+        **{name: None if distances is None else float_json(getattr(distances, name)) for name in _MEASURES},
         "over": None if distances is None else distances.over,
         "guarantee": "absent" if distances is None else distances.guarantee,
         "reason": column.reason,

@@ -68,7 +68,7 @@ class ComparedColumn:
 
     def values(self) -> Iterator[Frequencies]:
         """Yield the values of the column with their frequencies, ascending, in pieces. Raises NotStoredError."""
-        return self.table.values(self.row.column, partition=self.partition)
+        return self.table.value_batches(self.row.column, partition=self.partition)
 
 
 def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUPS) -> Distances | str:

@@ -21,7 +21,7 @@ from metastore_assets.lookup.results import AsOf, Count, ReadCost, ResultSet
 from metastore_assets.lookup.statistics_rows import statistics_rows
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import Spread
+from metastore_assets.statistics.frequencies import SpreadCounts
 from metastore_assets.statistics.tables import with_partition
 from metastore_assets.store.entries import find_fragments, find_partitions
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
@@ -264,9 +264,9 @@ class FilteredView(Relation):
         ]
         return statistics_rows(rows, self.as_of)
 
-    def _spreads(self) -> Mapping[str, Spread]:
+    def _spreads(self) -> Mapping[str, SpreadCounts]:
         rows = [row for row in self.statistics() if row.frequencies in ("enumerated", "repeated")]
-        return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
+        return {row.column: self.value_counts.spread(row.column) for row in rows if row.duplicate_count is not None}
 
     def value_files(self, column: str) -> list[str]:
         """Raise NotStoredError, because files contain only the values of the whole table."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from metastore_assets.lookup.results import ResultSet, TableRows
 from metastore_assets.lookup.versions import VersionColumns, VersionReference, resolve_version
 from metastore_assets.startup import pc
 from metastore_assets.store.manifest import Version
@@ -15,6 +17,7 @@ from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
+    from metastore_assets.history.rows import HistoryRow
     from metastore_assets.lookup.changes import TableChanges
     from metastore_assets.lookup.diff import TableDiff
     from metastore_assets.lookup.table import Table
@@ -45,15 +48,21 @@ class History:
             version = resolve_version(self._versions, version)
         return self._open_version(version) if isinstance(version, Version) else version
 
-    def rows(self, column: str | None = None) -> pa.Table:
-        """Return the statistics of a column, or of all columns for None: a table with a row per version and column."""
+    def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
+        """Return the statistics of a column, or of all columns for None: a row per version and column."""
+        from metastore_assets.history.rows import parse_history
+
+        table = self._read(column)
+        return ResultSet(TableRows(table, parse_history), self._table.as_of, lambda: table, guarantee=None)
+
+    def _read(self, column: str | None) -> pa.Table:
         from metastore_assets.history import read_history
 
         field_id = None if column is None else self._columns.leaf(column).field_id
         rows = read_history(self._versions, self._table.version.number)
         return rows if field_id is None else rows.filter(pc.equal(rows["field_id"], field_id))
 
-    def points(self, column: str | None, statistic: str) -> list[HistoryPoint]:
+    def points(self, column: str | None, statistic: str) -> ResultSet[HistoryPoint]:
         """Return the value of one statistic in every version, the oldest first.
 
         Args:
@@ -62,8 +71,9 @@ class History:
         """
         from metastore_assets.history import points, version_points
 
-        rows = self.rows(column)
-        return version_points(rows, statistic) if column is None else points(rows, statistic)
+        rows = self._read(column)
+        history = version_points(rows, statistic) if column is None else points(rows, statistic)
+        return ResultSet(history, self._table.as_of, lambda: _points_table(history), guarantee=None)
 
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
         """Return the differences between two versions. `after` is this version by default. See `Table.diff`."""
@@ -76,3 +86,21 @@ class History:
         from metastore_assets.lookup.changes import changes
 
         return changes(self.at(since), self._table, columns)
+
+
+def _points_table(points: Sequence[HistoryPoint]) -> pa.Table:
+    """Return points as a table. Values of user-defined statistics that are no numbers, flags or texts are JSON."""
+    values = [point.value for point in points]
+    if any(isinstance(value, list | dict) for value in values):
+        values = [None if value is None else json.dumps(value) for value in values]
+    elif len({type(value) for value in values if value is not None} - {int, float}) > 1:
+        values = [None if value is None else str(value) for value in values]
+    return pa.table(
+        {
+            "version": pa.array([point.version for point in points], pa.int64()),
+            "snapshot": pa.array([point.snapshot for point in points], pa.string()),
+            "published_at": pa.array([point.published_at for point in points], pa.timestamp("us", "UTC")),
+            "value": pa.array(values),
+            "guarantee": pa.array([point.guarantee for point in points], pa.string()),
+        }
+    )

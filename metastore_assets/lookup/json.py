@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from metastore_assets.lookup.histograms import Bin
-from metastore_assets.lookup.results import Count, Quantile, ValueFrequency
+from metastore_assets.lookup.results import Count, Quantile, Spread, ValueFrequency
 from metastore_assets.statistics.column import ColumnStatistics, column_to_json
-from metastore_assets.statistics.frequencies import Spread
 from metastore_assets.store.manifest import Decision, Version
 from metastore_assets.values.json import Json, float_json, integer_json, scalar_json
 

@@ -66,6 +66,7 @@ _FRAGMENT_SCHEMA = pa.schema(
 _ELIMINATION_SCHEMA = pa.schema(
     [("conjunct", pa.string()), ("statistic", pa.string()), ("fragments", pa.int64()), ("bytes", pa.int64())]
 )
+_ELIMINATED_SCHEMA = pa.schema([(name, pa.string()) for name in ("path", "conjunct", "statistic", "value")])
 _MAX_FILTERED_VALUES = 128
 """Most values of one `in` that are looked up in value filters. With this number, 63 % of the filters that contain none
 of the values have a false positive."""
@@ -445,20 +446,21 @@ class Pruning:
             explanation.append(Elimination(f"limit {self.limit}", "row_count", len(spare), size))
         return ResultSet(explanation, AsOf.of(self.version), _ELIMINATION_SCHEMA)
 
-    def eliminated_fragments(self) -> Iterator[EliminatedFragment]:
-        """Yield the fragments that need not be read: by conjunct, then those beyond the limit."""
+    def eliminated_fragments(self) -> ResultSet[EliminatedFragment]:
+        """Return the fragments that need not be read: by conjunct, then those beyond the limit."""
         if self._complete is not self:
-            yield from self._complete.eliminated_fragments()
-            return
+            return self._complete.eliminated_fragments()
+        eliminated = []
         paths = self._selection.fragments(("path",))["path"].to_pylist()
         for conjunct, positions, statistics in self._eliminated():
             text = conjunct.to_short_sql()
             for at, statistic in zip(positions.tolist(), statistics.tolist(), strict=True):
-                yield EliminatedFragment(
-                    paths[at], text, statistic, eliminating_value(conjunct, self._columns, statistic, at)
-                )
+                value = eliminating_value(conjunct, self._columns, statistic, at)
+                eliminated.append(EliminatedFragment(paths[at], text, statistic, value))
         for at in self._beyond_limit.tolist():
-            yield EliminatedFragment(paths[at], f"limit {self.limit}", "row_count", str(self._row_counts[at]))
+            limit = f"limit {self.limit}"
+            eliminated.append(EliminatedFragment(paths[at], limit, "row_count", str(self._row_counts[at])))
+        return ResultSet(eliminated, AsOf.of(self.version), _ELIMINATED_SCHEMA)
 
     def to_json(self) -> dict[str, object]:
         """Return the document of `prune --json`."""

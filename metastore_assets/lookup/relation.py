@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -14,10 +13,20 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError, Versio
 from metastore_assets.lookup.column_values import Number
 from metastore_assets.lookup.histograms import Bin, Histograms
 from metastore_assets.lookup.quantiles import Method
-from metastore_assets.lookup.results import AsOf, Count, Mode, PartitionFrequency, Quantile, ResultSet, ValueFrequency
+from metastore_assets.lookup.results import (
+    AsOf,
+    Count,
+    Mode,
+    PartitionFrequency,
+    Quantile,
+    ResultSet,
+    Spread,
+    TableRows,
+    ValueFrequency,
+)
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import Frequencies, Spread
+from metastore_assets.statistics.frequencies import Frequencies, SpreadCounts
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.store.manifest import PartitionEntry, Version
 
@@ -233,14 +242,17 @@ class Relation(ABC):
             ValueError: There is a partition and no column.
         """
         if column is not None:
-            return replace(self.value_counts.spread(column, self._partition_key(partition)), column=column)
+            return self._spread(column, self.value_counts.spread(column, self._partition_key(partition)))
         if partition is not None:
             raise ValueError("give a column with the partition: the value counts of all columns would be read")
-        spreads = [replace(spread, column=name) for name, spread in self._spreads().items()]
+        spreads = [self._spread(name, counts) for name, counts in self._spreads().items()]
         return ResultSet(spreads, self.as_of, _SPREAD_SCHEMA)
 
+    def _spread(self, column: str, counts: SpreadCounts) -> Spread:
+        return Spread(column, **vars(counts), guarantee="exact", as_of=self.as_of)
+
     @abstractmethod
-    def _spreads(self) -> Mapping[str, Spread]:
+    def _spreads(self) -> Mapping[str, SpreadCounts]:
         """Return the spread of every column that has value counts, by column name."""
 
     @explain_missing_files
@@ -270,8 +282,25 @@ class Relation(ABC):
         """Return a value as an Arrow scalar of the column's canonical type. Errors are those of `rank`."""
         return self.value_counts.literal(column, value)
 
-    def values(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
-        """Yield all values of a column with their frequencies, in ascending order, in pieces of bounded size.
+    @explain_missing_files
+    def values(self, column: str, *, partition: str | None = None) -> ResultSet[ValueFrequency]:
+        """Return all values of a column with their frequencies, by increasing value. Null is not included.
+
+        The answer is in memory. `value_batches` yields the values of columns that have very many. With the policy
+        `frequencies: repeated` only the values that occur at least twice are returned. Errors are those of `top`.
+
+        Args:
+            column: The dotted path of a leaf column.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
+        """
+        batches = [batch for batch in self.value_batches(column, partition=partition) if len(batch)]
+        values = pa.chunked_array([batch.values for batch in batches], None if batches else pa.null())
+        counts = pa.chunked_array([batch.counts for batch in batches], pa.int64())
+        table = pa.table({"value": values, "frequency": counts})
+        return ResultSet(TableRows(table, _parse_frequencies), self.as_of, lambda: table)
+
+    def value_batches(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
+        """Yield all values of a column with their frequencies, in ascending order, in batches of bounded size.
 
         With the policy `frequencies: repeated` only the values that occur at least twice are yielded. Errors are those
         of `top`.
@@ -315,3 +344,7 @@ class Relation(ABC):
         Histograms of one type class can be aligned and merged exactly. Errors are those of `histogram`.
         """
         return self.histograms.dyadic(column, self._partition_key(partition))
+
+
+def _parse_frequencies(table: pa.Table) -> Iterator[ValueFrequency]:
+    return (ValueFrequency(*pair) for pair in zip(table["value"], table["frequency"].to_pylist(), strict=True))

@@ -6,7 +6,7 @@ An answer with rows is a `ResultSet`. An answer with one number or value has the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+_ROWS_AT_ONCE = 4096
+"""How many rows of a table an iteration converts at once."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,23 @@ class Mode:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How many values of a column are distinct, and their entropy. NaN counts as a value, null does not."""
+
+    column: str
+    """The dotted path of the column."""
+    distinct_count: int
+    duplicate_count: int
+    """Distinct values that occur more than once."""
+    singleton_count: int
+    """Distinct values that occur once."""
+    entropy: float
+    """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
+    guarantee: Guarantee
+    as_of: AsOf = field(compare=False)
+
+
+@dataclass(frozen=True)
 class ValueFrequency:
     """A value of a column and the number of rows that have it. It unpacks: `value, frequency = row`."""
 
@@ -108,6 +127,41 @@ class PartitionFrequency:
     def __iter__(self) -> Iterator[Any]:
         yield self.partition
         yield self.frequency
+
+
+class TableRows(Sequence[T]):
+    """The rows of an Arrow table as dataclass instances, which are created when they are read."""
+
+    def __init__(self, table: pa.Table, parse: Callable[[pa.Table], Iterable[T]]) -> None:
+        """Create the rows.
+
+        Args:
+            table: The table.
+            parse: A function that returns the instances of the rows of a part of the table, in order.
+        """
+        self._table = table
+        self._parse = parse
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice[Any, Any, Any]) -> Sequence[T]: ...
+
+    def __getitem__(self, at: SupportsIndex | slice[Any, Any, Any]) -> T | Sequence[T]:
+        positions = range(len(self))[at] if isinstance(at, slice) else range(len(self))[at.__index__()]
+        if isinstance(positions, int):
+            return next(iter(self._parse(self._table.slice(positions, 1))))
+        if positions.step == 1:
+            return list(self._parse(self._table.slice(positions.start, len(positions))))
+        return list(self._parse(self._table.take(pa.array(positions, pa.int64()))))
+
+    def __len__(self) -> int:
+        return self._table.num_rows  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[T]:
+        for start in range(0, len(self), _ROWS_AT_ONCE):
+            yield from self._parse(self._table.slice(start, _ROWS_AT_ONCE))
 
 
 def explain_no_values(row: ColumnStatistics) -> str:

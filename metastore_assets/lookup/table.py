@@ -23,7 +23,7 @@ from metastore_assets.lookup.value_counts import ValueCounts, open_value_count_r
 from metastore_assets.lookup.versions import VersionColumns, VersionReference
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import Spread
+from metastore_assets.statistics.frequencies import SpreadCounts
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.expressions.predicates import Predicate
     from metastore_assets.history import HistoryPoint
+    from metastore_assets.history.rows import HistoryRow
     from metastore_assets.lookup.changes import TableChanges
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.diff import TableDiff
@@ -268,7 +269,7 @@ class Table(Relation):
                 shapes.append([frequency for _, frequency in self.top(row.column, _SHAPE_VALUES)] if has_values else [])
         return shapes
 
-    def _spreads(self) -> Mapping[str, Spread]:
+    def _spreads(self) -> Mapping[str, SpreadCounts]:
         return self.value_counts.table_spreads(self.statistics())
 
     @explain_missing_files
@@ -581,12 +582,14 @@ class Table(Relation):
         return self._scanner.recorded_table(self._version, uri, confirmed, storage_options or {})
 
     @overload
-    def history(self, column: str | None = None) -> pa.Table: ...
+    def history(self, column: str | None = None) -> ResultSet[HistoryRow]: ...
 
     @overload
-    def history(self, column: str | None, statistic: str) -> list[HistoryPoint]: ...
+    def history(self, column: str | None, statistic: str) -> ResultSet[HistoryPoint]: ...
 
-    def history(self, column: str | None = None, statistic: str | None = None) -> pa.Table | list[HistoryPoint]:
+    def history(
+        self, column: str | None = None, statistic: str | None = None
+    ) -> ResultSet[HistoryRow] | ResultSet[HistoryPoint]:
         """Return the statistics of every version up to this one, expired versions included, the oldest first.
 
         A column is followed through renames by its `field_id`.
@@ -597,8 +600,8 @@ class Table(Relation):
                 user-defined one; without a column `row_count`, `bytes`, `partitions` or `fragments`.
 
         Returns:
-            One point per version of the `statistic`; without it a table with a row per version and column, whose
-            columns `docs/reference/files.md` describes.
+            One point per version of the `statistic`; without it one row per version and column, whose fields
+            `docs/reference/files.md` describes.
 
         Raises:
             ColumnNotFoundError: There is no such column.

@@ -16,7 +16,7 @@ from metastore_assets.lookup.quantiles import Method
 from metastore_assets.lookup.results import AsOf, Count, PartitionFrequency, Quantile, ResultSet, ValueFrequency
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import Frequencies, Spread, measure_spread
+from metastore_assets.statistics.frequencies import Frequencies, SpreadCounts, measure_spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -168,11 +168,11 @@ class ValueCounts:
         schema = pa.schema([("partition", pa.string()), ("frequency", pa.int64())])
         return ResultSet([PartitionFrequency(*pair) for pair in pairs], self._as_of, schema)
 
-    def spread(self, column: str, partition: str | None = None) -> Spread:
+    def spread(self, column: str, partition: str | None = None) -> SpreadCounts:
         """Return how many values are distinct, occur several times or once, and the entropy. Raises NotStoredError."""
         return self.column(column, partition).spread()
 
-    def table_spreads(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Spread]:
+    def table_spreads(self, statistics: Iterable[ColumnStatistics]) -> dict[str, SpreadCounts]:
         """Return distinct counts and entropy of every column of the table that has value counts, by column name.
 
         Args:

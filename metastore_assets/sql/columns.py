@@ -51,7 +51,7 @@ times."""
 def value_count_batches(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:
     """Yield batches of the value counts of a column, by increasing value."""
     rank = 0
-    for piece in table.values(row.column):
+    for piece in table.value_batches(row.column):
         if not len(piece):
             continue
         counts = piece.counts.to_numpy()

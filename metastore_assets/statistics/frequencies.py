@@ -228,7 +228,7 @@ def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SpreadCounts:
     """Exact counts of distinct values and their entropy. NaN counts as a value, null does not."""
 
     distinct_count: int
@@ -238,11 +238,9 @@ class Spread:
     """Distinct values that occur once."""
     entropy: float
     """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
-    column: str = field(default="", compare=False)
-    """The dotted path of the column, in answers to users."""
 
 
-def measure_spread(counts: Iterable[tuple[int, int]]) -> Spread:
+def measure_spread(counts: Iterable[tuple[int, int]]) -> SpreadCounts:
     """Return the entropy of a column, and how many distinct values it has: in total, once, and more than once.
 
     Args:
@@ -253,7 +251,7 @@ def measure_spread(counts: Iterable[tuple[int, int]]) -> Spread:
     singletons = sum(number for frequency, number in pairs if frequency == 1)
     rows = sum(frequency * number for frequency, number in pairs)
     if not rows:
-        return Spread(0, 0, 0, 0.0)
+        return SpreadCounts(0, 0, 0, 0.0)
     # An exact sum does not depend on the order of the counts.
     information = math.fsum(number * frequency * math.log2(frequency) for frequency, number in pairs)
-    return Spread(distinct, distinct - singletons, singletons, max(0.0, math.log2(rows) - information / rows))
+    return SpreadCounts(distinct, distinct - singletons, singletons, max(0.0, math.log2(rows) - information / rows))

@@ -233,7 +233,7 @@ class Session:
             f"prune: {len(meant)} rows, not {answer.row_bounds}",
         )
         expect(
-            len(list(answer.eliminated_fragments())),
+            len(answer.eliminated_fragments()),
             answer.fragments_total - answer.fragment_count,
             "prune: files explained",
         )
@@ -405,7 +405,7 @@ class Session:
         with _noting(f"since version {earlier.version.number}", self.policies):
             for item in lookup.changes(earlier.version.number).columns:
                 leaf = paths[item.column]
-                if item.table is None:
+                if item.changes is None:
                     continue
                 what = f"changes of column {item.column!r}"
                 expect_true(not self._is_hidden_at(lookup, leaf), f"{what}: it is hidden")
@@ -423,11 +423,8 @@ class Session:
                     for value in was.keys() | counts.keys()
                     if was[value] != counts[value]
                 }
-                columns = zip(
-                    item.table["value"], *(item.table[name].to_pylist() for name in ("before", "after")), strict=True
-                )
-                answer = {answered_point(now.kind, value): pair for value, *pair in columns}
-                expect({value: tuple(pair) for value, pair in answer.items()}, wanted, what)
+                answer = {answered_point(now.kind, row.value): (row.before, row.after) for row in item.changes}
+                expect(answer, wanted, what)
 
     def _ids(self, path: str) -> set[int]:
         full = path if path.startswith(("/", "file:")) else str(self.table.uri / path)

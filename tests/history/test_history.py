@@ -70,7 +70,7 @@ def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
     tables = [published(store, 1) for _ in range(3)]
     assert append_versions(VersionStore(store, "orders")) == 3
     assert sorted(keys(written(store))) == expected(3)
-    rows = tables[-1].history()
+    rows = tables[-1].history().to_arrow()
     assert keys(rows) == expected(3)
     for record in rows.to_pylist():
         answer = column_to_json(tables[record["version"] - 1].statistics([record["column"]])[0])
@@ -99,7 +99,7 @@ def test_a_history_outlives_expired_versions(local_store: ObjectStore) -> None:
     assert removed.versions == 2
     assert versions.numbers() == [3]
     again = Metastore(local_store.uri()).table("orders")
-    assert again.history().equals(before)
+    assert again.history() == before
     points = again.history("name", "null_count")
     assert [point.version for point in points] == [1, 2, 3]
     assert [point.value for point in points] == [some_rows(number)["name"].null_count for number in (1, 2, 3)]
@@ -110,17 +110,17 @@ def test_a_history_outlives_expired_versions(local_store: ObjectStore) -> None:
         str(table.quantile("id", 0.5).value) for table in alone
     ]
     versions.expire(1, HOURS)
-    assert again.history().equals(before), "nothing of the history is removed as a file that no version names"
+    assert again.history() == before, "nothing of the history is removed as a file that no version names"
 
 
 def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> None:
     table = published(local_store, 2)
-    assert keys(table.history()) == expected(2)
+    assert keys(table.history().to_arrow()) == expected(2)
     assert not list(Path(local_store.uri(f"orders/{HISTORY}")).glob("*")), "reading writes nothing"
     append_versions(VersionStore(local_store, "orders"))
     newest = published(local_store, 2)
-    assert keys(newest.history()) == expected(4)
-    assert keys(table.history()) == expected(2), "what an older version knows"
+    assert keys(newest.history().to_arrow()) == expected(4)
+    assert keys(table.history().to_arrow()) == expected(2), "what an older version knows"
     append_versions(VersionStore(local_store, "orders"))
     append_versions(VersionStore(local_store, "orders"))
     assert sorted(keys(written(local_store))) == expected(4)
@@ -212,9 +212,9 @@ def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
     """Not even of versions in which they were not hidden."""
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
-    assert "secret-" in str(table.history().to_pydict())
+    assert "secret-" in str(table.history().to_arrow().to_pydict())
     hidden = published(local_store, 1, {"secret": {"values": "hidden"}})
-    rows = hidden.history("secret")
+    rows = hidden.history("secret").to_arrow()
     assert rows["null_count"].to_pylist() == [0, 0]
     assert "secret-" not in str(rows.to_pydict())
     append_versions(VersionStore(local_store, "orders"))
@@ -246,9 +246,9 @@ def test_a_purge_removes_values(local_store: ObjectStore) -> None:
     remove_values(versions, 5)
     assert holding(folder, "secret-") == []
     table = Metastore(local_store.uri()).table("orders")
-    assert keys(table.history()) == expected(4)
-    assert table.history()["value_count"].to_pylist()[:3] == [21, 21 - some_rows(1)["name"].null_count, 21]
-    assert set(table.history()["minimum"].to_pylist()) == {None}
+    assert keys(table.history().to_arrow()) == expected(4)
+    assert [row.value_count for row in table.history()][:3] == [21, 21 - some_rows(1)["name"].null_count, 21]
+    assert {row.minimum for row in table.history()} == {None}
     remove_values(versions, 5)
     published(local_store, 1)
     append_versions(versions)

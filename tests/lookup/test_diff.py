@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
-from metastore_assets.lookup import Table
+from metastore_assets.lookup import ResultSet, Table
+from metastore_assets.lookup.changes import ValueChange
 from metastore_assets.lookup.diff import PartitionsDiff, diff_json, diff_partitions
 from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.outcome import RefreshResult
@@ -81,11 +82,11 @@ def expected(before: Counter[Any], after: Counter[Any]) -> dict[Any, tuple[str, 
     return answer
 
 
-def changes_by_value(table: pa.Table) -> dict[Any, tuple[str, int | None, int | None]]:
-    values = list(map(key_of, table["value"].to_pylist()))
+def changes_by_value(changes: ResultSet[ValueChange] | None) -> dict[Any, tuple[str, int | None, int | None]]:
+    assert changes is not None
+    values = [key_of(change.value.as_py()) for change in changes]
     assert len(set(values)) == len(values), "each value once"
-    rest = (table[name].to_pylist() for name in ("change", "before", "after"))
-    return dict(zip(values, zip(*rest, strict=True), strict=True))
+    return {value: (row.change, row.before, row.after) for value, row in zip(values, changes, strict=True)}
 
 
 def check_history(folder: Path, seed: int, commits: int) -> None:
@@ -106,14 +107,14 @@ def check_history(folder: Path, seed: int, commits: int) -> None:
     for pair in [(1, table.version.number), *(tuple(lake.draw.choices(sorted(history), k=2)) for _ in range(6))]:
         since, number = pair
         for column in metastore.table("t", version=number).changes(since, history[number]).columns:
-            assert column.table is not None, column.reason
+            assert column.changes is not None, column.reason
             wanted = expected(history[since][column.column], history[number][column.column])
-            assert changes_by_value(column.table) == wanted, (seed, since, number, column.column)
+            assert changes_by_value(column.changes) == wanted, (seed, since, number, column.column)
     versions.objects.delete([versions.documents.path(2)])
     for column in table.changes(1, history[1]).columns:
-        assert column.table is not None
+        assert column.changes is not None
         wanted = expected(history[1][column.column], history[max(history)][column.column])
-        assert changes_by_value(column.table) == wanted, "without the versions in between, both lists are read"
+        assert changes_by_value(column.changes) == wanted, "without the versions in between, both lists are read"
 
 
 def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
@@ -145,9 +146,9 @@ def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algor
     table = step([3], {"frequencies": "top(2)"})
     assert answer[-1].value_count_changes == ValueCountChanges()
     (a,) = table.changes(before.version.number, ["a"]).columns
-    assert changes_by_value(a.table) == {}
+    assert changes_by_value(a.changes) == {}
     (a,) = table.changes(1, ["a"]).columns
-    assert changes_by_value(a.table) == {3: ("update", 1, 3), 9: ("add", None, 1)}
+    assert changes_by_value(a.changes) == {3: ("update", 1, 3), 9: ("add", None, 1)}
 
 
 @pytest.mark.long
@@ -183,13 +184,13 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
     ]
     table = without_the_one_between(local_store, *map(pa.table, columns))
     result = {column.column: column for column in table.changes(1).columns}
-    assert changes_by_value(result["f"].table) == {1.5: ("add", None, 1), math.inf: ("delete", 1, None)}
-    assert changes_by_value(result["d"].table) == {Decimal("2.20"): ("add", None, 1)}
-    assert changes_by_value(result["b"].table) == {b"\x00": ("update", 2, 1), b"\xff": ("add", None, 1)}
-    assert changes_by_value(result["flag"].table) == {True: ("update", 2, 3), False: ("delete", 1, None)}
-    assert changes_by_value(result["u"].table) == {ids[0]: ("delete", 1, None), ids[2]: ("update", 1, 2)}
-    assert result["t"].table is not None
-    assert result["t"].table["change"].to_pylist() == ["update", "add"]
+    assert changes_by_value(result["f"].changes) == {1.5: ("add", None, 1), math.inf: ("delete", 1, None)}
+    assert changes_by_value(result["d"].changes) == {Decimal("2.20"): ("add", None, 1)}
+    assert changes_by_value(result["b"].changes) == {b"\x00": ("update", 2, 1), b"\xff": ("add", None, 1)}
+    assert changes_by_value(result["flag"].changes) == {True: ("update", 2, 3), False: ("delete", 1, None)}
+    assert changes_by_value(result["u"].changes) == {ids[0]: ("delete", 1, None), ids[2]: ("update", 1, 2)}
+    assert result["t"].changes is not None
+    assert [row.change for row in result["t"].changes] == ["update", "add"]
 
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
@@ -227,11 +228,11 @@ def test_missing_value_counts_are_reported(local_store: ObjectStore) -> None:
     newer = rows.drop_columns(["gone"]).append_column("new", pa.array(["p", "p"]))
     table = without_the_one_between(local_store, rows, newer, columns={"a": {"frequencies": "off"}})
     answer = {column.column: column for column in table.changes(1).columns}
-    assert answer["a"].table is None
+    assert answer["a"].changes is None
     assert answer["a"].reason == "it had no value counts: frequencies were off"
-    assert answer["b"].table is not None
-    assert answer["b"].table.num_rows == 0
-    assert changes_by_value(answer["new"].table) == {"p": ("add", None, 2)}
+    assert answer["b"].changes is not None
+    assert len(answer["b"].changes) == 0
+    assert changes_by_value(answer["new"].changes) == {"p": ("add", None, 2)}
     assert table.changes(1, ["b"]).before.version == 1
     with pytest.raises(ColumnNotFoundError):
         table.changes(1, ["nix"])

@@ -57,7 +57,7 @@ def questions() -> list[Question]:
         lambda table: table.spread(),
         lambda table: table.locate("name", "a"),
         lambda table: table.locate("id", 7),
-        lambda table: [piece.counts.to_pylist() for piece in table.values("name")],
+        lambda table: [piece.counts.to_pylist() for piece in table.value_batches("name")],
         lambda table: table.prune("id > 990 and name in ('a', 'n7')").paths,
         lambda table: table.estimate("ratio > 3 or day < date '1990-01-01'"),
         lambda table: table.filter("id >= 0").top("name", 5),

@@ -12,9 +12,13 @@ from xml.etree import ElementTree
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from metastore_assets.history.rows import HistoryRow
+from metastore_assets.history.version_rows import SCHEMA
 from metastore_assets.lookup import ResultSet, Table
-from metastore_assets.lookup.results import AsOf, ValueFrequency
+from metastore_assets.lookup.results import AsOf, TableRows, ValueFrequency
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.publishing import publish
 
@@ -46,6 +50,15 @@ def all_answers(table: Table) -> dict[str, ResultSet[Any]]:
         "histogram": table.histogram("d"),
         "locate": table.locate("text", "a"),
         "spread": table.spread(),
+        "values": table.values("text"),
+        "values of numbers": table.values("d"),
+        "values of nothing": table.values("nothing"),
+        "eliminated fragments": table.prune("n > 100").eliminated_fragments(),
+        "history": table.history(),
+        "history of a statistic": table.history("n", "p50"),
+        "history of the table": table.history(None, "row_count"),
+        "diff": table.diff(1).columns,
+        "changes": table.changes(1).columns,
         "partitions": table.partitions(),
         "clustering": table.clustering(),
         "fragments": table.prune("n > 1").fragments,
@@ -65,8 +78,10 @@ def test_an_answer_is_a_sequence_of_dataclasses_and_an_arrow_table(table: Table)
         assert rows.as_of == table.as_of, name
         assert all(is_dataclass(row) for row in rows), name
         assert not any(pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type) for field in arrow.schema)
-        for row in rows:
-            assert {field.name for field in fields(row)} >= set(arrow.column_names) - {"partition"}, name
+        for row in rows if name != "diff" else ():
+            assert {field.name for field in fields(row)} >= set(arrow.column_names) - {"partition", "change_count"}, (
+                name
+            )
 
 
 @pytest.mark.parametrize(
@@ -137,3 +152,46 @@ def test_a_table_shows_its_version_and_size(table: Table) -> None:
     assert page.find("p") is not None
     assert "4 rows" in str(page.findtext("p"))
     assert page.find(".//table") is not None
+
+
+def test_values_are_all_values_by_increasing_value(table: Table) -> None:
+    for name in ("n", "d", "money", "f", "text"):
+        values = sorted(value for value in DATA[name].to_pylist() if value is not None)
+        rows = table.values(name)
+        assert [(row.value.as_py(), row.frequency) for row in rows] == [
+            (value, values.count(value)) for value in sorted(set(values))
+        ]
+        assert rows.to_arrow().to_pylist() == [{"value": row.value.as_py(), "frequency": row.frequency} for row in rows]
+    (value,) = table.values("text", partition="p=0")[:1]
+    assert (value.value.as_py(), value.frequency) == ("a", 1)
+
+
+def test_a_spread_has_a_guarantee_and_a_version(table: Table) -> None:
+    spread = table.spread("n")
+    assert (spread.column, spread.guarantee, spread.as_of) == ("n", "exact", table.as_of)
+    assert (spread.distinct_count, spread.duplicate_count, spread.singleton_count) == (2, 1, 1)
+    assert spread in table.spread()
+
+
+@given(st.integers(0, 20), st.slices(20), st.integers(-21, 21))
+def test_rows_of_a_table_are_a_sequence(count: int, part: slice, at: int) -> None:
+    expected = [ValueFrequency(pa.scalar(number), number) for number in range(count)]
+    rows = TableRows(
+        pa.table({"number": pa.array(range(count), pa.int64())}),
+        lambda table: (ValueFrequency(value, value.as_py()) for value in table["number"]),
+    )
+    assert list(rows) == expected
+    assert list(rows[part]) == expected[part]
+    if -count <= at < count:
+        assert rows[at] == expected[at]
+    else:
+        with pytest.raises(IndexError):
+            rows[at]
+
+
+def test_a_history_row_has_all_columns(table: Table) -> None:
+    assert [field.name for field in fields(HistoryRow)] == SCHEMA.names
+    (row,) = table.history("n")
+    assert (row.version, row.column, row.minimum, row.null_count) == (1, "n", "1", 1)
+    assert row.percentiles is not None
+    assert row.percentiles[0.99] == "3"

@@ -132,13 +132,12 @@ def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -
     names = {row.field_id: row.column for row in before.statistics()}
     changes = after.changes(before.version.number).columns
     for row, lookup in zip(after.statistics(), changes, strict=True):
-        if lookup.table is None:
+        if lookup.changes is None:
             continue
         old, new = first.get(names.get(row.field_id, ""), Counter()), last[row.column]
         wanted = {value: (old.get(value), new.get(value)) for value in old | new if old[value] != new[value]}
-        counts = zip(lookup.table["before"].to_pylist(), lookup.table["after"].to_pylist(), strict=True)
-        actual = dict(zip((nan_as_text(value.as_py()) for value in lookup.table["value"]), counts, strict=True))
-        assert (actual, len(actual)) == (wanted, lookup.table.num_rows), row.column
+        actual = {nan_as_text(row.value.as_py()): (row.before, row.after) for row in lookup.changes}
+        assert (actual, len(actual)) == (wanted, len(lookup.changes)), row.column
     assert after.diff(before.version.number).row_count == (len(was), len(live))
 
 

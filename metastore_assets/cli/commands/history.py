@@ -66,7 +66,7 @@ def history(
         document = list(map(_point_to_json, points))
         answer(document, lambda page: _draw_statistic(page, subject, points), as_json=as_json)
         return
-    rows = table.history(column)
+    rows = table.history(column).to_arrow()
     records = (distinct_versions(rows) if column is None else rows).to_pylist()
 
     def draw(page: Page) -> None:
