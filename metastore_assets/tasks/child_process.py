@@ -6,9 +6,11 @@ When the parent ends for any reason, its end of the pipe of requests is closed, 
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -195,9 +197,22 @@ def _pipe_to_child() -> tuple[int, BinaryIO]:
     return read, open(write, "wb")
 
 
+class _InterruptiblePipe(io.FileIO):
+    """The end of a pipe that is read. Signals such as Ctrl-C interrupt a read that waits for data.
+
+    Libraries may have the system restart reads after a signal. Importing Polars does it. A poll is never restarted.
+    """
+
+    def readinto(self, buffer: Any) -> int | None:
+        waiting = select.poll()
+        waiting.register(self, select.POLLIN)
+        waiting.poll()
+        return super().readinto(buffer)
+
+
 def _pipe_from_child() -> tuple[BinaryIO, int]:
     read, write = os.pipe()
-    return open(read, "rb"), write
+    return io.BufferedReader(_InterruptiblePipe(read)), write
 
 
 _running: set[ChildProcess] = set()
