@@ -26,7 +26,8 @@ from pydantic import BaseModel, Field, field_validator
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
-from metastore_assets.config.file import CONFIG_FILE
+from metastore_assets.config.file import CONFIG_FILE, normalize_mapping, read_mapping
+from metastore_assets.config.loading import parse_config
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import redact
 from metastore_assets.resources.configuration import Configuration
@@ -100,16 +101,30 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
 @scaffold_with(MetastoreScaffolder)
 @dataclass
 class MetastoreComponent(Component, Resolvable):
-    """Assets, checks, jobs and sensors of the tables of a `metastore.yaml`.
+    """Assets, checks, jobs and sensors of tables: those of a `metastore.yaml`, and those under `tables`.
 
     Settings that YAML cannot express, such as the partitions of a table, need a class: name it under `translator`, or
     override `get_translator` in a component of your own.
     """
 
-    config: Annotated[str, Field(description="The configuration: a path, relative to the folder of the component")] = (
-        CONFIG_FILE
-    )
-    tables: Annotated[list[str] | None, Field(description="Names of tables; all, when absent")] = None
+    config: Annotated[
+        str | None,
+        Field(
+            description="The configuration: a path, relative to the folder of the component; default: metastore.yaml, "
+            "or none with a root"
+        ),
+    ] = None
+    root: Annotated[
+        str | None,
+        Field(description="The root of the Metastore, in place of a configuration: all tables are under `tables`"),
+    ] = None
+    tables: Annotated[
+        list[str | dict[str, Any]] | None,
+        Field(
+            description="Names of tables of the configuration, which exclude its other tables. Or tables with the keys "
+            "of those in metastore.yaml, which are added to those of the configuration"
+        ),
+    ] = None
     sensors: Annotated[
         Literal["running", "stopped", "absent"] | None,
         Field(description="Whether sensors run, are stopped, or do not exist; by default as configured"),
@@ -149,13 +164,49 @@ class MetastoreComponent(Component, Resolvable):
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """Return the definitions of the tables of the configuration. Raises ConfigError."""
-        path = (context.path if context.path.is_dir() else context.path.parent) / self.config
-        configuration = Configuration.of(path).with_databases()
+        configuration = self._configuration(context.path).with_databases()
         for name in self.upstream:
             configuration.unresolved().table(name)  # Raises if there is no such table.
         return build_metastore_definitions(
-            configuration, tables=self.tables, translator=self.get_translator(), sensors=self.sensors
+            configuration, tables=self._selected_names(), translator=self.get_translator(), sensors=self.sensors
         )
+
+    def _selected_names(self) -> list[str] | None:
+        """Return the names under `tables`; None if it is absent or has tables with their keys. Raises ConfigError."""
+        names = [entry for entry in self.tables or () if isinstance(entry, str)]
+        if names and len(names) < len(self.tables or ()):
+            raise ConfigError(
+                f"tables: {names[0]!r} is the name of a table, and other entries have keys: give either names, which "
+                "select tables of the configuration, or tables with their keys"
+            )
+        return None if self.tables is None or (self.tables and not names) else names
+
+    def _configuration(self, path: Path) -> Configuration:
+        """Return the configuration with the tables of the component.
+
+        Args:
+            path: The folder of the component, or its file `defs.yaml`.
+
+        Raises:
+            ConfigError: There is a root and a configuration, or a key or value is invalid.
+        """
+        folder = path if path.is_dir() else path.parent
+        file = folder / (self.config or CONFIG_FILE)
+        is_inline = self._selected_names() is None and bool(self.tables)
+        if self.root is None and not is_inline:
+            return Configuration.of(file)
+        if self.root is not None and self.config is not None:
+            raise ConfigError("give either `config`, whose file has the root, or `root`")
+        if self.root is not None and not is_inline:
+            raise ConfigError(
+                "`root` takes the place of a configuration: give its tables, with their keys, in `tables`"
+            )
+        raw = normalize_mapping({"root": self.root, "tables": self.tables})
+        if self.root is None:
+            in_file = read_mapping(file)
+            added = {key: [*(in_file.get(key) or ()), *(raw.get(key) or ())] for key in ("tables", "databases")}
+            raw = {**in_file, **{key: entries for key, entries in added.items() if entries}}
+        return Configuration.of(parse_config(raw, folder / "defs.yaml" if self.root is not None else file))
 
 
 def _translator_class(reference: str) -> Callable[..., Any]:

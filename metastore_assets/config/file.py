@@ -49,10 +49,15 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     if not isinstance(raw, dict):
         content = "empty" if raw is None else f"{raw!r:.60}"
         raise ConfigError(f"{path} must be a mapping with the keys root and tables; it is {content}")
+    return normalize_mapping(raw)
+
+
+def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a raw configuration without keys that have no value, and with databases apart from tables."""
     tables = raw.get("tables")
     if isinstance(tables, list):
-        raw["tables"] = [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in tables]
-    return separate_databases(_without_nulls(raw))
+        tables = [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in tables]
+    return separate_databases(_without_nulls({**raw, "tables": tables}))
 
 
 def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,7 +26,19 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
         ConfigError: The file cannot be read, or a key or value is invalid.
     """
     file = config_path(path)
-    raw = read_mapping(file)
+    return parse_config(read_mapping(file), file)
+
+
+def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
+    """Return the validated configuration of a mapping, in which variables and relative paths stay as written.
+
+    Args:
+        raw: The mapping, as `read_mapping` returns it.
+        file: The file that has the mapping. Relative paths refer to its folder, and errors name it.
+
+    Raises:
+        ConfigError: A key or value is invalid.
+    """
     try:
         config = MetastoreConfig.validate_raw(raw)
     except ValidationError as error:

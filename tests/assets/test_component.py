@@ -30,11 +30,12 @@ class Mine(MetastoreTranslator):
         return f"of_{asset.kind}"
 
 
-def loaded(attributes: dict[str, Any], tables: str = "[{name: sales, uri: ../lake/sales}]") -> Definitions:
+def loaded(attributes: dict[str, Any], tables: str | None = "[{name: sales, uri: ../lake/sales}]") -> Definitions:
     with create_defs_folder_sandbox() as sandbox:
         contents = {"type": "metastore_assets.MetastoreComponent", "attributes": attributes}
         path = sandbox.scaffold_component(MetastoreComponent, defs_yaml_contents=contents)
-        (path / "metastore.yaml").write_text(f"root: ./metastore\ntables: {tables}\n", encoding="utf-8")
+        if tables is not None:
+            (path / "metastore.yaml").write_text(f"root: ./metastore\ntables: {tables}\n", encoding="utf-8")
         with sandbox.load_component_and_build_defs(path) as (component, definitions):
             assert isinstance(component, MetastoreComponent)
             return definitions
@@ -96,6 +97,26 @@ def test_yaml_may_set_other_keys() -> None:
     assert AssetKey(["quality", "statistics_of_sales"]) in selected
 
 
+def made_tables(definitions: Definitions) -> set[str]:
+    return {key.path[0] for key in definitions.resolve_asset_graph().materializable_asset_keys}
+
+
+def test_tables_are_inline() -> None:
+    """Without a file, with the keys and the relative paths of one, and added to those of a file."""
+    policies = {"columns": {"id": {"frequencies": "off"}}, "checks": [{"row_count": 1}]}
+    orders = {"name": "orders", "uri": "../lake/{{ env.METASTORE_TEST_FOLDER }}", **policies}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("METASTORE_TEST_FOLDER", "orders")
+        definitions = loaded({"root": "./metastore", "tables": [orders]}, None)
+    graph = definitions.resolve_asset_graph()
+    assert made_tables(definitions) == {"orders"}
+    assert "row_count" in {key.name for key in graph.asset_check_keys}
+    source = graph.get(AssetKey(["orders", "orders_source"])).metadata["dagster/uri"]
+    assert source.endswith("/defs/lake/orders")
+    assert made_tables(loaded({"tables": [orders]})) == {"orders", "sales"}
+    assert made_tables(loaded({"tables": ["sales"]}, "[{name: sales, uri: s}, {name: other, uri: o}]")) == {"sales"}
+
+
 def test_yaml_names_a_translator() -> None:
     """Which the component's own words come over."""
     own = f"{__name__}:Mine"
@@ -116,6 +137,11 @@ def test_yaml_names_a_translator() -> None:
         ({"translator": "pathlib:Path"}, "a class that derives from MetastoreTranslator"),
         ({"config": "other.yaml"}, "no configuration at .*other.yaml"),
         ({"prefixes": ["a"]}, "prefixes"),
+        ({"tables": ["sales", {"name": "a", "uri": "b"}]}, "'sales' is the name of a table"),
+        ({"tables": [{"name": "sales", "uri": "b"}]}, "sales"),
+        ({"tables": [{"name": "a", "urj": "b"}]}, "urj"),
+        ({"root": "r"}, "`root` takes the place"),
+        ({"root": "r", "config": "metastore.yaml", "tables": [{"name": "a", "uri": "b"}]}, "either `config`"),
     ],
 )
 def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) -> None:
