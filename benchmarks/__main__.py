@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    cluster,
     cold,
     events,
     fingerprints,
@@ -34,6 +35,7 @@ from benchmarks import (
 from benchmarks.report import Row, show
 
 BENCHMARKS = {
+    "cluster": cluster.run,
     "cold": cold.run,
     "events": events.run,
     "incremental": incremental.run,
