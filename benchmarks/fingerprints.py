@@ -25,7 +25,7 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import Fragment
-from metastore_assets.pipeline.value_counts.fingerprint_shuffle import shuffle_fingerprints
+from metastore_assets.pipeline.value_counts.fingerprint_shuffle import FingerprintRanges, shuffle_fingerprints
 from metastore_assets.pipeline.value_counts.fingerprinted_values import FingerprintedColumn, values_of_rows
 from metastore_assets.spark.runner import SparkRunner
 from metastore_assets.spark.session import get_spark_session
@@ -76,7 +76,8 @@ def run() -> list[Row]:
 
     def fingerprints() -> None:
         read, write = partial(_prints, column), _several
-        parts = shuffle_fingerprints(spark, read, list(snapshot.fragments), ROWS, FINGERPRINT_BITS, write)
+        ranges = FingerprintRanges.of_values(spark, ROWS, FINGERPRINT_BITS)
+        parts = shuffle_fingerprints(spark, read, list(snapshot.fragments), ranges, write)
         candidates = np.sort(np.concatenate([own.fingerprints for own in parts]))
         lists = SparkRunner(lambda: spark).map(partial(values_of_rows, column, candidates), snapshot.fragments)
         whole = sum_frequencies((own, 1) for own in lists)

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from benchmarks.data import FOLDER
 from benchmarks.measure import metastore, paired, ratio
 from benchmarks.report import Row
+from metastore_assets.lookup import ScanRequest
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import get_spark_session
@@ -76,9 +77,8 @@ def compare(spark: SparkSession, lake: Path, where: str, events: Path) -> list[R
         refresh(config, table, lambda: spark)
 
         def scan() -> int:
-            return len(
-                open_table(config.root, table.name).scan(spark, where, table=str(lake), columns=["amount"]).collect()
-            )
+            request = ScanRequest(where, columns=["amount"])
+            return len(open_table(config.root, table.name).scan(spark, request, table=str(lake)).collect())
 
         frames = []
 

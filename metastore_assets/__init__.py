@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         ValueFrequency,
     )
     from metastore_assets.lookup.selectivity import Estimate
-    from metastore_assets.lookup.table import Table
+    from metastore_assets.lookup.table import ScanRequest, Table
     from metastore_assets.lookup.versions import VersionReference
     from metastore_assets.metastore import Metastore, open_table
     from metastore_assets.profiling import profile, profile_query
@@ -130,6 +130,7 @@ __all__ = [
     "ReadCost",
     "Relation",
     "ResultSet",
+    "ScanRequest",
     "SnapshotNotFoundError",
     "Spread",
     "StoreError",
@@ -211,6 +212,7 @@ _PUBLIC_NAMES = {
     "ReadCost": "lookup.results",
     "Relation": "lookup.relation",
     "ResultSet": "lookup.results",
+    "ScanRequest": "lookup.table",
     "SnapshotNotFoundError": "errors",
     "Spread": "lookup.results",
     "StoreError": "errors",

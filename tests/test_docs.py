@@ -62,17 +62,26 @@ def run_commands(code: str, folder: Path) -> None:
 def test_examples_run(
     page: Path, refreshed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The examples of a page run one after the other, as someone who reads it would run them."""
-    folder = tmp_path / "folder"
-    shutil.copytree(refreshed, folder)
+    """The examples of a page run one after the other, as someone who reads it would run them.
+
+    They run in the folder of the refresh, because the version records the location of its table.
+    """
+    folder, original = refreshed, tmp_path / "original"
+    shutil.move(folder, original)
+    shutil.copytree(original, folder)
     monkeypatch.chdir(folder)
     monkeypatch.delenv("METASTORE_CONFIG", raising=False)
     names: dict[str, object] = {}
-    for language, code, runs in code_blocks(page):
-        if runs and language == "python":
-            exec(compile(code, page.name, "exec"), names)
-        elif runs:
-            run_commands(code, folder)
+    try:
+        for language, code, runs in code_blocks(page):
+            if runs and language == "python":
+                exec(compile(code, page.name, "exec"), names)
+            elif runs:
+                run_commands(code, folder)
+    finally:
+        monkeypatch.chdir(tmp_path)
+        shutil.rmtree(folder)
+        shutil.move(original, folder)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())

@@ -38,7 +38,10 @@ def flat_columns(field_id: str, cls: TypeClass | None) -> list[str]:
 
 
 def field_ids_of(names: Iterable[str]) -> set[str]:
-    """Return the field ids of which some names are flat columns. All files have the null count of each field id."""
+    """Return the field ids in the names of flat columns. Other names are ignored.
+
+    A field id is recognized by its null count, because every file has the null counts of its columns.
+    """
     return {
         name[len(_PREFIX) : -len(_NULL_COUNT)]
         for name in names
@@ -80,7 +83,12 @@ def merge_flat_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table of index rows with all columns of a flat schema, which has all columns of the table."""
+    """Return a table of index rows with the columns of a flat schema. Columns that the table lacks are added.
+
+    Args:
+        table: The index rows.
+        schema: The flat schema, which has all columns of the table.
+    """
     missing = field_ids_of(schema.names) - field_ids_of(table.column_names)
     all_null = {count_column(field_id, "null_count") for field_id in missing}
     no_nan = {count_column(field_id, "nan_count") for field_id in missing}

@@ -87,10 +87,10 @@ class IndexReader:
         return selection, _concatenate(columns, [part.rows for part in parts])
 
     def exact_row_count(self, columns: Sequence[BoundColumn], condition: Condition) -> int | None:
-        """Return the number of rows that match a condition, if zones tell it; None otherwise.
+        """Return the number of rows that match a condition, if the zones determine it; None otherwise.
 
-        Zones tell it if each of them matches completely or not at all, and if all fragments are live. The arguments
-        are those of `select`.
+        The zones determine it if each of them matches completely or not at all, and if all fragments are live. The
+        arguments are those of `select`.
         """
 
         def count(number: int, segment: FragmentSegment) -> int | None:
@@ -225,7 +225,7 @@ def _filter_windows(
 
 
 def _zones_of_groups(mask: Mask, zones: int) -> Numbers:
-    """Return the numbers of the zones in some groups.
+    """Return the positions of the zones that are in some groups.
 
     Args:
         mask: The groups.
@@ -257,7 +257,7 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
-    """Return some sets of rows, by their ascending, distinct numbers."""
+    """Return the sets of rows at some positions, which are ascending and distinct."""
     if len(at) == len(rows.row_counts):
         return rows
     row_counts, indices = rows.row_counts[at], pa.array(at)

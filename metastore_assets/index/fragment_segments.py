@@ -83,7 +83,10 @@ class Segments:
 
     @lock_free_cached_property
     def removed(self) -> list[pa.Array]:
-        """For each segment, the sorted keys of its rows that are not live, and of other rows."""
+        """For each segment, the sorted keys that newer segments remove.
+
+        They include the keys of all rows of the segment that are not live. The segment may lack some of them.
+        """
         if len(self.all) < 2:
             return [NO_KEYS] * len(self.all)
         tombstones = self.map(lambda number, segment: segment.tombstones if number else NO_KEYS)
@@ -340,7 +343,10 @@ class LargeSegment(FragmentSegment):
         return Zones(zones.starts, zones.ends, rows, groups)
 
     def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
-        """Return zones with the bounds of columns, and with cached bounds unless these are too many."""
+        """Read the zones with the bounds of columns.
+
+        Cached bounds of other columns are added to the result, unless too many columns would then be cached.
+        """
         bounds = {} if cached is None else cached.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:
             bounds = {column: bounds[column] for column in columns if column in bounds}

@@ -37,12 +37,12 @@ class RowRanges:
 
     @classmethod
     def first(cls, row_count: int) -> RowRanges:
-        """Return the range of the first rows."""
+        """Return the range of the first `row_count` rows."""
         return cls(np.zeros(1, np.int64), np.array([row_count], np.int64)) if row_count else cls.concatenate([])
 
     @classmethod
     def concatenate(cls, parts: Sequence[RowRanges]) -> RowRanges:
-        """Return the ranges of several parts, of which each is after the one before."""
+        """Return the ranges of several parts together. Each part must come after the part before it."""
         none = np.zeros(0, np.int64)
         starts, ends = [part.starts for part in parts], [part.ends for part in parts]
         return cls(np.concatenate([none, *starts]), np.concatenate([none, *ends]))
@@ -77,12 +77,17 @@ class RowRanges:
         return RowRanges(self.starts + rows, self.ends + rows)
 
     def overlaps(self, starts: Numbers, ends: Numbers) -> Mask:
-        """Return for each of other ascending ranges whether it has a row of these ranges."""
+        """Return a mask of other ranges that have a row in common with these ranges.
+
+        Args:
+            starts: The first row of each other range, ascending.
+            ends: The row after the last one of each other range.
+        """
         mask: Mask = np.searchsorted(self.ends, starts, "right") < np.searchsorted(self.starts, ends, "left")
         return mask
 
     def windows(self, rows: int) -> Iterator[RowRanges]:
-        """Yield the ranges in parts: the rows of each span of `rows` positions, without spans that have none."""
+        """Yield the ranges cut into windows of `rows` positions. Windows without any of the rows are left out."""
         if not len(self.starts):
             return
         spans = RowRanges(self.starts // rows, (self.ends - 1) // rows + 1).positions()

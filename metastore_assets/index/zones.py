@@ -49,9 +49,11 @@ def zone_sizes(runs: Numbers) -> Numbers:
 
 
 def group_sizes(sizes: Iterable[int], most: int) -> list[int]:
-    """Return the numbers of consecutive items that are grouped, so that the sizes in a group add up to at most `most`.
+    """Group consecutive items, and return the number of items of each group.
 
-    A larger item has a group of its own.
+    Args:
+        sizes: The size of each item.
+        most: Maximum total size of a group. A larger item is alone in its group.
     """
     groups: list[int] = []
     count = total = 0
@@ -115,7 +117,7 @@ def _least(table: pa.Table, name: str) -> Numbers:
 
 
 def _extremes(values: pa.Array, valid: Mask, sizes: Numbers, *, is_least: bool) -> pa.Array:
-    """Return the least or the greatest value of each zone. Of a zone without values, the result has no meaning.
+    """Return the least or the greatest value of each zone; an arbitrary value for a zone without values.
 
     Args:
         values: The bounds of fragments.

@@ -1,4 +1,4 @@
-"""Answers from published versions, which have statistics of tables: no Spark, no Dagster, no access to the tables."""
+"""Queries of published versions, which have the statistics of tables. They need neither Spark nor Dagster."""
 
 from metastore_assets.lookup.column_values import TextValue
 from metastore_assets.lookup.filtered_view import FilteredView
@@ -14,7 +14,7 @@ from metastore_assets.lookup.results import (
     ResultSet,
     ValueFrequency,
 )
-from metastore_assets.lookup.table import Table
+from metastore_assets.lookup.table import ScanRequest, Table
 
 __all__ = [
     "AsOf",
@@ -27,6 +27,7 @@ __all__ = [
     "ReadCost",
     "Relation",
     "ResultSet",
+    "ScanRequest",
     "Table",
     "TextValue",
     "ValueFrequency",

@@ -98,7 +98,7 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
     """Return the histogram without the bins that cannot have values from `lower` to `upper`, both inclusive.
 
-    None if no bin remains. None for a limit means no limit.
+    Return None if no bin remains. A `lower` or `upper` of None excludes no bins.
     """
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):

@@ -298,7 +298,7 @@ class PruningCost:
 class Pruning:
     """The fragments of a version that may match a predicate, with an explanation of the others.
 
-    Of a large index only fragments that may match by their bounds are *selected*. All others need not be read. Paths
+    In a large index, only fragments that may match by their bounds are *selected*. All others need not be read. Paths
     and explanations are read when they are first accessed. An explanation needs the bounds of all fragments.
     """
 
@@ -510,7 +510,7 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield each conjunct that eliminates fragments which no earlier conjunct eliminates, with these fragments.
+        """Yield each conjunct with the fragments that it, and no earlier conjunct, eliminates; without empty sets.
 
         The fragments are given as two arrays: their positions, and the names of the statistics that exclude them.
         """
@@ -579,7 +579,7 @@ class Pruning:
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
     """Return a mask of the fewest fragments that together certainly have `limit` matching rows.
 
-    Of fragments with the same lower bound, smaller files come first.
+    Among fragments with the same lower bound, smaller files are preferred.
 
     Args:
         bounds: The least and greatest possible number of matching rows of each fragment.

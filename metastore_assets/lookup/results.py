@@ -190,8 +190,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         Args:
             rows: The rows.
             as_of: The version that the answer is true for.
-            table: A function that returns the rows as a table. Or the schema of the table, if it has the rows' fields
-                of the same names.
+            table: A function that returns the rows as a table. Or the schema of this table, if each of its columns has
+                the rows' field of the same name.
             guarantee: The guarantee of all rows; None if each row has its own.
             shapes: A function that returns the frequencies of a small bar chart for each row, for notebooks.
         """
@@ -266,7 +266,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
 
 def _build_table(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
-    """Return the fields of rows that a schema names as a table. A field of the type `null` has the values' type."""
+    """Return rows as a table with the columns of a schema. A column of type `null` gets the type of its values."""
     from metastore_assets.statistics.union import scalars_array
 
     arrays = []

@@ -56,7 +56,7 @@ SnapshotChoice: TypeAlias = Literal["now", "version"]
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """The rows and columns that a scan returns."""
+    """The rows and columns that `Table.scan` returns."""
 
     where: str | pc.Expression
     """The predicate, as SQL text or a pyarrow expression."""
@@ -65,6 +65,7 @@ class ScanRequest:
     limit: int | None = None
     """The greatest number of rows to return; None for all."""
     snapshot: SnapshotChoice = "now"
+    """`now` for the table's current snapshot, `version` for the snapshot of the version."""
 
 
 class RowSource(Protocol):
@@ -305,7 +306,7 @@ class Table(Relation):
     def prune(self, where: str | pc.Expression, *, limit: int | None = None) -> Pruning:
         """Return the fragments that may have rows that match a predicate.
 
-        Of a large index, only the row groups that may have such fragments are read.
+        In a large index, only the row groups that may have such fragments are read.
 
         Args:
             where: SQL text or a pyarrow expression.
@@ -417,23 +418,18 @@ class Table(Relation):
     def scan(
         self,
         spark: SparkSession,
-        where: str | pc.Expression,
+        request: ScanRequest | str | pc.Expression,
         *,
         table: str | TableConfig | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        snapshot: SnapshotChoice = "now",
         storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """Return the rows that match a predicate as a Spark DataFrame, which opens only fragments that may match.
 
         Args:
             spark: The session.
-            where: SQL text or a pyarrow expression.
+            request: The predicate, columns, limit and snapshot. A predicate alone, as SQL text or a pyarrow expression,
+                requests all columns of all matching rows of the current snapshot.
             table: The table's location, as in `count`.
-            columns: Names of top-level columns; None for all.
-            limit: The greatest number of rows; None for all.
-            snapshot: The snapshot to read, as in `count`.
             storage_options: Options of the table's object store, as in `count`.
 
         Raises:
@@ -443,7 +439,8 @@ class Table(Relation):
             UnsupportedTypeError: Spark has no type for a column.
         """
         config = self.table_config(table, storage_options)
-        return self._scanner.scan(self, config, spark, ScanRequest(where, columns, limit, snapshot))
+        request = request if isinstance(request, ScanRequest) else ScanRequest(request)
+        return self._scanner.scan(self, config, spark, request)
 
     def read(
         self,

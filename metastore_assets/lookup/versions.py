@@ -3,8 +3,9 @@
 A version reference is what `version=` in Python and every option of a command that names a version take:
 
 - a number of up to nine digits: `3` or `"3"`;
-- a snapshot: `"snapshot:12"`, with the id by which the table's format names the snapshot. Delta's ids need the prefix.
-  An id that is neither such a number nor a time does not: Iceberg's `7263012345678901234` may be a text or an int;
+- a snapshot: `"snapshot:12"`, with the id by which the table's format names the snapshot. The prefix can be left out if
+  the id is no number of up to nine digits and no time. So Delta's ids need it, and Iceberg's `7263012345678901234`
+  (a text or an int) does not;
 - a time: a `datetime`, or a text in ISO 8601 such as `"2024-01-31"` or `"2024-01-31T12:00+01:00"`. Times without a zone
   are in UTC.
 

@@ -1,7 +1,7 @@
 """The first version of a table with very many files, which is made in lots of fragments.
 
-Each lot is profiled, merged and stored as a staged version (see `store.staged_versions`): an update of the lots before
-it. So memory follows a lot, and an interruption loses at most one lot.
+Each lot is profiled, merged with the lots before it, and stored as a staged version (see `store.staged_versions`). So
+the memory in use depends on the size of a lot, and an interruption loses the work of at most one lot.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class FirstVersion:
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
         """Make the lots that are not staged, and publish the version.
 
-        Return the result without duration; None if the version cannot be made in lots. Then finished profiles are saved
-        for the next attempt, and `attempt.makes_lots` is reset.
+        Return the result without duration. If the version cannot be made in lots, return None; then finished profiles
+        are saved for the next attempt, and `attempt.makes_lots` is false.
 
         Args:
             attempt: The profiles of this refresh.

@@ -254,7 +254,7 @@ class Plan:
 
     @property
     def complete_snapshot(self) -> Snapshot:
-        """The snapshot with all of its fragments. Only for plans that were made with `complete=True`."""
+        """The snapshot with all of its fragments. Only for plans that `complete_plan` made."""
         snapshot = self.target.changes.complete_snapshot
         assert snapshot is not None
         return snapshot
@@ -337,7 +337,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
 
     Raises:
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
-        NoDiffError: A fragment has to be read that the changes do not have. Compare complete snapshots.
+        NoDiffError: The changes lack a fragment that has to be read. Compare complete snapshots instead.
     """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
     compatibility = SpecCompatibility(inputs.specs, spec)

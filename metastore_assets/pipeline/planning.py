@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -92,7 +92,7 @@ class AttemptProfiles:
     """Whether the first version of a table with many fragments is made in lots."""
 
     def clear(self) -> None:
-        """Forget all profiles and files."""
+        """Remove all profiles and files from this object. Nothing is deleted from the store."""
         self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
 
 
@@ -100,7 +100,7 @@ class ManyFragmentsError(MetastoreError):
     """Raised if a table has no version, and so many fragments that the first one is made in lots."""
 
     def __init__(self, stream: SnapshotStream) -> None:
-        """Create the error. `stream` is the snapshot, of which no fragment has been taken."""
+        """Create the error. `stream` is the snapshot, with all fragments still to be read."""
         super().__init__("the table has too many files for one plan")
         self.stream = stream
 
@@ -170,8 +170,6 @@ def current_plan(
     table: TableConfig,
     request: RefreshRequest = DEFAULT_REQUEST,
     attempt: AttemptProfiles | None = None,
-    *,
-    complete: bool = False,
 ) -> Plan:
     """Plan a refresh to the table's current snapshot.
 
@@ -184,7 +182,6 @@ def current_plan(
         table: The configuration, with the key of hidden values.
         request: The fragments that are read again.
         attempt: Profiles from earlier attempts with the same request.
-        complete: Whether the plan's snapshot must have all fragments.
 
     Raises:
         ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden.
@@ -193,24 +190,47 @@ def current_plan(
         MetastoreError: The table cannot be read.
     """
     attempt = attempt or AttemptProfiles()
+    return _retry_without_newest(
+        lambda: _Planner(versions, table_format, table, request, attempt).plan_current(), request, attempt
+    )
+
+
+def complete_plan(
+    versions: VersionStore,
+    table_format: TableFormat,
+    table: TableConfig,
+    request: RefreshRequest,
+    attempt: AttemptProfiles,
+) -> Plan:
+    """Plan a refresh like `current_plan`, but compare all fragments, so that the plan's snapshot has all of them."""
+    return _retry_without_newest(
+        lambda: _Planner(versions, table_format, table, request, attempt).plan_from_snapshot(
+            "all fragments are needed"
+        ),
+        request,
+        attempt,
+    )
+
+
+def _retry_without_newest(make: Callable[[], Plan], request: RefreshRequest, attempt: AttemptProfiles) -> Plan:
+    """Return a plan. If the newest version is damaged, a full request is planned again without that version.
+
+    Args:
+        make: Plans the refresh.
+        request: The request that `make` plans.
+        attempt: The attempt for which `make` plans. If it ignores the newest version, so does `make`.
+
+    Raises:
+        CorruptionError: The newest version is damaged, and the request is not full.
+    """
     try:
         with _explain_missing_entries():
-            planner = _Planner(versions, table_format, table, request, attempt)
-            if complete:
-                return planner.plan_from_snapshot("all fragments are needed")
-            try:
-                return planner.plan_from_difference()
-            except NoDiffError as error:
-                reason = str(error)
-            plan_or_snapshot = planner.plan_from_stream(reason)
-            if isinstance(plan_or_snapshot, Plan):
-                return plan_or_snapshot
-            return planner.plan_from_snapshot(reason, plan_or_snapshot)
+            return make()
     except CorruptionError:
         if not request.full or attempt.ignores_newest:
             raise
         attempt.ignores_newest = True
-        return current_plan(versions, table_format, table, request, attempt, complete=complete)
+        return _retry_without_newest(make, request, attempt)
 
 
 @contextmanager
@@ -225,8 +245,8 @@ def _explain_missing_entries() -> Iterator[None]:
 class _Planner:
     """Makes the plan of one refresh.
 
-    `plan_from_difference` uses what the commits since the newest version changed. `plan_from_snapshot` compares all
-    fragments of the current snapshot.
+    `plan_current` chooses one of the next three methods. `plan_from_difference` uses what the commits since the newest
+    version changed. `plan_from_stream` and `plan_from_snapshot` compare all fragments of the current snapshot.
     """
 
     def __init__(
@@ -244,6 +264,17 @@ class _Planner:
         self._attempt = attempt
         self._base, self._number = _read_base(versions, attempt)
         self._pending = versions.pending()
+
+    def plan_current(self) -> Plan:
+        """Return the plan made from what the commits changed, or else by a comparison of all fragments."""
+        try:
+            return self.plan_from_difference()
+        except NoDiffError as error:
+            reason = str(error)
+        plan_or_snapshot = self.plan_from_stream(reason)
+        if isinstance(plan_or_snapshot, Plan):
+            return plan_or_snapshot
+        return self.plan_from_snapshot(reason, plan_or_snapshot)
 
     def plan_from_difference(self) -> Plan:
         """Return the plan made from what the commits changed. Raises NoDiffError if all fragments must be compared."""
@@ -286,7 +317,7 @@ class _Planner:
             return stream.snapshot
 
     def _first_snapshot(self) -> Snapshot | None:
-        """Return the snapshot for the first version; None if it cannot be streamed.
+        """Return the complete snapshot, to plan the first version; None if its fragments cannot be streamed.
 
         Raises ManyFragmentsError if it has more fragments than a lot, and the refresh can make the version in lots.
         """

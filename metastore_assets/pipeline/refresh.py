@@ -29,6 +29,7 @@ from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
 from metastore_assets.pipeline.planning import (
     AttemptProfiles,
     ManyFragmentsError,
+    complete_plan,
     current_plan,
     is_up_to_date,
     metadata_cache,
@@ -59,7 +60,8 @@ def plan_refresh(
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
     attempt = AttemptProfiles.resume(versions, request)
-    return current_plan(versions, table_format, table, request, attempt, complete=complete)
+    plan = complete_plan if complete else current_plan
+    return plan(versions, table_format, table, request, attempt)
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:

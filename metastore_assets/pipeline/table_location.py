@@ -22,7 +22,7 @@ RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
 
 
 def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
-    """Return the part of a table's configuration that says where it is and which of its rows are described.
+    """Return the part of a table's configuration that selects the table's location and rows.
 
     Args:
         table: The configuration.

@@ -54,7 +54,6 @@ class Dataflow:
         *,
         runner: TaskRunner | None = None,
         settings: Settings | None = None,
-        check: bool = False,
         folder: str = DATA,
     ) -> None:
         """Create a dataflow. Raises GraphError for an invalid declaration.
@@ -63,8 +62,7 @@ class Dataflow:
             storage: Where the files are stored.
             nodes: The declaration, or the result of `typed_graph`, which several dataflows can share.
             runner: Runs the tasks; by default they run in this process.
-            settings: Sizes that decide how work is divided.
-            check: Call every Produce function twice, and raise ProduceError if the results differ.
+            settings: Sizes that decide how work is divided, and whether Produce functions are checked.
             folder: Folder for all files, used by this dataflow only. States name files relative to `storage`.
         """
         self._storage = storage
@@ -72,7 +70,6 @@ class Dataflow:
         self._manifests = Manifests(storage, folder)
         self._runner = runner or InProcessRunner()
         self._settings = settings or Settings()
-        self._check = check
         self._folder = folder
 
     @property
@@ -305,7 +302,7 @@ class Dataflow:
         return step_flow(env, self._graph, base, StepInput(), rebuilt)
 
     def _environment(self) -> Environment:
-        return Environment(self._storage, self._folder, self._runner, self._settings, self._check, [])
+        return Environment(self._storage, self._folder, self._runner, self._settings, [])
 
     def _check_roots(self, names: AbstractSet[str]) -> None:
         for name in names:

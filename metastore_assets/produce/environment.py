@@ -51,10 +51,13 @@ class Settings:
     """Maximum number of runs that a reader of a shard must merge. More are merged at any cost."""
     inline_budget: int = 4
     """Rows that compaction may write per update row within `advance`. The unused rest is saved as credit."""
+    check: bool = False
+    """Whether to call every Produce function twice, and raise ProduceError if the results differ."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a setting is below its minimum."""
         least = {
+            "check": False,
             "fan_in": 2,
             "single_run_rows": 0,
             "max_runs": 2,
@@ -89,7 +92,6 @@ class Environment:
     """Folder of new files."""
     runner: TaskRunner
     settings: Settings
-    check: bool
     scratch: list[str]
     """Temporary files that tasks exchanged. They are deleted unless a state references them as runs."""
     updates: dict[str, Part] = field(default_factory=dict)

@@ -145,9 +145,7 @@ class _NodeStep:
         assert stage.mappings is not None
         assert self.before.mappings is not None
         mappings = Dataset(env.storage, stage.mappings, self.before.mappings)
-        tasks = [
-            ProduceTask(stage, fed, mappings, key_range, self.spool, env.check) for key_range in self._ranges(feeders)
-        ]
+        tasks = [ProduceTask(stage, fed, mappings, key_range, self.spool) for key_range in self._ranges(feeders)]
         produced = runner.map(produce, tasks)
         return Instructions(flat([task.content for task in produced]), flat([task.mappings for task in produced]))
 

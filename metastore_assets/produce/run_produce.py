@@ -40,8 +40,6 @@ class ProduceTask:
     mappings: Dataset
     key_range: KeyRange
     spool: Spool
-    check: bool
-    """Whether to call Produce twice and compare the results."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +108,9 @@ def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: l
 
 
 def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return the output of the Produce function. If the task checks it, raise ProduceError if a second call differs."""
+    """Return the output of the Produce function. If it is checked, raise ProduceError if a second call differs."""
     outputs = _call(task, function, keys, ports)
-    if task.check and keys.height:
+    if task.spool.settings.check and keys.height:
         # Call Produce on two halves, which also detects that the output depends on other keys of the batch.
         middle = keys.height // 2
         halves = [

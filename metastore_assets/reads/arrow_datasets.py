@@ -1,8 +1,11 @@
 """Datasets of pyarrow over a table's data files, whose fragments carry bounds as guarantees.
 
-Arrow skips a fragment if a filter contradicts its guarantee, an expression that is true of all rows of the fragment. It
-also simplifies the filter with the guarantee, so a guarantee must admit every null, and there is none where NaN may
-occur: `~(x <= 5)` is true of NaN, and would be simplified to false by the guarantee `x <= 5`.
+A guarantee is an expression that is true of all rows of a fragment. Arrow skips the fragment if a filter contradicts
+the guarantee. Arrow also uses the guarantee to simplify the filter. Two rules keep the simplified filter right:
+
+- If a column may have nulls, its guarantee is true of nulls.
+- A column that may have NaN has no guarantee. With the guarantee `x <= 5`, Arrow would simplify the filter `~(x <= 5)`
+  to false, but the filter is true of NaN.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class SnapshotRows:
         return self._table.name
 
     def list_shown_columns(self) -> list[str]:
-        """Return the names of the columns that the version has, without columns of which a leaf is hidden.
+        """Return the names of the version's top-level columns, except those with hidden values.
 
         Columns are matched by id. Columns that are newer than the version are left out, because it is not known whether
         they are hidden.
@@ -183,7 +183,7 @@ class _RowRequest:
 
 
 def _group_tasks(tasks: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
-    """Yield the tasks in groups of small files, so that one message to a child carries several if there are many."""
+    """Yield the tasks in groups, of which each is one message to a child process. Small files may share a group."""
     most_files = max(1, min(_GROUP_FILES, len(tasks) // _MIN_GROUPS))
     group: list[ScanTask] = []
     size = 0

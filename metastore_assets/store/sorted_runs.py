@@ -28,7 +28,9 @@ _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class SortedRuns:
-    """Rows that are sorted by their first column, partly in a temporary file. Of rows with equal keys, the last stays.
+    """Rows that are sorted by their first column, the key, partly in a temporary file.
+
+    If several rows with the same key are added, only the last one is kept.
 
     Use it as a context manager: its end deletes the temporary file.
     """

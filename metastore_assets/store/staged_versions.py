@@ -1,9 +1,10 @@
-"""Staged versions: what is finished of the first version of a table, while it is made in lots.
+"""Staged versions: the finished part of a table's first version, while the version is made in lots of fragments.
 
-    <root>/<table>/staged/<n>.json    as a version's document; the first n lots of fragments
+    <root>/<table>/staged/<n>.json    the document of a version with the first n lots
 
-Readers see none of them. The last one has all fragments, and is published as version 1 without rewriting its files. An
-interrupted refresh continues with the newest one. `expire` retains their files while the table has no version.
+Readers do not see staged versions. The last one has all fragments, and is published as version 1 without rewriting its
+files. An interrupted refresh continues from the newest staged version. `expire` retains the files of staged versions
+while the table has no published version.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def remove(self) -> None:
-        """Remove all staged versions, and the files that only replaced ones reference.
+        """Remove all staged versions, and the files that only staged versions before the newest one reference.
 
-        The files of the newest staged version stay. If no version references them, `expire` removes them.
+        The files of the newest staged version stay. If no published version references them, `expire` removes them.
         """
         manifests = []
         for number in self.numbers():

@@ -1,6 +1,6 @@
 """The in-flight record: shared memory in which a child process notes the files that it reads.
 
-The memory outlives a child that crashes, so the parent finds the culprit there.
+The memory outlives a child that crashes, so the parent reads there which file caused the crash.
 """
 
 from __future__ import annotations

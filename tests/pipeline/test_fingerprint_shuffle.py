@@ -18,6 +18,7 @@ from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import fingerprints
 from metastore_assets.pipeline.value_counts.fingerprint_shuffle import (
+    FingerprintRanges,
     decode_fingerprints,
     encode_fingerprints,
     shuffle_fingerprints,
@@ -74,7 +75,8 @@ def _return_total(number: int, total: FingerprintCounts) -> tuple[int, Fingerpri
 def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
     """With what the tasks read and wrote, for who counts that."""
     with count_io() as meter:
-        result = shuffle_fingerprints(spark, _read, [1, 2, 3], 20_000_000, 12, _return_total)
+        ranges = FingerprintRanges.of_values(spark, 20_000_000, 12)
+        result = shuffle_fingerprints(spark, _read, [1, 2, 3], ranges, _return_total)
     read, written = meter.counts().read.to_json(), meter.counts().written.to_json()
     assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(result), "bytes": 10 * len(result)})
     assert len(result) > 2
@@ -84,7 +86,7 @@ def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
     )
     assert whole.equals(sum_fingerprints(map(_read, [1, 2, 3])))
     with pytest.raises(CorruptionError, match="is damaged"):
-        shuffle_fingerprints(spark, _failing, [1, 2], 10, 12, _return_total)
+        shuffle_fingerprints(spark, _failing, [1, 2], FingerprintRanges.of_values(spark, 10, 12), _return_total)
 
 
 @pytest.mark.long

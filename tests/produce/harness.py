@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -144,8 +145,8 @@ class Pair:
 
     def reopen(self) -> None:
         """As a new process would."""
-        options = {} if self.settings is None else {"settings": self.settings}
-        self.flow = Dataflow(self.store, self.graph.declaration(), check=self.check, **options)
+        settings = replace(self.settings or Settings(), check=self.check)
+        self.flow = Dataflow(self.store, self.graph.declaration(), settings=settings)
 
     def table(self, root: str, rows: Iterable[Change]) -> pa.Table:
         """An update of a root."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -24,7 +25,7 @@ ROOT = Root("root", Rows(KEY, VALUE))
 def flow_of(store: ObjectStore, *, check: bool = False, settings: Settings | None = None, **form: Any) -> Dataflow:
     """A root and one stage."""
     stage = Stage("stage", ports=(("root",),), rows=form.pop("rows", Rows(KEY, VALUE)), **form)
-    return Dataflow(store, [ROOT, stage], check=check, settings=settings or Settings())
+    return Dataflow(store, [ROOT, stage], settings=replace(settings or Settings(), check=check))
 
 
 def load(flow: Dataflow, *keys: int) -> int:

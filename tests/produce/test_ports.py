@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -83,7 +84,7 @@ def test_joins_of_the_page(store: ObjectStore, settings: Settings) -> None:
     key, both = columns(k="int64"), columns(a="string", b="string")
     roots = [Root("a", Rows(key, columns(a="string"))), Root("b", Rows(key, columns(b="string")))]
     stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=FUNCTIONS[name]) for name in SIDES]
-    flow = Dataflow(store, [*roots, *stages], settings=settings, check=True)
+    flow = Dataflow(store, [*roots, *stages], settings=replace(settings, check=True))
     left, right = Side("a", Random(1)), Side("b", Random(2))
     most = 0
     for version in range(3):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, FragmentError, MetastoreError, UnsupportedTypeError
-from metastore_assets.lookup import Table
+from metastore_assets.lookup import ScanRequest, Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.reads.scan_plan import plan_scan
@@ -49,13 +49,13 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
         write_deltalake(str(uri), rows(part * 100, 100), mode="append")
     DeltaTable(str(uri)).delete("id = 205")
     table, lookup = published(uri)
-    frame = lookup.scan(spark, "id between 190 and 210 and name is not null", table=table, columns=["name", "id"])
+    frame = lookup.scan(spark, ScanRequest("id between 190 and 210 and name is not null", ["name", "id"]), table=table)
     wanted = [index for index in range(190, 211) if index % 7 and index != 205]
     assert frame.columns == ["name", "id"]
     assert sorted(row["id"] for row in frame.collect()) == wanted
     assert {row["name"] for row in frame.collect()} == {f"n{number:04d}" for number in wanted}
     assert lookup.scan(spark, "id < 0", table=table).collect() == []
-    assert lookup.scan(spark, "id >= 0", table=table, limit=5).count() == 5
+    assert lookup.scan(spark, ScanRequest("id >= 0", limit=5), table=table).count() == 5
     assert lookup.scan(spark, "true", table=table).count() == 599
     # What bounds rule out is not opened: these files are gone.
     for path in lookup.prune("id > 300").paths:
@@ -79,7 +79,7 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
         range(1045, 1050)
     )
     with pytest.raises(ColumnNotFoundError, match="'name'"):
-        lookup.scan(spark, "id > 1", table=table, columns=["nmae"])
+        lookup.scan(spark, ScanRequest("id > 1", columns=["nmae"]), table=table)
 
 
 @pytest.mark.spark
@@ -89,7 +89,7 @@ def test_types_that_spark_has_and_has_not(spark: SparkSession, tmp_path: Path, b
     pq.write_table(build(), folder / "0.parquet")
     table, lookup = published(folder)
     columns = [name for name in build().column_names if name != "clock"]
-    (row,) = lookup.scan(spark, "small = 200", table=table, columns=columns).collect()
+    (row,) = lookup.scan(spark, ScanRequest("small = 200", columns), table=table).collect()
     assert (row["small"], row["big"], row["in"]["y"], row["many"]) == (200, 2**64 - 1, 2.5, [1, 2])
     assert str(row["at"]) == "2024-01-01 00:00:00.000001"
     with pytest.raises(UnsupportedTypeError, match=r"'clock'.*'t'.*time64"):

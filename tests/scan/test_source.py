@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Table
+from metastore_assets.lookup import ScanRequest, Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan import register
@@ -128,5 +128,5 @@ def test_a_limit_opens_no_more_than_it_takes(spark: SparkSession, tmp_path: Path
     assert needed.fragment_count == 2
     assert sum(elimination.fragments for elimination in needed.explanation) == 4
     take_away(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
-    assert len(lookup.scan(spark, "id >= 5", limit=18).collect()) == 18
-    assert lookup.scan(spark, "id >= 5", limit=0).collect() == []
+    assert len(lookup.scan(spark, ScanRequest("id >= 5", limit=18)).collect()) == 18
+    assert lookup.scan(spark, ScanRequest("id >= 5", limit=0)).collect() == []

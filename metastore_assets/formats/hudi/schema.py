@@ -61,7 +61,7 @@ class HudiSchema:
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
 
     def with_texts(self, names: Sequence[str]) -> HudiSchema:
-        """Return the schema with additional columns that no file stores. They are texts."""
+        """Return the schema with text columns added. No file stores these columns."""
         return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 

@@ -176,9 +176,9 @@ def compact_changes(
 ) -> SegmentChanges:
     """Copy profiles that are in use out of files whose other profiles are mostly unused, as `compact_segments` does.
 
-    Entries are read only of groups that may now have too many unused profiles: groups that lost an entry, and groups
-    with entries in a sparse file whose number of references changes. If a group of fragments is among them, the entries
-    of all removed fragments are read, too.
+    Only groups that may now have too many unused profiles are read: groups that lost an entry, and groups with entries
+    in a sparse file whose number of references changes. If one of them is a group of fragments, the entries of all
+    retired fragments are read, too.
 
     Args:
         context: The table, its store and engine.

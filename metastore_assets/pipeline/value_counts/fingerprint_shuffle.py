@@ -7,6 +7,7 @@ If values hardly repeat, this is a small part of the bytes of a shuffle of the v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from metastore_assets.spark.runner import count_slots
 from metastore_assets.spark.shuffle import ShuffledRow, shuffle
-from metastore_assets.statistics.fingerprints import FingerprintCounts, sum_fingerprints
+from metastore_assets.statistics.fingerprints import FingerprintCounts, Numbers, sum_fingerprints
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,12 +32,36 @@ _ROWS_PER_RANGE = 4_000_000
 _MAX_RANGES = 4096
 
 
+@dataclass(frozen=True)
+class FingerprintRanges:
+    """A division of all fingerprints of one width into ranges of equal size, numbered from 0."""
+
+    count: int
+    """The number of ranges."""
+    bits: int
+    """Width of the fingerprints in bits."""
+
+    @classmethod
+    def of_values(cls, spark: SparkSession, values: int, bits: int) -> FingerprintRanges:
+        """Return ranges for the fingerprints of many values.
+
+        Args:
+            spark: The session. There is at least one range for each of its slots.
+            values: The approximate number of values.
+            bits: Width of the fingerprints in bits.
+        """
+        return cls(min(_MAX_RANGES, max(count_slots(spark), values // _ROWS_PER_RANGE + 1)), bits)
+
+    def starts(self) -> Numbers:
+        """Return the first fingerprint of each range but the first, ascending."""
+        return np.array([(number << self.bits) // self.count for number in range(1, self.count)], np.int64)
+
+
 def shuffle_fingerprints(
     spark: SparkSession,
     read: Callable[[T], FingerprintCounts],
     tasks: Sequence[T],
-    values: int,
-    bits: int,
+    ranges: FingerprintRanges,
     write: WriteRange[R],
 ) -> list[R]:
     """Sum the fingerprints of all tasks by ranges, and call `write` with each nonempty range.
@@ -47,22 +72,19 @@ def shuffle_fingerprints(
         spark: The session.
         read: Returns the fingerprints of one task with their counts. Tasks with more values send fewer bytes per value.
         tasks: The arguments of `read`.
-        values: The approximate number of values in all tasks.
-        bits: Width of the fingerprints in bits.
+        ranges: The ranges. Each is summed by one reducer.
         write: Receives the number of a range, and the sums of its fingerprints.
 
     Returns:
         The results of `write`, in no particular order.
     """
-    ranges = min(_MAX_RANGES, max(count_slots(spark), values // _ROWS_PER_RANGE + 1))
-    return shuffle(spark, partial(_split, read, bits, ranges), tasks, ranges, partial(_sum_range, write))
+    return shuffle(spark, partial(_split, read, ranges), tasks, ranges.count, partial(_sum_range, write))
 
 
-def _split(read: Callable[[T], FingerprintCounts], bits: int, ranges: int, task: T) -> Iterator[ShuffledRow]:
+def _split(read: Callable[[T], FingerprintCounts], ranges: FingerprintRanges, task: T) -> Iterator[ShuffledRow]:
     """Yield the fingerprints of one task: one shuffle row for each range that has any."""
     counted = read(task)
-    bounds = np.array([(number << bits) // ranges for number in range(1, ranges)], np.int64)
-    ends = [0, *np.searchsorted(counted.fingerprints, bounds).tolist(), len(counted)]
+    ends = [0, *np.searchsorted(counted.fingerprints, ranges.starts()).tolist(), len(counted)]
     for number, (start, stop) in enumerate(pairwise(ends)):
         if start < stop:
             part = FingerprintCounts(counted.fingerprints[start:stop], counted.counts[start:stop])

@@ -31,7 +31,7 @@ from metastore_assets.pipeline.value_counts.fingerprint_changes import (
     check_values,
     compute_change,
 )
-from metastore_assets.pipeline.value_counts.fingerprint_shuffle import shuffle_fingerprints
+from metastore_assets.pipeline.value_counts.fingerprint_shuffle import FingerprintRanges, shuffle_fingerprints
 from metastore_assets.pipeline.value_counts.fingerprinted_values import (
     FingerprintedColumn,
     ProfiledFragment,
@@ -200,7 +200,9 @@ class FingerprintUpdate:
             batches = list(_fragment_batches(entries, rows_per_task))
             read = partial(sum_stored_fingerprints, self._store, column)
             write = partial(_write_range, loader, column.field_id)
-            ranges = shuffle_fingerprints(self._engine.session, read, batches, rows, column.bits, write)
+            spark = self._engine.session
+            fingerprint_ranges = FingerprintRanges.of_values(spark, rows, column.bits)
+            ranges = shuffle_fingerprints(spark, read, batches, fingerprint_ranges, write)
         ranges.sort(key=lambda part: part.number)
         # If all values are null, there is no range.
         repeated = FingerprintCounts(
