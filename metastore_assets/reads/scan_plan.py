@@ -141,6 +141,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
     if limit is None:
         return tasks
+    # The order of the fragment index: among fragments of the same size, `Table.prune` selects the same ones.
+    tasks.sort(key=lambda task: (task.fragment.partition_key, task.fragment.path))
     least = np.array([plan.least_rows.get(task.fragment.id, 0) for task in tasks], np.int64)
     sizes = np.array([task.fragment.bytes for task in tasks], np.int64)
     is_needed = select_fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
