@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, is_dataclass
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -195,3 +196,23 @@ def test_a_history_row_has_all_columns(table: Table) -> None:
     assert (row.version, row.column, row.minimum, row.null_count) == (1, "n", "1", 1)
     assert row.percentiles is not None
     assert row.percentiles[0.99] == "3"
+
+
+def test_many_rows_of_a_table_are_read_once_each() -> None:
+    numbers = list(range(10_001))
+    assert list(TableRows(pa.table({"number": numbers}), lambda table: iter(table["number"].to_pylist()))) == numbers
+
+
+def test_the_columns_of_a_diff_are_a_table(tmp_path: Path) -> None:
+    store = ObjectStore(str(tmp_path))
+    publish(store, DATA)
+    changed = DATA.drop_columns(["money"]).set_column(
+        0, DATA.schema.field("n"), pa.array([1, None, None, 9], pa.int32())
+    )
+    columns = publish(store, changed).diff(1).columns
+    records = {record["name"]: record for record in columns.to_arrow().to_pylist()}
+    assert {name: record["change"] for name, record in records.items()} == {row.name: row.change for row in columns}
+    assert (records["n"]["null_count_before"], records["n"]["null_count_after"]) == (1, 2)
+    assert (records["money"]["type_before"], records["money"]["type_after"]) == ("decimal128(12, 2)", None)
+    assert records["text"]["distances"]["jensen_shannon"] == 0
+    assert records["money"]["distances"] is None
