@@ -441,7 +441,7 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """The result of testing the values in a column's value counts. Numbers are of rows, not of distinct values.
+    """The result of testing the values in a column's value counts. It counts rows, not distinct values.
 
     `enumerated` is the number of tested rows, and `matching` the number of rows that satisfy the condition.
     """

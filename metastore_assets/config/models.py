@@ -659,7 +659,7 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     catalogs = _located_catalogs(config, root, folder)
 
     def located_entry(entry: SharedTableConfigT) -> SharedTableConfigT:
-        """Return an entry with its catalog in place of the catalog's name, and with the keys for all tables."""
+        """Return an entry with the catalog that it names, absolute paths, and the settings shared by all tables."""
         catalog: str | CatalogConfig | None = getattr(entry, "catalog", None)
         return entry.model_copy(
             update={

@@ -216,7 +216,7 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """Return the current rows of all units.
 
-    A unit's rows come from the first frame with rows of it, which is the newest.
+    Frames are given from the newest to the oldest. A unit's current rows are those in the first frame that has any.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:

@@ -1,4 +1,4 @@
-"""Reference counts of files. They tell which files a new version no longer references.
+"""Reference counts of files. They show which files a new version no longer references.
 
 A file of profiles may be referenced by several entries: it has several profiles, or a partition of one fragment uses
 the files of the fragment. Such files have an entry that counts the references by group. Every other file has one

@@ -1,4 +1,4 @@
-"""The cached head of a version: everything except its files. A difference from the version needs nothing else."""
+"""The cached head of a version: everything except its files. Differences from the version are computed from it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class PlannedState:
-    """Everything except the files of a state that its fragments depend on."""
+    """Everything that the fragments of a state depend on, except its files."""
 
     reference: SnapshotReference
     uuid: str
