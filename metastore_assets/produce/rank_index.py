@@ -2,7 +2,7 @@
 
 The sum consists of the sums of complete row groups, plus some rows of the row groups that contain the key. The first
 and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
-the number of the edge before a key selects the row groups.
+the position of the last edge before a key selects the row groups.
 """
 
 from __future__ import annotations

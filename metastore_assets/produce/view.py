@@ -1,6 +1,6 @@
 """Reading a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
 
-A stage computes its content, rows of target keys, from source keys, the keys of its input. Key-mappings are the pairs
+The keys of a stage's input are its source keys. From them, the stage computes its content: rows of target keys. Key-mappings are the pairs
 (source key, target key). An update is the changes of the content since the version before.
 """
 

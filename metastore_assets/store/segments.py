@@ -8,7 +8,7 @@ set.
 
 A version of a segment set retains the segments of the version before and adds one, so the cost depends on the changes.
 If the deltas have half as many keys as the base, all segments are rewritten as one base. If there are too many deltas,
-the newest ones are merged. So each row is written about as often as there are segments.
+the newest ones are merged. A row is rewritten only by these merges.
 
 The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may write
 more sections, such as one per column of the table.

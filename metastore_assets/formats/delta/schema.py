@@ -64,9 +64,9 @@ def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Sc
 def derived_columns(
     fields: Sequence[Mapping[str, Any]], schema: pa.Schema
 ) -> Iterator[tuple[pa.Field, list[pa.Field]]]:
-    """Yield each generated column with the top-level columns that its expression may refer to.
+    """Yield each generated column with the other top-level columns that its expression may refer to.
 
-    These are all columns whose names occur in the text of the expression. None is missed, but some may not be used.
+    These are the columns whose names occur in the text of the expression, which may not use all of them.
 
     Args:
         fields: the top-level fields of the schema in Delta's JSON.
@@ -76,14 +76,14 @@ def derived_columns(
         expression = (field.get("metadata") or {}).get(_GENERATED)
         if expression is None:
             continue
-        text = str(expression).lower()
+        text = str(expression).replace("``", "`").lower()  # In a quoted name, two backticks stand for one.
         words = set(_WORD.findall(text))
         yield (
             generated,
             [
                 other
                 for other in schema
-                if other is not generated
+                if other.name != generated.name
                 and (other.name.lower() in words or (not _WORD.fullmatch(other.name) and other.name.lower() in text))
             ],
         )

@@ -133,8 +133,8 @@ class _FileChanges:
     def fragments(self) -> FragmentDifference:
         """Return the fragments that differ.
 
-        Raises NoDiffError. If a snapshot has several fragments of one path and partition, this is detected
-        only if two of them are in opened manifests.
+        Raises NoDiffError if a snapshot has several fragments of one path and partition in the manifests that are read.
+        Other manifests are not checked for such fragments.
         """
         # Compare the fragments before and after of all data files that may differ: files of one path in both snapshots
         # (`replaced`), files whose deletes changed (`touched`), and added files.

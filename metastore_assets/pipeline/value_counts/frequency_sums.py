@@ -175,9 +175,10 @@ def _column_rows(
     position: int,
     partition: int,
 ) -> Iterator[ShuffledRow]:
-    """Yield the partial sums of one column over the terms of a part.
+    """Yield the partial sums of one column over the profiles of a part.
 
-    Added and subtracted terms are summed separately. A sum is split into the ranges of the column, if it has any.
+    Profiles to add and profiles to subtract are summed separately. If the values of the column are split into ranges,
+    there is one partial sum for each range.
     """
     leaf, _ = spec.leaves[position]
     has_terms = False
