@@ -104,14 +104,14 @@ MUTANTS = (
     Mutant(
         "a merge drops what says that a unit is gone too early",
         "compaction",
-        "keep_tombstones=bool(shard.runs)",
-        "keep_tombstones=False",
+        "retains_tombstones=bool(shard.runs)",
+        "retains_tombstones=False",
     ),
     Mutant(
         "a merge of the newest runs of a shard drops it too early",
         "compaction",
-        "keep_tombstones=bool(older_runs)",
-        "keep_tombstones=False",
+        "retains_tombstones=bool(older_runs)",
+        "retains_tombstones=False",
     ),
     Mutant(
         "unchanged groups are compared by their sizes",

@@ -204,7 +204,7 @@ def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.Monkey
         config = MetastoreConfig.model_validate({"root": str(tmp_path / "root"), "engine": "auto", "tables": [fields]})
         done = refresh(config, config.tables[0], no_spark)
         result = Metastore(config.root).table("t")
-        return done.fragments_profiled, result.locate("a", "x"), result.frequency("a", "x").value
+        return done.fragments_profiled, [*map(tuple, result.locate("a", "x"))], result.frequency("a", "x").value
 
     put("k", ["x", "y"])
     put("l", ["x", "x"])

@@ -23,7 +23,7 @@ def test_nulls_of_several_files_are_in_the_multiset_hash(tmp_path: Path) -> None
             lake.put(f"p=1/{at}", table)
         lake.put("p=2/other", parts[0])
         lake.refresh()
-        answer.append([lake.told.statistics(["a"], partition=partition)[0] for partition in (None, "p=1")])
+        answer.append([lake.answers.profiles.profile(partition).statistics(["a"])[0] for partition in (None, "p=1")])
     for several, one in zip(*answer, strict=True):
         assert (several.value_count, several.null_count) == (one.value_count, one.null_count)
         assert several.multiset_hash == one.multiset_hash

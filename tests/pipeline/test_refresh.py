@@ -45,7 +45,7 @@ def assert_matches_duckdb(answer: dict[str, Any], lake: Lake) -> None:
             ).fetchall()
             assert row["enumerated"] == sorted((repr(value), count) for value, count in listed), column
         for column in ("id", "price"):
-            (total,) = connection.execute(f'SELECT sum("{column}")::VARCHAR FROM t').fetchone() or (None,)
+            (total,) = connection.execute(f'SELECT sum("{column}") FROM t').fetchone() or (None,)
             assert answer["table"]["columns"][column]["sum"] == total, column
 
 

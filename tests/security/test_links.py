@@ -67,7 +67,7 @@ def write_and_refresh(config: MetastoreConfig, lake: Path, number: int) -> None:
 def test_forged_garbage_list_deletes_no_other_files(
     tmp_path: Path, outside_folder: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr("metastore_assets.pipeline.execution._GRACE", timedelta(days=-1))
+    monkeypatch.setattr("metastore_assets.pipeline.execution.GRACE", timedelta(days=-1))
     (tmp_path / "lake").mkdir()
     table_config = TableConfig(name="t", uri=str(tmp_path / "lake"))
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table_config], engine="auto", keep_versions=1)

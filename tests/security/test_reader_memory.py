@@ -55,7 +55,7 @@ def refresh(folder: Path, engine: str) -> tuple[str, int]:
         text=True,
         check=False,
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 3
     return ended.stderr, int(ended.stdout.splitlines()[-1]) << 10
 
 

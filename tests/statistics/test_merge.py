@@ -356,8 +356,11 @@ def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: 
     for policy in (ColumnPolicy().resolve("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):
         cut = restrict_to_policy(profile_one(array).statistics, policy)
         once = profile_one([array.slice(0, len(array) // 2), array.slice(len(array) // 2)], policy).statistics
-        left, right = vars(cut), vars(once)
-        assert {k: v for k, v in left.items() if k not in STATES} == {k: v for k, v in right.items() if k not in STATES}
+        left, right = (
+            {name: "nan" if value != value else value for name, value in vars(row).items() if name not in STATES}
+            for row in (cut, once)
+        )
+        assert left == right
         assert cut.percentiles_guarantee == once.percentiles_guarantee
         assert cut.frequencies in ("off", "estimated", "absent")
         assert cut.frequencies == "absent" or cut.value_count == 0 or cut.distinct_count >= 1

@@ -91,7 +91,7 @@ def test_statistics_come_back(tmp_path: Path) -> None:
 def test_one_column_per_field() -> None:
     """The file has the fields of a row, by name; minimum and maximum hold the union of the classes that occur."""
     table = build_statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])
-    states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
+    states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined", "partition"}
     assert table.column_names == [field.name for field in fields(ColumnStatistics) if field.name not in states]
     union = pa.struct([("int64", pa.int64()), ("string", pa.large_string())])
     assert table.schema.field("minimum").type == union
