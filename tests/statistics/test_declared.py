@@ -28,7 +28,10 @@ def documented() -> list[str]:
 
 
 def test_every_field_of_a_row_is_a_statistic_or_a_state() -> None:
-    assert {field.name for field in fields(ColumnStatistics)} == STATISTICS.keys() | STATES | {"user_defined", "partition"}
+    assert {field.name for field in fields(ColumnStatistics)} == STATISTICS.keys() | STATES | {
+        "user_defined",
+        "partition",
+    }
     assert not STATISTICS.keys() & STATES
 
 
