@@ -1,7 +1,7 @@
 """Reading a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
 
-The keys of a stage's input are its source keys. From them, the stage computes its content: rows of target keys. Key-mappings are the pairs
-(source key, target key). An update is the changes of the content since the version before.
+The keys of a stage's input are its source keys. From them, the stage computes its content: rows of target keys.
+Key-mappings are the pairs (source key, target key). An update is the changes of the content since the version before.
 """
 
 from __future__ import annotations
