@@ -172,7 +172,7 @@ class MetastoreComponent(Component, Resolvable):
         )
 
     def _selected_names(self) -> list[str] | None:
-        """Return the names under `tables`; None if it is absent or has tables with their keys. Raises ConfigError."""
+        """Return the names under `tables`; None without `tables` or if they are mappings. Raises ConfigError for a mixture."""
         names = [entry for entry in self.tables or () if isinstance(entry, str)]
         if names and len(names) < len(self.tables or ()):
             raise ConfigError(

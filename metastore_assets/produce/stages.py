@@ -97,7 +97,7 @@ class Root:
 
 @dataclass(frozen=True)
 class DeltaRoot:
-    """An external source whose rows are not stored. Its input is added and removed rows (`Delta`).
+    """An external source whose rows are not stored. Its input consists of added rows and removed rows (`Delta`).
 
     It can feed sum stages only. A removed row must equal the row that was added.
     """

@@ -118,7 +118,8 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     """Return the hash states of short byte strings, computed word by word for all strings at once.
 
-    The strings must be sorted by decreasing length. Then the strings that have an n-th word are the first ones.
+    It sorts the strings by decreasing length first, so that the strings with an n-th word are the first ones. The
+    result has the order of the input.
 
     Args:
         words: The bytes of all strings in sequence, as words.

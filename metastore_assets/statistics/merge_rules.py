@@ -55,11 +55,12 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return one field of the states of all parts: for each column of the data table, a list of the parts' values.
+        """Return the values of one field of the states, as a list per column of the data table with a value per part.
 
         Args:
-            name: The field: the name of a column of `tables`.
-            counted: A matrix of parts and columns: whether the list of the column includes the value of the part.
+            name: The name of the field in `tables`.
+            counted: A matrix of parts and columns of the data table. A list contains a part's value only where it is
+                true.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [

@@ -65,7 +65,7 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def parse_requirements(lines: Sequence[str]) -> list[Requirement]:
-    """Parse requirements as the metadata of an installed package has them, such as `polars<3,>=1.36`."""
+    """Parse lines such as `polars<3,>=1.36`, the form of requirements in the metadata of installed packages."""
     parsed = []
     for line in lines:
         match = _REQUIREMENT.fullmatch(line.strip())
