@@ -172,7 +172,7 @@ class MetastoreComponent(Component, Resolvable):
         )
 
     def _selected_names(self) -> list[str] | None:
-        """Return the names under `tables`; None without `tables` or if they are mappings. Raises ConfigError for a mixture."""
+        """Return the names under `tables`; None if there are none or they are mappings. Raises ConfigError for both."""
         names = [entry for entry in self.tables or () if isinstance(entry, str)]
         if names and len(names) < len(self.tables or ()):
             raise ConfigError(

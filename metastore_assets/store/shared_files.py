@@ -4,10 +4,10 @@ A file of profiles may be referenced by several entries: it has several profiles
 the files of the fragment. Such files have an entry that counts the references by group. Every other file has one
 reference, and no entry.
 
-The counts of a new version are computed from the entries that it puts and drops. One case needs a lookup: a new
-entry references a file that has no count and that no dropped entry references. Then the file is new, or exactly one
-unchanged entry references it. An unchanged entry shares its file with a new one in two cases only: a partition uses the files of its
-only fragment, or the table uses the files of its only partition. These entries are looked up.
+The counts of a new version are computed from the entries that it puts and drops. One case needs a lookup: a new entry
+references a file that has no count and that no dropped entry references. Then the file is new, or exactly one unchanged
+entry references it. An unchanged entry shares its file with a new one in two cases only: a partition uses the files of
+its only fragment, or the table uses the files of its only partition. These entries are looked up.
 """
 
 from __future__ import annotations
