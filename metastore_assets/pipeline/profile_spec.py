@@ -214,7 +214,7 @@ def table_profile_spec(
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that identifies the selected partitions. For conditions with `current_date` it changes every day."""
+    """Return a text that identifies the selected partitions. With `current_date` it changes every day."""
     if not isinstance(partitions, str):
         return json.dumps(partitions)
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"

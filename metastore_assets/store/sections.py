@@ -240,7 +240,7 @@ class RowGroupCache:
             max_bytes: Maximum size in memory of all row groups.
             max_groups: Maximum number of row groups; None means any number.
         """
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._max_groups = max_groups
         self._tables: OrderedDict[tuple[object, ...], pa.Table] = OrderedDict()
         self._bytes = 0
@@ -257,13 +257,13 @@ class RowGroupCache:
     def put(self, key: tuple[object, ...], table: pa.Table) -> None:
         """Add the rows of a row group, and remove those that were used least recently if there are too many."""
         size = table.nbytes
-        if size > self._max_bytes:
+        if size > self.max_bytes:
             return
         with self._lock:
             if key not in self._tables:
                 self._tables[key] = table
                 self._bytes += size
-            while self._bytes > self._max_bytes or len(self._tables) > (self._max_groups or len(self._tables)):
+            while self._bytes > self.max_bytes or len(self._tables) > (self._max_groups or len(self._tables)):
                 self._bytes -= self._tables.popitem(last=False)[1].nbytes
 
 
@@ -456,7 +456,8 @@ class SectionReader:
                 count = self._group_starts[group + 1] - self._group_starts[group]
                 by_group[group] = read.slice(first, count)
                 first += count
-                self._cache.put((self._path, group, None), by_group[group])
+                if read.nbytes <= self._cache.max_bytes:  # A slice holds the memory of the whole read.
+                    self._cache.put((self._path, group, None), by_group[group])
         return [by_group[group] if table is None else table for group, table in zip(groups, cached, strict=True)]
 
 

@@ -208,6 +208,20 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(merge_plan, "FAN_IN", request.param)
 
 
+@pytest.mark.parametrize("damaged", ["no line break", ""])
+def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: str) -> None:
+    """One entry too many is damage, too."""
+    table = Table(next(iter(SPECS.values())))
+    plan, *_ = table.plan({str(at): True for at in range(40)})
+    table.apply(plan)
+    for key, node in table.nodes.items():
+        if node.children:
+            table.nodes[key] = replace(node, child_files=(damaged,) * (len(node.children) + (not damaged)))
+    plan, *_ = table.plan({"7": True})
+    root, _ = table.apply(plan)
+    assert root == oracle(expected(table.children, tree_shape()), table.children)
+
+
 @given(st.data())
 def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) -> None:
     """Shape, nodes and inputs. A small change reads no other children, and only nodes above it and beside those."""

@@ -179,14 +179,20 @@ class _StoredNodes:
         return self._groups.get(group_key, {})
 
     def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
-        """Return the files that the loaded nodes of a group store of their children, by key of the child."""
-        return {
-            child: ProfileFiles.of_merge_files(files)
-            for node in self._loaded.values()
-            if node is not None and node.group == group_key
-            for child, files in zip(node.children, node.child_files, strict=False)
-            if files
-        }
+        """Return the files that the loaded nodes of a group store of their children, by key of the child.
+
+        Raises StoredTreeError if they are damaged.
+        """
+        nodes = [node for node in self._loaded.values() if node is not None and node.group == group_key]
+        try:
+            return {
+                child: ProfileFiles.of_merge_files(files)
+                for node in nodes
+                for child, files in (zip(node.children, node.child_files, strict=True) if node.child_files else ())
+                if files
+            }
+        except ValueError as error:
+            raise StoredTreeError("a node names the files of its children wrongly") from error
 
     def find(self, group_key: str, name: str) -> NodeEntry | None:
         """Return the node of a branch, or None."""
