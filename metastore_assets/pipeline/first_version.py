@@ -14,19 +14,26 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError, VersionConflictError
-from metastore_assets.formats.base import NoDiffError, SnapshotReference, SnapshotStream, TableFormat
+from metastore_assets.formats.base import (
+    NoDiffError,
+    SnapshotReference,
+    SnapshotStream,
+    TableFormat,
+    UnstreamableError,
+)
 from metastore_assets.history import append_when_due
 from metastore_assets.pipeline import planning
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.execution import GRACE, execute
 from metastore_assets.pipeline.fragment_runs import FragmentRuns, Lot, stream_lots
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
-from metastore_assets.pipeline.planning import AttemptProfiles, plan_lot
+from metastore_assets.pipeline.planning import AttemptProfiles, matches_policies, plan_lot
 from metastore_assets.pipeline.stages import Publish
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.version_document import OlderFormatError
 
 _STAGED_GRACE = timedelta(hours=1)
 """Time for which the files of a replaced staged version stay, because another refresh may continue from it."""
@@ -67,7 +74,7 @@ class FirstVersion:
         """
         try:
             last = self._make_lots()
-        except NoDiffError:
+        except (NoDiffError, UnstreamableError):
             self._give_up(attempt)
             return None
         except (CorruptionError, ObjectNotFoundError) as error:
@@ -86,7 +93,8 @@ class FirstVersion:
             table_location=table_location(context.table, last.format),
         )
         versions.publish(version, last)
-        with suppress(StoreError):  # `expire` removes what stays.
+        with suppress(StoreError):  # `expire` or the next refresh removes what stays.
+            versions.clear_pending()
             self._staged.remove()
             append_when_due(versions, None, version, context.keep_versions, GRACE)
         return RefreshResult(
@@ -110,10 +118,15 @@ class FirstVersion:
     def _make_lots(self) -> Version:
         """Make the missing lots one after the other, and return the last staged version.
 
-        Raises NoDiffError if the version cannot be made in lots.
+        Raises:
+            NoDiffError: The version cannot be made in lots, or the staged versions have other policies.
+            UnstreamableError: The format must see all fragments together.
         """
         with FragmentRuns(self._stream.fragments) as runs:
             base = self._newest_staged()
+            if base is not None and not matches_policies(self._context.table, base):
+                # Maybe no lot is missing, so that `plan_lot` would not compare the policies.
+                raise NoDiffError("columns or policies changed")
             stored = None if base is None else _fragments(base)
             size = planning.FRAGMENTS_PER_LOT
             total = -(-(runs.count - (len(stored) if stored is not None else 0)) // size)
@@ -143,11 +156,14 @@ class FirstVersion:
         return newest
 
     def _newest_staged(self) -> Version | None:
-        """Return the newest staged version. If it is damaged, all are removed, and the first lot is made again."""
+        """Return the newest staged version.
+
+        If it is damaged, or an earlier release wrote it, all are removed, and the first lot is made again.
+        """
         try:
             return self._staged.latest()
-        except CorruptionError:
-            self._staged.remove()
+        except (CorruptionError, OlderFormatError):
+            self._staged.remove_documents()
             return None
 
     def _give_up(self, attempt: AttemptProfiles) -> None:
@@ -160,7 +176,8 @@ class FirstVersion:
         entries = _fragments(newest).stream()
         while chunk := list(islice(entries, _PENDING_AT_ONCE)):
             self._context.versions.save_pending(chunk)
-        self._staged.remove()
+        # Pending profiles may have files that only earlier staged versions reference.
+        self._staged.remove_documents()
 
 
 def _fragments(version: Version) -> StoredEntries[FragmentEntry]:

@@ -2,23 +2,91 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.formats.base import Fragment, SnapshotStream, UnstreamableError
 from metastore_assets.pipeline.table_changes import SnapshotChanges
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import LocationPolicy
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, fragment_key
 from metastore_assets.store.sorted_runs import SortedRuns
 
 _COLUMNS = pa.schema([("key", pa.string()), ("id", pa.string()), ("fragment", pa.binary())])
-"""Key of the fragment's entry, id of the fragment, and the pickled fragment."""
+"""Key of the fragment's entry, id of the fragment, and the fragment as `_FragmentCodec` encodes it."""
 _AT_ONCE = 1000
-"""Number of fragments that are pickled at a time."""
+"""Number of fragments that are encoded at a time."""
+
+
+_HOST = re.compile(r"[^/]+://[^/]*|")
+"""Scheme and host of a URI, which may contain a password; empty for a local path."""
+
+
+class _FragmentCodec:
+    """Encodes fragments as bytes, and decodes them again.
+
+    The storage options and hosts of locations stay in memory, and numbers stand for them in the bytes. They may contain
+    credentials, which must not be in a file. Fragments share them, but may have a location each.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[Location | LocationPolicy] = []
+        """Location policies, and locations without the path of their URI, by number."""
+        self._numbers: dict[Location | LocationPolicy, int] = {}
+
+    def encode(self, fragment: Fragment) -> bytes:
+        buffer = io.BytesIO()
+        _Pickler(buffer, self).dump(fragment)
+        return buffer.getvalue()
+
+    def decode(self, data: bytes) -> Fragment:
+        fragment = _Unpickler(io.BytesIO(data), self).load()
+        assert isinstance(fragment, Fragment)
+        return fragment
+
+    def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
+        """Return the number of a value in memory, and the path that completes its URI."""
+        path = ""
+        if isinstance(value, Location):
+            host = _HOST.match(value.uri)
+            assert host is not None
+            path = value.uri[host.end() :]
+            value = replace(value, uri=host[0])
+        number = self._numbers.setdefault(value, len(self._values))
+        if number == len(self._values):
+            self._values.append(value)
+        return number, path
+
+    def resolve(self, number: int, path: str) -> Location | LocationPolicy:
+        """Return the value for which `reference` returned a number and a path."""
+        value = self._values[number]
+        return replace(value, uri=value.uri + path) if isinstance(value, Location) else value
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, output: io.BytesIO, codec: _FragmentCodec) -> None:
+        super().__init__(output)
+        self._codec = codec
+
+    def persistent_id(self, value: Any) -> tuple[int, str] | None:
+        return self._codec.reference(value) if isinstance(value, Location | LocationPolicy) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: io.BytesIO, codec: _FragmentCodec) -> None:
+        super().__init__(data)
+        self._codec = codec
+
+    def persistent_load(self, reference: Any) -> Location | LocationPolicy:
+        return self._codec.resolve(*reference)
 
 
 class FragmentRuns:
@@ -27,13 +95,14 @@ class FragmentRuns:
     def __init__(self, fragments: Iterable[Fragment]) -> None:
         """Read all fragments. Raises UnstreamableError if two of them have the same partition key and path."""
         self._runs = SortedRuns(_COLUMNS)
+        self._codec = _FragmentCodec()
         self.count = 0
         """Number of fragments."""
         remaining = iter(fragments)
         try:
             while chunk := list(islice(remaining, _AT_ONCE)):
                 keys = [fragment_key(fragment.partition_key, fragment.path) for fragment in chunk]
-                ids, data = [fragment.id for fragment in chunk], list(map(pickle.dumps, chunk))
+                ids, data = [fragment.id for fragment in chunk], list(map(self._codec.encode, chunk))
                 self._runs.add(pa.table([keys, ids, data], schema=_COLUMNS))
                 self.count += len(chunk)
         except BaseException:
@@ -41,7 +110,7 @@ class FragmentRuns:
             raise
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield key, id and pickled fragment, by ascending key.
+        """Yield key, id and encoded fragment (see `decode`), by ascending key.
 
         Raises UnstreamableError at the end if two fragments have the same key.
         """
@@ -51,6 +120,10 @@ class FragmentRuns:
             yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
         if count < self.count:
             raise UnstreamableError("two fragments have the same partition key and path")
+
+    def decode(self, data: bytes) -> Fragment:
+        """Return the fragment that was encoded as the bytes in a row."""
+        return self._codec.decode(data)
 
     def close(self) -> None:
         """Delete the temporary file."""
@@ -117,14 +190,14 @@ def _differences(
     while new is not None or old is not None:
         if old is None or (new is not None and new[0] < old[0]):
             assert new is not None
-            yield pickle.loads(new[2]), None
+            yield runs.decode(new[2]), None
             new = next(current, None)
         elif new is None or old[0] < new[0]:
             yield None, old[0]
             old = next(published, None)
         else:
             if new[1] != old[1]:
-                yield pickle.loads(new[2]), old[0]
+                yield runs.decode(new[2]), old[0]
             new, old = next(current, None), next(published, None)
 
 

@@ -120,7 +120,7 @@ class Documents:
             cause = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
             raise CorruptionError(f"{uri} is damaged ({cause}){advice and f'; {advice}'}") from error
         except StoreError as error:
-            raise StoreError(f"{uri}: {error}") from None
+            raise type(error)(f"{uri}: {error}") from None
 
     def publish(self, number: int, fields: Mapping[str, Any]) -> None:
         """Create a document from fields, to which a unique id of the publisher is added, then update the `newest` hint.

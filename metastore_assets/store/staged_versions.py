@@ -12,9 +12,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.version_document import load_version
 from metastore_assets.store.versions import STAGED, VersionStore
 
@@ -42,22 +42,42 @@ class StagedVersions(VersionStore):
         """
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
+    def pending(self, attempt: str = "") -> list[FragmentEntry]:
+        """Return the saved profiles, as `VersionStore.pending` does. `clear_pending` does not clear those read here.
+
+        Each lot reads the profiles of all lots, and the next lots need them, too.
+        """
+        saved_paths = set(self._pending_paths)
+        entries = super().pending(attempt)
+        self._pending_paths = saved_paths
+        return entries
+
+    def clear_pending(self) -> None:
+        """Clear the pending profiles that this object saved."""
+        super().clear_pending()
+
+    def remove_documents(self) -> None:
+        """Remove all staged versions, and leave their files to `expire`."""
+        self._latest = None
+        self.objects.delete_folder(STAGED)
+
     def remove(self) -> None:
         """Remove all staged versions, and the files that only staged versions before the newest one reference.
 
-        The files of the newest staged version stay. If no published version references them, `expire` removes them.
+        The files of the newest staged version stay. If no published version references them, `expire` removes them, and
+        also the files of staged versions that cannot be read.
         """
         manifests = []
         for number in self.numbers():
-            with suppress(CorruptionError, VersionNotFoundError):
+            with suppress(StoreError):
                 manifests.append(load_version(self.documents, number).garbage_manifest)
         paths = [path for manifest in manifests if manifest is not None for path in self._garbage(manifest)]
-        self.objects.delete_folder(STAGED)
+        self.remove_documents()
         self.objects.delete(paths)
 
     def _garbage(self, manifest: str) -> list[str]:
-        """Return the paths in a garbage manifest, and its own path."""
+        """Return the paths in a garbage manifest, and its own path; none if it is missing or damaged."""
         try:
             return [*self.objects.read_parquet(manifest).column(0).to_pylist(), manifest]
-        except ObjectNotFoundError:
+        except (ObjectNotFoundError, CorruptionError):
             return []

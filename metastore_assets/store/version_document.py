@@ -52,6 +52,10 @@ FORMAT_VERSION = 15
 """
 
 
+class OlderFormatError(StoreError):
+    """Raised if an earlier release, whose files this release cannot read, wrote a version."""
+
+
 def encode_version(
     version: Version, entries: Mapping[str, SegmentFiles], garbage_manifest: str | None
 ) -> dict[str, Any]:
@@ -103,6 +107,7 @@ def load_version(documents: Documents, number: int) -> Version:
     Raises:
         VersionNotFoundError: There is no such version.
         CorruptionError: The document of the version is damaged.
+        OlderFormatError: An earlier release wrote the document, and this one cannot read the version's files.
         StoreError: Another release of metastore-assets wrote the document, or it cannot be read.
     """
     return documents.load(number, lambda fields: _decode_version(fields, documents.objects), _ADVICE)
@@ -118,7 +123,7 @@ def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         )
     if format_version < FORMAT_VERSION:
         # Not a CorruptionError: with files that this release cannot read, it must not compare or expire any.
-        raise StoreError(
+        raise OlderFormatError(
             f"format_version is {format_version}, of an earlier release of metastore-assets, whose files this release "
             f"does not read: remove {objects.uri()} and refresh the table"
         )

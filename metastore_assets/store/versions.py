@@ -56,7 +56,7 @@ from metastore_assets.store.pending import (
 )
 from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.store.shared_files import count_references
-from metastore_assets.store.version_document import encode_version, load_version, stored_entries
+from metastore_assets.store.version_document import OlderFormatError, encode_version, load_version, stored_entries
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
@@ -285,7 +285,8 @@ class VersionStore:
         def referenced(numbers: Sequence[int]) -> Iterator[pa.Array]:
             if not numbers:
                 # Staged versions are removed once the first version is published, so its number is read after them.
-                yield from _referenced_paths(staged, staged.numbers())
+                # The next refresh does not use those of an earlier release.
+                yield from _referenced_paths(staged, staged.numbers(), (VersionNotFoundError, OlderFormatError))
             yield from _referenced_paths(self.documents, numbers or self.numbers())
             for path in pending.paths_except(cleared):
                 with suppress(ObjectNotFoundError):  # cleared since it was listed
@@ -322,18 +323,26 @@ def _format_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def _referenced_paths(documents: Documents, numbers: Sequence[int]) -> Iterator[pa.Array]:
+def _referenced_paths(
+    documents: Documents, numbers: Sequence[int], ignored: tuple[type[StoreError], ...] = (VersionNotFoundError,)
+) -> Iterator[pa.Array]:
     """Yield the paths that the numbered versions reference. Raises StoreError if a version cannot be read.
 
     All entries of the newest version are read. Older versions need only garbage manifests: a version references at most
     the files of the next version, and the files in the next version's garbage manifest.
+
+    Args:
+        documents: The documents of the versions.
+        numbers: Numbers of the versions.
+        ignored: Versions whose documents raise these errors are left out. By default, another expire may have removed
+            a version.
     """
     following: Version | None = None
     for number in sorted(numbers, reverse=True):
         try:
             version = load_version(documents, number)
-        except VersionNotFoundError:
-            continue  # removed by another expire
+        except ignored:
+            continue
         yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
         for entries in stored_entries(version):
             yield pa.array(entries.files.paths(), pa.string())

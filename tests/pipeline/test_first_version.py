@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import StoreError
+from metastore_assets.formats.base import Fragment, SnapshotStream, UnstreamableError
+from metastore_assets.formats.files.table import FilesFormat
 from metastore_assets.pipeline import auto_policies, first_version, planning
+from metastore_assets.pipeline import refresh as refresh_module
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.version_document import FORMAT_VERSION
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything
 from tests.pipeline.test_refresh import no_spark
@@ -38,6 +46,17 @@ class Root:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(planning, "FRAGMENTS_PER_LOT", self.lot)
             return refresh(self.config, self.lake.table, no_spark)
+
+    def interrupted_at(self, module: Any, name: str) -> None:
+        """Refresh, and die where a function is called first."""
+
+        def dying(*arguments: Any) -> Any:
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, name, dying)
+            with pytest.raises(KeyboardInterrupt):
+                self.refresh()
 
     def interrupted(self, lots: int) -> None:
         """Refresh, and die after some lots."""
@@ -230,3 +249,98 @@ def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
         assert not root.refresh().published
     assert root.versions.numbers() == [1]
     assert verify(root.config, lake.table, no_spark).is_right
+
+
+def assert_equals_one_plan(root: Root) -> None:
+    """The published version says the same as one that is made at once in another root."""
+    whole = Root(root.lake, "whole", 10**6)
+    whole.refresh()
+    assert_same(everything(whole.config), everything(root.config))
+
+
+def test_a_stream_that_fails_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formats find out only there that a data file is listed twice. Then the complete snapshot is read."""
+
+    def stream(table_format: FilesFormat) -> SnapshotStream:
+        snapshot = table_format.snapshot()
+
+        def fragments() -> Iterator[Fragment]:
+            yield from snapshot.fragments
+            raise UnstreamableError("a data file is listed twice")
+
+        return replace(SnapshotStream.of(snapshot), fragments=fragments(), snapshot=None)
+
+    root = Root(lake_of(tmp_path, 7), "root", 2)
+    monkeypatch.setattr(FilesFormat, "stream", stream)
+    assert root.refresh().version == 1
+    monkeypatch.undo()
+    assert_equals_one_plan(root)
+
+
+def test_the_policies_change_after_the_last_lot(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, 8)
+    root = Root(lake, "root", 2)
+    root.interrupted_at(first_version, "table_location")
+    staged = StagedVersions(root.versions).latest()
+    assert staged is not None
+    assert len(staged.fragments) == 9
+    lake.options = {"columns": {"group": {"values": "hidden"}}}
+    root = Root(lake, "root", 2)
+    assert root.refresh().version == 1
+    latest = root.versions.latest()
+    assert latest is not None
+    assert latest.spec_id != staged.spec_id
+    assert not root.refresh().published
+
+
+def write_format_version(root: Root, change: int) -> None:
+    """Let staged versions be of another release."""
+    for path in Path(root.config.root).glob("t/staged/*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + change}))
+
+
+def test_staged_versions_of_an_older_release_count_for_nothing(tmp_path: Path) -> None:
+    root = Root(lake_of(tmp_path, 9), "root", 2)
+    root.interrupted(3)
+    root.pass_day()
+    write_format_version(root, -1)
+    root.expire()
+    assert not [path for path in root.paths() if not path.startswith(("staged/", "pending/"))]
+    assert root.refresh().fragments_profiled == 9
+    assert not [path for path in root.paths() if path.startswith("staged/")]
+    assert_equals_one_plan(root)
+
+
+def test_staged_versions_of_a_newer_release_are_refused(tmp_path: Path) -> None:
+    root = Root(lake_of(tmp_path, 9), "root", 2)
+    root.interrupted(3)
+    write_format_version(root, 1)
+    before = root.paths()
+    for action in (root.refresh, root.expire):
+        with pytest.raises(StoreError, match=f"format_version is {FORMAT_VERSION + 1}"):
+            action()
+    assert before <= root.paths()
+
+
+def test_removal_of_staged_versions_with_unreadable_documents(tmp_path: Path) -> None:
+    root = Root(lake_of(tmp_path, 9), "root", 2)
+    root.interrupted(3)
+    write_format_version(root, -1)
+    StagedVersions(root.versions).remove()
+    assert not [path for path in root.paths() if path.startswith("staged/")]
+
+
+def test_saved_profiles_serve_all_lots(tmp_path: Path) -> None:
+    """Not only the first one. They are cleared when the version is published."""
+    lake = lake_of(tmp_path, 10)
+    root = Root(lake, "root", 2)
+    root.interrupted(3)
+    lake.options = {"columns": {"group": {"frequencies": "off"}}}
+    Root(lake, "root", 2).interrupted_at(refresh_module, "execute")
+    lake.options = {}
+    assert StagedVersions(root.versions).latest() is None
+    assert len(root.versions.pending()) == 6
+    root = Root(lake, "root", 2)
+    assert root.refresh().fragments_profiled == 3
+    assert root.versions.pending() == []
+    assert_equals_one_plan(root)

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotMetadata, SnapshotStream, UnstreamableError
 from metastore_assets.pipeline.fragment_runs import FragmentRuns, compare_stream
 from metastore_assets.pipeline.table_changes import compare_snapshot
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import LocationPolicy, PathMapping
 from metastore_assets.store import entries, sections, sorted_runs
 from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -69,6 +72,26 @@ def test_the_changes_are_those_of_a_comparison_in_memory(
 def test_fragments_with_equal_keys_are_not_streamed() -> None:
     with FragmentRuns([fragment("all", "a", "x"), fragment("all", "a", "y")]) as runs, pytest.raises(UnstreamableError):
         list(runs.rows())
+
+
+URIS = st.sampled_from(["/lake/a", "s3://bucket", "s3://bucket/a/b", "sftp://me:PassWord@host/a", "memory://", "/"])
+
+
+@given(st.lists(st.tuples(URIS, st.sampled_from(["SecretA", "SecretB"]), st.booleans()), max_size=6))
+def test_rows_have_no_credentials(locations: list[tuple[str, str, bool]]) -> None:
+    """Rows may be in a file. All that is read from a row equals what was written."""
+    fragments = []
+    for number, (uri, secret, confined) in enumerate(locations):
+        location = Location(uri, (("secret_access_key", secret),), confined)
+        policy = LocationPolicy(uri, location, PathMapping(), (), False)
+        source: Any = (location, policy, Location(f"{uri.rstrip('/')}/{number}", location.options))
+        fragments.append(Fragment(f"{number}", "all", f"{number}", 10, 1, source=source))
+    with FragmentRuns(fragments) as runs:
+        rows = list(runs.rows())
+        assert [runs.decode(data) for _, _, data in rows] == fragments
+    for _, _, data in rows:
+        assert b"Secret" not in data
+        assert b"PassWord" not in data
 
 
 def test_memory_depends_on_the_differences_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
