@@ -93,6 +93,8 @@ class ArrowFile:
     """The path below the location."""
     constants: tuple[tuple[str, pa.Array], ...]
     """Name and value of each column that is constant in the file's partition, as an array of one value."""
+    ignores_case: bool = False
+    """Whether the format matches column names without regard to case. Arrow matches them exactly."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,9 @@ from metastore_assets.errors import MetastoreError, UnsupportedTypeError
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds
 from metastore_assets.formats.base import INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
+from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.lookup.pruning import Pruner
+from metastore_assets.tasks.isolation import IsolatedRunner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 _FIRST_COMMON_DAY = -141_427
 """The day 1582-10-15, from which on the Julian calendar of old writers and the Gregorian calendar agree."""
+_UNITS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+_FOOTER_THREADS, _FOOTER_CHUNK = 8, 16
+"""Number of footers that the child reads at the same time, and number of files that one message carries."""
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
@@ -53,13 +58,13 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
         if INITIAL_DEFAULT in (field.metadata or {}):
             raise _refused(rows.name, f"column {field.name!r} has a default in files that lack it")
     files = [_arrow_file(rows.name, fragment) for fragment in fragments]
+    paths = [_validated_path(rows.name, file) for file in files]
+    _check_names(rows, files, paths)
     guarantees = _Guarantees(rows.schema, snapshot.schema, pruner)
     filesystem = fs.LocalFileSystem()
     dataset_fragments = [
-        _PARQUET.make_fragment(
-            file.location.full_path(file.path), filesystem, partition_expression=guarantees.of(fragment.id, file)
-        )
-        for fragment, file in zip(fragments, files, strict=True)
+        _PARQUET.make_fragment(path, filesystem, partition_expression=guarantees.of(fragment.id, file))
+        for fragment, file, path in zip(fragments, files, paths, strict=True)
     ]
     return ds.FileSystemDataset(dataset_fragments, rows.schema, _PARQUET, filesystem)
 
@@ -73,6 +78,52 @@ def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
     if not file.location.is_local:
         raise _refused(table, f"{fragment.path} is in an object store, whose options Arrow does not have")
     return file
+
+
+def _validated_path(table: str, file: ArrowFile) -> str:
+    """Return the path at which Arrow opens a file. Raises MetastoreError if the table may not read it."""
+    if file.location.confined:
+        raise _refused(
+            table,
+            "with `restrict_to_table_root: true` each file is checked when it is opened, because a link that leads out "
+            "of the table may replace it, and Arrow does not check",
+        )
+    try:
+        return file.location.validate_file(file.path)
+    except OSError as error:
+        raise _refused(table, str(error)) from error
+
+
+def _check_names(rows: SnapshotRows, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
+    """Raise MetastoreError if a column of the table has a name in a file that differs in case alone.
+
+    The files' schemas are read in a child process, and only for formats that ignore case.
+    """
+    chosen = [(file, path) for file, path in zip(files, paths, strict=True) if file.ignores_case]
+    outcomes = IsolatedRunner(_FOOTER_THREADS, _FOOTER_CHUNK).outcomes(
+        partial(_find_case_difference, rows.schema),
+        [file for file, _ in chosen],
+        paths=[path for _, path in chosen],
+    )
+    for (_, path), outcome in zip(chosen, outcomes, strict=True):
+        if outcome is not None:
+            raise _refused(rows.name, f"{path}: {outcome}")
+
+
+def _find_case_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
+    """Return a message about a column or field whose name in the file differs in case alone; None if there is none."""
+    constants = {name for name, _ in file.constants}
+    columns = open_columns("parquet", file.location.open(file.path))
+    try:
+        stored = {leaf.path for leaves in schema_leaves(columns.fields) for leaf in leaves}
+    finally:
+        columns.close()
+    by_folded = {path.lower(): path for path in stored}
+    for leaves in schema_leaves(field for field in schema if field.name not in constants):
+        for leaf in leaves:
+            if leaf.path not in stored and (other := by_folded.get(leaf.path.lower())) is not None:
+                return f"it names the column {leaf.path!r} {other!r}, and Arrow does not ignore case"
+    return None
 
 
 def _refused(table: str, reason: str) -> MetastoreError:
@@ -145,5 +196,8 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
 
 
 def _is_before_1582(scalar: pa.Scalar) -> bool:
-    days = pa.array([scalar]).cast(pa.timestamp("s")).cast(pa.int64())[0].as_py() // 86_400
-    return bool(days < _FIRST_COMMON_DAY)
+    """Return whether a date or timestamp lies before the first common day."""
+    # Units of a timestamp are not cast to seconds, because the cast would round fractions before 1970 up.
+    type = scalar.type if pa.types.is_timestamp(scalar.type) else pa.timestamp("s")
+    units = pa.array([scalar]).cast(type).cast(pa.int64())[0].as_py()
+    return bool(units // _UNITS_PER_DAY[type.unit] < _FIRST_COMMON_DAY)

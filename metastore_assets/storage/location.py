@@ -211,6 +211,16 @@ class Location:
         record_read(self.full_path(path), len(data))
         return data
 
+    def validate_file(self, path: str) -> str:
+        """Return the full path of a file on local disk, after the checks of `open`, for libraries that open it.
+
+        A file that replaces this one later is not checked. Raises OSError for a path with `..`, a link that leads out
+        of a confined location, a pipe or a device.
+        """
+        full_path = self._on_disk(path)
+        _check_regular_file(full_path)
+        return full_path
+
     def open(self, path: str) -> pa.NativeFile:
         """Open the current content of a file for random access."""
         return _open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))

@@ -162,6 +162,10 @@ class ChildProcess:
             self._process.kill()
             self._process.wait()
 
+    def kill(self) -> None:
+        """Kill the process from any thread. The thread that uses the child then gets ChildProcessEnded."""
+        self._process.kill()
+
     def disown(self) -> None:
         """Close the pipes of this process without ending the child.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
@@ -44,7 +45,7 @@ def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *argument
     The child waits until the caller requests the next item. The arguments and errors are those of `run_isolated`.
     """
     try:
-        yield from _stream_child(with_arguments(function), iter([PathTask(path, arguments)]), 1)
+        yield from _stream_child(with_arguments(function), iter([PathTask(path, arguments)]), 1, _ActiveChildren())
     except FatalFileError as error:
         metadata_result(error)
 
@@ -54,7 +55,7 @@ def stream_parallel(
 ) -> Iterator[Any]:
     """Yield the items of `function(task)` of all tasks, from several child processes, in no particular order.
 
-    Closing the iterator ends the children.
+    Closing the iterator kills the children, and no other task starts.
 
     Args:
         function: Called once per task in a child; yields picklable items.
@@ -66,24 +67,24 @@ def stream_parallel(
         FatalFileError: A file crashed the child that read it.
         Exception: The first exception that a task raised.
     """
-    remaining = _SharedIterator(tasks)
+    children = _ActiveChildren()
+    remaining = _SharedIterator(tasks, children)
     if processes == 1:
-        yield from _stream_child(function, remaining, threads)
+        yield from _stream_child(function, remaining, threads, children)
         return
     items: Queue[_Message] = Queue(2 * processes)
-    stop = threading.Event()
 
     def work() -> None:
         message = _Message()
         try:
-            for item in _stream_child(function, remaining, threads):
-                if stop.is_set():
+            for item in _stream_child(function, remaining, threads, children):
+                if children.are_stopped:
                     return
                 items.put(_Message(item, is_last=False))
         except BaseException as error:  # noqa: BLE001 (the caller's thread raises it)
             message = _Message(error=error)
         finally:
-            # After `stop`, the queue was emptied, and each thread puts two messages at most.
+            # After the stop, the queue was emptied, and each thread puts two messages at most.
             items.put(message)
 
     for _ in range(processes):
@@ -100,7 +101,7 @@ def stream_parallel(
             else:
                 yield message.item
     finally:
-        stop.set()
+        children.stop()
         try:
             while True:
                 items.get_nowait()
@@ -117,11 +118,52 @@ class _Message:
     error: BaseException | None = None
 
 
-class _SharedIterator(Generic[T]):
-    """An iterator that several threads share."""
+class _StreamClosed(Exception):
+    """Raised in the thread of a child when the caller has closed the stream."""
 
-    def __init__(self, items: Iterable[T]) -> None:
+
+class _ActiveChildren:
+    """The children of one stream, which the caller's thread can kill while other threads wait for their answers."""
+
+    def __init__(self) -> None:
+        self._children: set[ChildProcess] = set()
+        self._lock = threading.Lock()
+        self.are_stopped = False
+        """Whether `stop` was called."""
+
+    @contextmanager
+    def register(self, child: ChildProcess) -> Iterator[None]:
+        """Let `stop` kill a child during the block. Raises _StreamClosed if `stop` was called before or meanwhile."""
+        with self._lock:
+            if self.are_stopped:
+                raise _StreamClosed
+            self._children.add(child)
+        try:
+            yield
+        except ChildProcessEnded as ended:
+            if self.are_stopped:
+                raise _StreamClosed from ended
+            raise
+        finally:
+            with self._lock:
+                self._children.discard(child)
+        if self.are_stopped:  # The child may be dead, so nobody may reuse it.
+            raise _StreamClosed
+
+    def stop(self) -> None:
+        """Kill the registered children. No other child can be registered afterwards."""
+        with self._lock:
+            self.are_stopped = True
+            for child in self._children:
+                child.kill()
+
+
+class _SharedIterator(Generic[T]):
+    """An iterator that several threads share. It ends when the children are stopped."""
+
+    def __init__(self, items: Iterable[T], children: _ActiveChildren) -> None:
         self._items = iter(items)
+        self._children = children
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[T]:
@@ -129,11 +171,15 @@ class _SharedIterator(Generic[T]):
 
     def __next__(self) -> T:
         with self._lock:
+            if self._children.are_stopped:
+                raise StopIteration
             return next(self._items)
 
 
-def _stream_child(function: Callable[[T], Iterator[Any]], tasks: Iterator[PathTask[T]], threads: int) -> Iterator[Any]:
-    """Yield the items of all tasks, from one child process.
+def _stream_child(
+    function: Callable[[T], Iterator[Any]], tasks: Iterator[PathTask[T]], threads: int, children: _ActiveChildren
+) -> Iterator[Any]:
+    """Yield the items of all tasks, from one child process. The iterator ends early when `children` are stopped.
 
     The child has one more task than threads, so that it does not wait for the next one. Raises FatalFileError if it
     crashes, MetastoreError if it repeatedly ends while it runs no task, and the exception of a task.
@@ -144,7 +190,7 @@ def _stream_child(function: Callable[[T], Iterator[Any]], tasks: Iterator[PathTa
     idle_crashes = 0
     while True:
         try:
-            with acquire_child() as child:
+            with acquire_child() as child, children.register(child):
                 child.send(SetThreads(threads))
                 for number, task in running.items():
                     child.send(StreamTask(number, function, task.task))
@@ -162,6 +208,8 @@ def _stream_child(function: Callable[[T], Iterator[Any]], tasks: Iterator[PathTa
                     del running[answer.first]
                     started.discard(answer.first)
                     _start(child, function, running, islice(numbered, 1))
+            return
+        except _StreamClosed:
             return
         except ChildProcessEnded as ended:
             if ended.in_flight:

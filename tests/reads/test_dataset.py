@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+import os
+from datetime import date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from metastore_assets import open_table
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.refresh import refresh
+from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.reads.tables import SCHEMA, build, no_spark, rows
 
 _FIELD = pc.field
@@ -134,3 +136,76 @@ def test_a_promoted_column_of_plain_files(tmp_path: Path) -> None:
     dataset = lookup.dataset()
     assert sorted(dataset.to_table()["a"].to_pylist()) == [1, 2, 2**40]
     assert dataset.to_table(filter=_FIELD("a") > 5).to_pydict() == {"a": [2**40], "b": ["x"]}
+
+
+def test_a_confined_table_is_refused(tmp_path: Path) -> None:
+    """Arrow would follow a link that leads out of the table, also one that replaces a file later."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"a": [1]}), lake / "a.parquet")
+    pq.write_table(pa.table({"a": [7]}), tmp_path / "secret.parquet")
+    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    assert lookup.dataset().to_table()["a"].to_pylist() == [1]
+    confined = TableConfig(name="t", uri=str(lake), restrict_to_table_root=True)
+    with pytest.raises(MetastoreError, match=r"restrict_to_table_root.*use `read`"):
+        lookup.dataset(table=confined)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), pa.table({"a": [1]}))
+    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    (file,) = lake.glob("*.parquet")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(MetastoreError, match="is a device or a pipe"):
+        lookup.dataset()
+
+
+_POINT = {"type": "struct", "fields": [field("x", "long")]}
+
+
+@pytest.mark.parametrize(
+    ("stored", "refused"),
+    [
+        ({"Id": [1], "Point": [{"x": 2}]}, None),
+        ({"id": [1], "Point": [{"x": 2}]}, "'Id' 'id'"),
+        ({"Id": [1], "Point": [{"X": 2}]}, "'Point.x' 'Point.X'"),
+        ({"Point": [{"x": 2}]}, None),
+        ({"Id": [1], "id": [3]}, None),
+    ],
+)
+def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stored: Any, refused: str | None) -> None:
+    """Arrow would read nulls, where Delta ignores case."""
+    lake = tmp_path / "lake"
+    add = add_file(lake, pa.table(stored))
+    commit(lake, protocol(), metadata([field("Id", "long"), field("Point", _POINT)]), add)
+    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    if refused is not None:
+        with pytest.raises(MetastoreError, match=refused):
+            lookup.dataset()
+    else:
+        assert lookup.dataset().to_table().to_pylist() == lookup.read().read_all().to_pylist()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zone: str | None) -> None:
+    """They have none before 1582-10-15, not even in the last second before that day."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    fraction = 0 if unit == "s" else 500_000
+    first = datetime(1582, 10, 15)
+    last = first - timedelta(microseconds=fraction or 1_000_000)
+    moments = {"recent": datetime(2024, 1, 1, 0, 0, 1, fraction), "first": first, "last": last}
+    for name, moment in moments.items():
+        part = pa.table({"a": pa.array([moment], pa.timestamp(unit, zone)), "day": [moment.date()]})
+        pq.write_table(part, lake / f"{name}.parquet", write_statistics=False)
+    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    dataset = lookup.dataset()
+    for column, literal in (
+        ("a", pa.scalar(datetime(2030, 1, 1), dataset.schema.field("a").type)),
+        ("day", date(2030, 1, 1)),
+    ):
+        found = {Path(fragment.path).stem for fragment in dataset.get_fragments(_FIELD(column) == literal)}
+        assert found == {"last"}

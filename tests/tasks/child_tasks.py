@@ -90,6 +90,15 @@ def count_to(number: int, then: Any = None) -> Iterator[int]:
         raise ValueError(then)
 
 
+def mark_and_wait(folder: str, number: int) -> Iterator[int]:
+    """Create a file for the task. Task 0 yields one number; the others yield nothing."""
+    with open(f"{folder}/{number}", "w"):
+        pass
+    if number == 0:
+        yield number
+    time.sleep(0.2)
+
+
 def endless(sink: str) -> Iterator[int]:
     """Yield numbers for ever, and write one byte per number to a file."""
     number = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -54,3 +55,19 @@ def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Pa
     assert len(children) == 2
     items.close()  # type: ignore[attr-defined]
     wait_until(lambda: not any(map(is_running, children)))
+
+
+def test_closing_a_stream_ends_tasks_that_yield_nothing(no_idle_children: None, tmp_path: Path) -> None:
+    """No later task starts, and no dead child is reused."""
+    silent = with_arguments(tasks.mark_and_wait)
+    items = stream_parallel(silent, [PathTask(f"/t/{number}", (str(tmp_path), number)) for number in range(40)], 2)
+    assert next(items) == 0
+    children = [child._process.pid for child in child_process._running]
+    items.close()  # type: ignore[attr-defined]
+    wait_until(lambda: not any(map(is_running, children)))
+    begun = len(list(tmp_path.iterdir()))
+    assert begun < 10
+    time.sleep(1)
+    assert len(list(tmp_path.iterdir())) == begun
+    assert not child_process._idle
+    assert list(stream_parallel(count_to, [PathTask("/t/0", (2,))], 2)) == [0, 1]

@@ -503,7 +503,7 @@ class DeltaFragmentSource:
             return "it has deleted rows"
         if self.mode != "none":
             return f"its columns are mapped by {self.mode}"
-        return ArrowFile(self.location, self.path, self.partition_values)
+        return ArrowFile(self.location, self.path, self.partition_values, ignores_case=True)
 
     def open(self) -> FileFragmentReader:
         """Open the data file and read its deletion vector. Raises FragmentError."""
