@@ -56,7 +56,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
 
     Supported are integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime`
     (also of pandas, to the nanosecond), with a zone if the column has one. An integer, float or decimal is accepted for
-    any numeric class that has exactly its value.
+    any numeric class that has exactly its value. For other classes than text, a `str` is parsed as by `parse_literal`.
 
     Args:
         value: The value.
@@ -67,7 +67,8 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
         LiteralError: The class does not have the value.
     """
     try:
-        return _scalar(_to_physical(value, cls), cls)
+        is_text = isinstance(value, str) and cls.name != "string"
+        return _scalar(_parse_physical(str(value), cls) if is_text else _to_physical(value, cls), cls)
     except (ValueError, OverflowError, InvalidOperation, pa.ArrowException, UnsupportedTypeError) as error:
         raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls)}") from error
 
@@ -251,7 +252,9 @@ def _parse_physical(text: str, cls: TypeClass) -> Any:
     if cls.name == "boolean":
         return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _reject(text)
     if cls.name == "binary":
-        return bytes.fromhex(text)
+        # The command line shows bytes as `0x00ff`, and predicates have them as `x'00ff'`.
+        quoted = text[:2].lower() == "x'" and text.endswith("'")
+        return bytes.fromhex(text[2:-1] if quoted else text.removeprefix("0x"))
     if cls.name == "uuid":
         return uuid.UUID(text).bytes
     if cls.kind == "float":

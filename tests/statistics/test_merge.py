@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any
 
@@ -346,6 +347,11 @@ def test_facts_of_a_full_list_replace_estimates() -> None:
 STATES = {"moments", "quantile_sketch", "percentiles"}
 
 
+def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a row, with a text instead of NaN, which equals nothing."""
+    return {name: "nan" if value != value else value for name, value in vars(row).items() if name not in without}
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @settings(max_examples=10)
 @given(data=st.data())
@@ -356,12 +362,8 @@ def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: 
     for policy in (ColumnPolicy().resolve("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):
         cut = restrict_to_policy(profile_one(array).statistics, policy)
         once = profile_one([array.slice(0, len(array) // 2), array.slice(len(array) // 2)], policy).statistics
-        left, right = (
-            {name: "nan" if value != value else value for name, value in vars(row).items() if name not in STATES}
-            for row in (cut, once)
-        )
-        assert left == right
+        assert comparable(cut, STATES) == comparable(once, STATES)
         assert cut.percentiles_guarantee == once.percentiles_guarantee
         assert cut.frequencies in ("off", "estimated", "absent")
         assert cut.frequencies == "absent" or cut.value_count == 0 or cut.distinct_count >= 1
-        assert restrict_to_policy(cut, policy) == cut
+        assert comparable(restrict_to_policy(cut, policy)) == comparable(cut)

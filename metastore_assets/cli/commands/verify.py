@@ -48,7 +48,13 @@ def _draw(page: Page, result: Answer) -> None:
     count = result["skipped_partitions"]
     skipped = f"; skipped {text.format_count(count, 'partition')} changed since" if count else ""
     errors = len(result["differences"]) + len(result["unreadable"])
-    verdict = Styled(f"{errors:,} wrong", "red") if errors else Styled("all numbers match the table", "green")
+    if errors:
+        verdict = Styled(f"{errors:,} wrong", "red")
+    elif count and not result["fragments"]:
+        command = f"metastore refresh {text.make_printable(result['table'])}"
+        verdict = Styled(f"nothing was compared; run `{command}`", "yellow")
+    else:
+        verdict = Styled("the compared numbers match" if count else "all numbers match the table", "green")
     heading = Styled(result["table"], "bold")
     page.line(heading, f" version {result['version']}: {', '.join(compared)} compared{skipped}: ", verdict)
     for row in result["differences"]:
