@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.statistics.column import ColumnStatistics
+    from metastore_assets.values.leaf_columns import LeafColumn
 
 _NEAR_UNIQUE = 0.95
 """The share of distinct values from which a column looks like an identifier."""
@@ -115,9 +116,10 @@ def find_table(config: TableConfig, folder: str) -> FoundTable:
     leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
     is_small = Engine(None, "auto").reads_here(snapshot.fragments)
     if is_small:
-        suggestions = _suggest_by_values(_profile(config, folder), snapshot.partition_columns)
+        repeated = {leaf.path for leaf in leaves if leaf.repeated}
+        suggestions = _suggest_by_values(_profile(config, folder), snapshot.partition_columns, repeated)
     else:
-        suggestions = _suggest_by_names((leaf.path, leaf.type) for leaf in leaves)
+        suggestions = _suggest_by_names(leaves)
     return FoundTable(
         config,
         snapshot.format,
@@ -139,8 +141,17 @@ def _profile(config: TableConfig, folder: str) -> Sequence[ColumnStatistics]:
     return profile_table(config, folder, start_spark).statistics()
 
 
-def _suggest_by_values(rows: Iterable[ColumnStatistics], partition_columns: Sequence[str]) -> Iterable[Suggestion]:
-    """Yield suggestions for the columns of a profiled table."""
+def _suggest_by_values(
+    rows: Iterable[ColumnStatistics], partition_columns: Sequence[str], repeated: Set[str]
+) -> Iterable[Suggestion]:
+    """Yield suggestions for the columns of a profiled table.
+
+    Args:
+        rows: The statistics of the columns.
+        partition_columns: The names of the partition columns.
+        repeated: The paths of the columns inside lists and maps. Predicates cannot name them, so they have no value
+            filter.
+    """
     for row in rows:
         if row.type_class is None or row.column in (*partition_columns, _ALL_COLUMNS):
             continue
@@ -149,6 +160,7 @@ def _suggest_by_values(rows: Iterable[ColumnStatistics], partition_columns: Sequ
             yield _hide(row.column)
         elif (
             row.type_class in _IDENTIFIER_CLASSES
+            and row.column not in repeated
             and row.value_count >= _MIN_VALUES
             and distinct >= _NEAR_UNIQUE * row.value_count
             and not _is_long(row)
@@ -160,17 +172,18 @@ def _suggest_by_values(rows: Iterable[ColumnStatistics], partition_columns: Sequ
             yield Suggestion(row.column, "{frequencies: off, histogram: off}", reason, active=True)
 
 
-def _suggest_by_names(columns: Iterable[tuple[str, Any]]) -> Iterable[Suggestion]:
+def _suggest_by_names(columns: Iterable[LeafColumn]) -> Iterable[Suggestion]:
     """Yield suggestions for columns by name and Arrow type. All of them are inactive."""
     import pyarrow.types as t
 
-    for path, type_ in columns:
+    for column in columns:
+        path, type_ = column.path, column.type
         if path == _ALL_COLUMNS:
             continue
         is_text = t.is_string(type_) or t.is_large_string(type_) or t.is_string_view(type_)
         if _names(path, _PERSONAL):
             yield _hide(path)
-        elif (is_text or t.is_integer(type_)) and _names(path, _IDENTIFIERS):
+        elif not column.repeated and (is_text or t.is_integer(type_)) and _names(path, _IDENTIFIERS):
             reason = "if almost all values are distinct: `=` and `in` skip files"
             yield Suggestion(path, "{value_filter: on}", reason, active=False)
         elif is_text and _names(path, _TEXTS):

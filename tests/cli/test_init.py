@@ -89,6 +89,23 @@ def test_a_large_table_is_judged_by_its_schema(folder: Path, monkeypatch: pytest
     assert load_config().tables[0].columns == {}
 
 
+@pytest.mark.parametrize("small", [True, False])
+def test_no_value_filter_inside_lists_and_maps(folder: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+    """Predicates cannot name elements and keys, but can name the fields of a struct."""
+    if not small:
+        monkeypatch.setattr(engine, "_SMALL_BYTES", 1)
+    numbers = range(100)
+    data = {
+        "s": [{"id": number} for number in numbers],
+        "items": [[{"id": number}] for number in numbers],
+        "m": pa.array([[(str(number), number)] for number in numbers], pa.map_(pa.string(), pa.int64())),
+    }
+    pq.write_table(pa.table(data), folder / "t.parquet")
+    (table,) = answer("init", "t.parquet")["tables"]
+    assert table["profiled"] == small
+    assert [item["column"] for item in table["suggestions"] if "value_filter" in item["policy"]] == ["s.id"]
+
+
 def test_an_existing_file_stays(folder: Path) -> None:
     pq.write_table(_rows(), folder / "t.parquet")
     (folder / "metastore.yaml").write_text("mine")
