@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.errors import StoreError
 from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
@@ -63,7 +62,7 @@ from metastore_assets.store.manifest import (
     ValueFilterFiles,
     Version,
     node_key,
-    split_fragment_key,
+    repeated_fragment_error,
 )
 from metastore_assets.store.segments import SegmentFiles
 
@@ -393,11 +392,7 @@ def _changed_fragments(
     keys = {entry.key for entry in now}
     if len(keys) < len(now):
         key = next(key for key, count in Counter(entry.key for entry in now).items() if count > 1)
-        partition_key, path = split_fragment_key(key)
-        raise StoreError(
-            f"table {table!r}: partition {partition_key!r} has two fragments with the path {path!r}, which cannot be "
-            "told apart: remove one of them from the table"
-        )
+        raise repeated_fragment_error(table, key)
     dropped = {key: entry for key, entry in before.items() if key in put or key not in keys}
     return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put, dropped)
 

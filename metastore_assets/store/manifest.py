@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from metastore_assets.errors import StoreError
 from metastore_assets.store.segments import SegmentFiles
 
 MetadataCacheEntries: TypeAlias = Mapping[bytes, bytes]
@@ -136,6 +137,15 @@ def split_fragment_key(key: str) -> tuple[str, str]:
     if not separator:
         raise ValueError(f"{key!r} is no key of a fragment")
     return partition_key, path
+
+
+def repeated_fragment_error(table: str, key: str) -> StoreError:
+    """Return the error for two fragments of a table that have the same key."""
+    partition_key, path = split_fragment_key(key)
+    return StoreError(
+        f"table {table!r}: partition {partition_key!r} has two fragments with the path {path!r}: remove one of them "
+        "from the table"
+    )
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from metastore_assets.store.entries import (
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.expire import ExpiryCounts, Retention, expire
 from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
-from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, Version, split_fragment_key
+from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, Version, repeated_fragment_error
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
@@ -187,11 +187,7 @@ class VersionStore:
         except DuplicateKeyError as error:
             if kind is not FRAGMENTS:
                 raise
-            partition_key, path = split_fragment_key(error.key)
-            raise StoreError(
-                f"table {self.table!r}: partition {partition_key!r} has two fragments with the path {path!r}, which "
-                "cannot be told apart: remove one of them from the table"
-            ) from error
+            raise repeated_fragment_error(self.table, error.key) from error
 
     def _write_metadata_cache(self, version: Version, base: StoredEntries[MetadataCacheEntry] | None) -> SegmentFiles:
         """Write the metadata cache. If the one before cannot be read, only new values are written."""

@@ -47,6 +47,23 @@ class Root:
             patch.setattr(planning, "FRAGMENTS_PER_LOT", self.lot)
             return refresh(self.config, self.lake.table, no_spark)
 
+    def refresh_with_rival(self, rival: Root, lot: int) -> Any:
+        """Refresh; before a lot is computed, another root publishes."""
+        execute, lots = first_version.execute, 0
+
+        def executed(*arguments: Any) -> Any:
+            nonlocal lots
+            lots += 1
+            if lots == lot:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(first_version, "execute", execute)
+                    assert rival.refresh().published
+            return execute(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(first_version, "execute", executed)
+            return self.refresh()
+
     def interrupted_at(self, module: Any, name: str) -> None:
         """Refresh, and die where a function is called first."""
 
@@ -191,18 +208,7 @@ def test_a_rival_publishes_first(tmp_path: Path) -> None:
     """The refresh that lost finds that the version is up to date."""
     lake = lake_of(tmp_path, 5)
     root, rival = Root(lake, "root", 2), Root(lake, "root", 10**6)
-    execute, calls = first_version.execute, 0
-
-    def executed(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            rival.refresh()
-        return execute(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(first_version, "execute", executed)
-        assert not root.refresh().published
+    assert not root.refresh_with_rival(rival, 2).published
     assert root.versions.numbers() == [1]
     assert verify(root.config, lake.table, no_spark).is_right
 
@@ -233,20 +239,7 @@ def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
     """It removes files that the refresh that lost would read. That is no damage."""
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)
-    execute, calls = first_version.execute, 0
-
-    def executed(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(first_version, "execute", execute)
-                assert root.refresh().published
-        return execute(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(first_version, "execute", executed)
-        assert not root.refresh().published
+    assert not root.refresh_with_rival(root, 3).published
     assert root.versions.numbers() == [1]
     assert verify(root.config, lake.table, no_spark).is_right
 
