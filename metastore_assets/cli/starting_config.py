@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,12 +115,15 @@ def find_table(config: TableConfig, folder: str) -> FoundTable:
 
     snapshot = open_table_format(config).snapshot()
     leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
-    is_small = Engine(None, "auto").reads_here(snapshot.fragments)
-    if is_small:
-        repeated = {leaf.path for leaf in leaves if leaf.repeated}
-        suggestions = _suggest_by_values(_profile(config, folder), snapshot.partition_columns, repeated)
-    else:
+    rows = None
+    if Engine(None, "auto").reads_here(snapshot.fragments):
+        with suppress(_SparkNeededError):
+            rows = _profile(config, folder)
+    if rows is None:
         suggestions = _suggest_by_names(leaves)
+    else:
+        repeated = {leaf.path for leaf in leaves if leaf.repeated}
+        suggestions = _suggest_by_values(rows, snapshot.partition_columns, repeated)
     return FoundTable(
         config,
         snapshot.format,
@@ -127,7 +131,7 @@ def find_table(config: TableConfig, folder: str) -> FoundTable:
         len(snapshot.fragments),
         sum(fragment.bytes for fragment in snapshot.fragments),
         snapshot.partition_columns,
-        is_small,
+        rows is not None,
         tuple(suggestions),
     )
 
@@ -136,9 +140,13 @@ def _profile(config: TableConfig, folder: str) -> Sequence[ColumnStatistics]:
     from metastore_assets.profiling import profile_table
 
     def start_spark() -> Any:
-        raise AssertionError("a small table is profiled without Spark")
+        raise _SparkNeededError
 
     return profile_table(config, folder, start_spark).statistics()
+
+
+class _SparkNeededError(Exception):
+    """A table is small, but has so many columns that its profiles are merged with Spark."""
 
 
 def _suggest_by_values(

@@ -49,6 +49,23 @@ _FORMS = {
     "timestamptz": "a timestamp, such as 2024-01-31T23:59:59Z",
     "null": "nothing, because the column has no values",
 }
+"""How values are written as text, by name of the type class without its unit or scale."""
+_PYTHON_FORMS = {
+    **_FORMS,
+    "boolean": "True or False",
+    "int64": "an int",
+    "uint64": "an int",
+    "float64": "an int or a float",
+    "string": "a str",
+    "binary": 'bytes, such as b"\\x00\\xff"',
+    "uuid": "a uuid.UUID",
+    "date": "a datetime.date",
+    "time": "a datetime.time",
+    "decimal": "a decimal.Decimal or an int",
+    "timestamp": "a datetime.datetime without a time zone",
+    "timestamptz": "a datetime.datetime with a time zone",
+}
+"""What values are in Python, by name of the type class without its unit or scale."""
 
 
 def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
@@ -56,7 +73,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
 
     Supported are integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime`
     (also of pandas, to the nanosecond), with a zone if the column has one. An integer, float or decimal is accepted for
-    any numeric class that has exactly its value. For other classes than text, a `str` is parsed as by `parse_literal`.
+    any numeric class that has exactly its value.
 
     Args:
         value: The value.
@@ -67,10 +84,9 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
         LiteralError: The class does not have the value.
     """
     try:
-        is_text = isinstance(value, str) and cls.name != "string"
-        return _scalar(_parse_physical(str(value), cls) if is_text else _to_physical(value, cls), cls)
+        return _scalar(_to_physical(value, cls), cls)
     except (ValueError, OverflowError, InvalidOperation, pa.ArrowException, UnsupportedTypeError) as error:
-        raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls)}") from error
+        raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls, _PYTHON_FORMS)}") from error
 
 
 def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
@@ -87,17 +103,21 @@ def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
     try:
         return _scalar(_parse_physical(text, cls), cls)
     except (ValueError, OverflowError, InvalidOperation) as error:
-        raise LiteralError(f"{text!r} is no value of {subject}: {_expectation(error, cls)}") from error
+        raise LiteralError(f"{text!r} is no value of {subject}: {_expectation(error, cls, _FORMS)}") from error
 
 
 def expected_form(cls: TypeClass) -> str:
     """Return how values of a type class are written, for messages, such as `a date, such as 2024-01-31`."""
-    return _FORMS[cls.name if cls.name in _FORMS else cls.name.partition("_")[0]]
+    return _form(cls, _FORMS)
 
 
-def _expectation(error: Exception, cls: TypeClass) -> str:
+def _form(cls: TypeClass, forms: Mapping[str, str]) -> str:
+    return forms[cls.name if cls.name in forms else cls.name.partition("_")[0]]
+
+
+def _expectation(error: Exception, cls: TypeClass, forms: Mapping[str, str]) -> str:
     reason = f" ({error})" if isinstance(error, _UnfitError) else ""
-    return f"give {expected_form(cls)}{reason}"
+    return f"give {_form(cls, forms)}{reason}"
 
 
 class _UnfitError(ValueError):

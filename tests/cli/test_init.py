@@ -150,3 +150,12 @@ def test_any_location_and_column_can_be_read_again(name: str, column: str) -> No
     assert table["uri"].replace("$${", "${") == uri
     assert [key.replace("$${", "${") for key in table["columns"]] == [column]
     assert json.dumps(raw)
+
+
+def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Profiles of so many columns are merged with Spark, which `init` does not start."""
+    monkeypatch.setattr(engine, "_SMALL_MERGE", 3)
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({f"c{at}": [1] for at in range(5)} | {"email": ["a"]}), tmp_path / "t" / "1.parquet")
+    found = starting_config.find_table(TableConfig(name="t", uri=str(tmp_path / "t")), str(tmp_path))
+    assert (found.profiled, [one.column for one in found.suggestions]) == (False, ["email"])

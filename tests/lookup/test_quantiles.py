@@ -246,6 +246,14 @@ def test_values_of_another_type_are_refused(odd: Table, name: str) -> None:
             odd.locate(name, value)
 
 
+def test_messages_name_the_python_type(odd: Table) -> None:
+    """What a text of the right form would be in Python."""
+    expected = {"f": "float", "flag": "True", "day": "datetime.date", "t": "datetime.time", "b": "bytes"}
+    for name, form in expected.items():
+        with pytest.raises(LiteralError, match=f"give .*{form}"):
+            odd.rank(name, "1")
+
+
 def test_values_in_python(odd: Table) -> None:
     values = {
         "i": [1, Decimal(1), 1.0, np.float64(1), np.int64(1), np.uint8(1), pa.scalar(1, pa.int8())],
