@@ -13,7 +13,7 @@ from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.histograms import merge_bin_frequencies
 from metastore_assets.lookup.json import columns_json, show_json
-from metastore_assets.values.json import integer_json
+from metastore_assets.values.json import integer_json, time_json
 
 if TYPE_CHECKING:
     from metastore_assets.statistics.column import ColumnStatistics
@@ -86,8 +86,8 @@ def version_to_json(version: Version) -> Json:
     return {
         "version": version.number,
         "snapshot": version.snapshot,
-        "committed_at": version.committed_at and version.committed_at.isoformat(),
-        "published_at": version.published_at.isoformat(),
+        "committed_at": time_json(version.committed_at),
+        "published_at": time_json(version.published_at),
         "row_count": integer_json(version.row_count),
         "bytes": integer_json(version.bytes),
         "partitions": len(version.partitions),

@@ -47,7 +47,7 @@ def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
     user_defined = {name for text in rows["user_defined"].to_pylist() if text for name in json.loads(text)}
     names = [*VERSION_COLUMNS.names, *_NAMES, *sorted(user_defined)]
     if statistic not in names and not _PERCENTILE.fullmatch(statistic):
-        alternatives = close_names(statistic, names, "; there are {}, and percentiles: p50")
+        alternatives = close_names(statistic, names, "; there are {}, and percentiles, such as p50")
         raise ValueError(f"there is no statistic {statistic!r}{alternatives}")
     return [
         HistoryPoint(record["version"], record["snapshot"], record["published_at"], *_value(record, statistic))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -11,9 +12,9 @@ import pyarrow as pa
 
 from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.markup.charts import bars, share_bar
-from metastore_assets.markup.elements import Markup, Part, joined, make_printable, table, tag
+from metastore_assets.markup.elements import ABSENT, Markup, Part, joined, quote_blanks, table, tag
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.values.json import scalar_json
+from metastore_assets.values.json import float_json, scalar_json
 
 MAX_ROWS = 20
 """The greatest number of rows that are shown."""
@@ -112,13 +113,13 @@ def _text(value: Any) -> str:
     if isinstance(value, pa.Scalar):
         value = scalar_json(value)
     if value is None:
-        return ""
+        return ABSENT
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, int):
         text = f"{value:,}"
     elif isinstance(value, float):
-        text = f"{value:.6g}"
+        text = f"{value:.6g}" if math.isfinite(value) else str(float_json(value))
     else:
-        text = make_printable(str(value))
+        text = quote_blanks(str(value))
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"

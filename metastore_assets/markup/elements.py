@@ -14,6 +14,9 @@ class Markup:
     html: str
 
 
+ABSENT = "–"
+"""The text that stands for null and for a missing number."""
+
 Part = str | Markup
 """The content of an element: plain text, or markup."""
 
@@ -23,6 +26,12 @@ def make_printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def quote_blanks(text: str) -> str:
+    """Make a text printable, with quotes if it is empty or begins or ends with white space."""
+    escaped = make_printable(text)
+    return f"'{escaped}'" if not text or text != text.strip() else escaped
 
 
 def to_html(part: Part) -> str:

@@ -8,9 +8,11 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from metastore_assets.markup.elements import ABSENT as ABSENT
 from metastore_assets.markup.elements import make_printable as make_printable
+from metastore_assets.markup.elements import quote_blanks
+from metastore_assets.values.json import float_json
 
-ABSENT = "–"
 ELLIPSIS = "…"
 _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
 
@@ -23,7 +25,8 @@ def to_one_line(text: str) -> str:
 def format_number(value: int | float | str | None) -> str:
     """Format a number with grouped thousands, a float with six significant digits: 38,255.1; 0.049998; 1.2e+17.
 
-    A text is a number that JSON cannot hold exactly: a decimal, or an integer beyond 2**53. None is `–`.
+    A text is a number that JSON cannot hold exactly: a decimal, or an integer beyond 2**53. None is `–`. Infinity and
+    NaN have their names in JSON.
     """
     if value is None:
         return ABSENT
@@ -75,9 +78,9 @@ def format_value(json_value: Any, limit: int | None = None) -> str:
     elif isinstance(json_value, bool):
         text = "true" if json_value else "false"
     elif isinstance(json_value, float):
-        text = f"{json_value:.10g}"
+        text = f"{json_value:.10g}" if math.isfinite(json_value) else str(float_json(json_value))
     elif isinstance(json_value, str):
-        text = _quote_blanks(json_value)
+        text = quote_blanks(json_value)
     else:
         text = str(json_value)
     return text if limit is None else truncate(text, limit)
@@ -195,18 +198,14 @@ def _format_nested(json_value: Any) -> str:
 
 def _format_float(value: float) -> str:
     """Format a float with six significant digits, without an exponent between 1e-4 and 1e9."""
-    if not math.isfinite(value) or not (value == 0 or 1e-4 <= abs(value) < 1e9):
+    if not math.isfinite(value):
+        return str(float_json(value))
+    if not (value == 0 or 1e-4 <= abs(value) < 1e9):
         return f"{value:.6g}"
     if value.is_integer():
         return f"{value:,.0f}"
     digits = f"{value:,.{max(0, 5 - math.floor(math.log10(abs(value))))}f}"
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
-
-
-def _quote_blanks(text: str) -> str:
-    """Make a text printable, with quotes if it is empty or begins or ends with white space."""
-    escaped = make_printable(text)
-    return f"'{escaped}'" if not text or text != text.strip() else escaped
 
 
 def _cell_width(char: str) -> int:

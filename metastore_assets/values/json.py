@@ -8,6 +8,7 @@ JSON number are "NaN", "Infinity" and "-Infinity".
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -67,3 +68,8 @@ def float_json(value: float | None) -> float | str | None:
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def time_json(time: datetime | None) -> str | None:
+    """Return a time with a zone as ISO 8601 text in UTC, with `Z`; None for None."""
+    return None if time is None else f"{time.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"

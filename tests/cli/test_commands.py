@@ -120,6 +120,8 @@ def test_tables(published: Path) -> None:
     assert (orders["table"], orders["version"], orders["row_count"], orders["partitions"]) == ("orders", 2, COUNT, 2)
     assert (missing["version"], missing["uri"]) == (1, str(published.parent / "gone"))
     assert (fresh["version"], fresh["snapshot"], fresh["format"]) == (None, None, "files")
+    assert orders["published_at"].endswith("Z")
+    assert fresh["published_at"] is None
     assert "never refreshed" in run("tables", config=published).stdout
 
 
@@ -128,6 +130,10 @@ def test_versions(published: Path) -> None:
     assert (newest["version"], newest["row_count"], newest["partitions"]) == (2, COUNT, 2)
     assert (oldest["version"], oldest["row_count"], oldest["snapshot"]) == (1, 100, "snapshot 1")
     assert newest["published_at"] > oldest["published_at"]
+    for arguments in ((), ("day",), ("--statistic", "row_count")):
+        assert all(
+            row["published_at"].endswith("Z") for row in answer("history", "orders", *arguments, config=published)
+        )
     assert run("versions", "orders", config=published).stdout.splitlines()[1].split()[:3] == ["2", "snapshot", "2"]
 
 

@@ -147,6 +147,18 @@ def test_rows_equal_rows_and_lists(table: Table) -> None:
     assert [value.as_py() for value, frequency in top if frequency == 1] == ["<b>&", "b"]
 
 
+def test_empty_text_does_not_look_like_null() -> None:
+    rows = ResultSet(
+        [ValueFrequency(pa.scalar(value, pa.string()), 1) for value in ("", None, " a")]
+        + [ValueFrequency(pa.scalar(math.inf), 1)],
+        AsOf(1, "1"),
+        pa.schema([("value", pa.string()), ("frequency", pa.int64())]),
+    )
+    assert [line.split("  ")[0] for line in repr(rows).splitlines()[2:]] == ["''", "–", "' a'", "Infinity"]
+    cells = [cell.text for cell in ElementTree.fromstring(rows._repr_html_()).iter("td")]
+    assert cells[::3] == ["''", "–", "' a'", "Infinity"]
+
+
 def test_a_table_shows_its_version_and_size(table: Table) -> None:
     assert repr(table) == "<Table 'orders': version 1 of snapshot snapshot 1, 4 rows, 6 columns, 2 partitions>"
     page = ElementTree.fromstring(f"<div>{table._repr_html_()}</div>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from itertools import pairwise
 
@@ -64,7 +65,9 @@ def test_wide_and_combining_characters_take_their_cells() -> None:
         (99999.999, "100,000"),
         (1.2e17, "1.2e+17"),
         (3e-9, "3e-09"),
-        (float("inf"), "inf"),
+        (float("inf"), "Infinity"),
+        (float("-inf"), "-Infinity"),
+        (float("nan"), "NaN"),
     ],
 )
 def test_numbers(given_value: int | float | str | None, shown: str) -> None:
@@ -73,7 +76,17 @@ def test_numbers(given_value: int | float | str | None, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("given_value", "shown"),
-    [(None, "–"), (True, "true"), ("", "''"), (" a", "' a'"), ("a\tb", r"a\tb"), (0.1, "0.1"), (-5, "-5"), ("é", "é")],
+    [
+        (None, "–"),
+        (True, "true"),
+        ("", "''"),
+        (" a", "' a'"),
+        ("a\tb", r"a\tb"),
+        (0.1, "0.1"),
+        (math.inf, "Infinity"),
+        (-5, "-5"),
+        ("é", "é"),
+    ],
 )
 def test_values(given_value: object, shown: str) -> None:
     assert text.format_value(given_value) == shown

@@ -79,19 +79,23 @@ def history(
 
 
 def _point_to_json(point: HistoryPoint) -> dict[str, Any]:
+    from metastore_assets.values.json import time_json
+
     return {
         "version": point.version,
         "snapshot": point.snapshot,
-        "published_at": point.published_at.isoformat(),
+        "published_at": time_json(point.published_at),
         "value": _number_to_json(point.value),
         "guarantee": point.guarantee,
     }
 
 
 def _record_to_json(record: Record) -> dict[str, Any]:
+    from metastore_assets.values.json import time_json
+
     fields = {key: value for key, value in record.items() if key != "position"}
     for key in ("committed_at", "published_at"):
-        fields[key] = fields[key] and fields[key].isoformat()
+        fields[key] = time_json(fields[key])
     if "user_defined" in fields:
         fields["user_defined"] = json.loads(fields["user_defined"] or "{}")
     return {key: _number_to_json(value) for key, value in fields.items()}
