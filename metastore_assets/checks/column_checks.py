@@ -358,10 +358,15 @@ class AcceptedValues(Check):
 
     def describe(self) -> str:
         shown = ", ".join(
-            shorten(describe_value(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
+            shorten(_describe_accepted(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
         )
         more = len(self.values) - _MAX_EXPECTED_VALUES
         return f"only {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _describe_accepted(value: object) -> str:
+    """Return an accepted value as text: integers without grouped digits, because they may be codes."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else describe_value(value)
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:

@@ -269,7 +269,11 @@ def _table_lines(table: FoundTable, folder: Path) -> list[str]:
     ]
     if not table.suggestions:
         return lines
-    basis = "the values" if table.profiled else "the names; the table is too large to look at its values here"
+    basis = (
+        "the values"
+        if table.profiled
+        else "the names; the table has too many files or bytes to look at its values here"
+    )
     lines += [f"    # What to store of a column. Suggested by {basis}.", "    columns:"]
     entries = [f"{'' if item.active else '# '}{_scalar(item.column)}: {item.policy}" for item in table.suggestions]
     width = max(map(len, entries))

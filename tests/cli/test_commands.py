@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.cli.commands import cli
+from metastore_assets.cli.commands.histogram import _draw as draw_histogram
 from metastore_assets.cli.commands.refresh import draw_refresh
 from metastore_assets.cli.output import Page
 from metastore_assets.cli.statistics_table import draw_statistics
@@ -219,3 +220,39 @@ def test_every_command_has_help_and_json(command: str) -> None:
     shown = run(command, "--help").stdout
     assert "--json" in shown
     assert "--debug" in shown
+
+
+def test_a_histogram_counts_infinities_and_its_last_bin_may_include_the_edge(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    column = {
+        "column": "x", "type": "double", "value_count": 105, "nan_count": 1, "null_count": 0, "distinct_count": None,
+        "maximum": "8",
+    }  # fmt: skip
+    draw_histogram(Page(), column, [{"minimum": 0, "maximum": 8, "frequency": 2}])
+    shown = capsys.readouterr().out
+    assert "102 infinite values are in no bin" in shown
+    assert "up to 8" in shown
+    draw_histogram(Page(), {**column, "maximum": "7"}, [{"minimum": 0, "maximum": 8, "frequency": 104}])
+    shown = capsys.readouterr().out
+    assert "infinite" not in shown
+    assert "up to" not in shown
+
+
+def test_a_refresh_says_that_value_counts_were_built(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {
+        "table": "t", "version": 2, "snapshot": "2", "published": True, "seconds": 1.0, "value_counts": None,
+        "fragments": {"added": 1, "removed": 0, "kept": 0, "profiled": 1},
+        "partitions": {"changed": 1, "removed": 0, "total": 1},
+    }  # fmt: skip
+    draw_refresh(Page(), result)
+    assert "; value counts built from all profiles" in capsys.readouterr().out
+    draw_refresh(Page(), {**result, "version": 1})
+    assert "value counts" not in capsys.readouterr().out
+
+
+def test_accepted_integers_have_no_grouped_digits() -> None:
+    from metastore_assets.checks.column_checks import AcceptedValues
+
+    check = AcceptedValues.model_validate({"values": [1000, 90210, "a  b"]})
+    assert check.describe() == "only 1000, 90210, a  b"

@@ -82,7 +82,7 @@ def _draw(page: Page, document: Answer) -> None:
     for check in checks:
         for partition in check.get("partitions", {}).get("first", ()):
             subject = f"  {check['check']}, {text.make_printable(partition['partition'])}: "
-            page.line(subject, Styled(text.to_one_line(partition["observed"]), _STYLES[partition["status"]]))
+            page.line(subject, Styled(_to_one_line(partition["observed"]), _STYLES[partition["status"]]))
         if check["status"] == "unknown" and check["advice"]:
             page.line(Styled(f"  {check['check']} would be answered by {text.to_one_line(check['advice'])}", "dim"))
 
@@ -100,9 +100,14 @@ def _check_line(check: Answer) -> Sequence[Part]:
     return (
         Styled(word, "yellow" if is_warning else _STYLES[check["status"]]),
         check["check"],
-        text.to_one_line(check["expected"]),
-        text.to_one_line(check["observed"]),
+        _to_one_line(check["expected"]),
+        _to_one_line(check["observed"]),
     )
+
+
+def _to_one_line(sentence: str) -> str:
+    """Return a sentence on one printable line. Blanks stay as they are, because values may contain several."""
+    return text.make_printable(" ".join(line.strip() for line in sentence.splitlines()))
 
 
 def _draw_suggestions(page: Page, suggestions: Answer) -> None:

@@ -73,19 +73,26 @@ def _draw(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
     if not bins:
         page.line(Styled("  no finite values", "dim"))
     elif page.width is None or len(bins) <= _LISTED_BINS:
-        _draw_list(page, column["type"], bins)
+        _draw_list(page, column, bins)
     else:
         _draw_chart(page, column["type"], bins, page.width)
+    # JSON has integers beyond 2**53 as text.
+    binned = sum(int(row["frequency"]) for row in bins)
+    infinite = int(column["value_count"]) - int(column["nan_count"] or 0) - binned
+    if infinite > 0:
+        verb = "is" if infinite == 1 else "are"
+        page.line(Styled(f"  {text.format_count(infinite, 'infinite value')} {verb} in no bin", "dim"))
 
 
-def _draw_list(page: Page, type: str, bins: Sequence[Answer]) -> None:
+def _draw_list(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
+    type = column["type"]
     maximum = max(row["frequency"] for row in bins)
     limit = None if page.width is None else 30
     columns = [
         *(GridColumn(heading, right=True) for heading in ("from", "below", "frequency")),
         GridColumn("", style="green"),
     ]
-    lines = [
+    lines: list[tuple[str, ...]] = [
         (
             text.format_typed_value(row["minimum"], type, limit),
             text.format_typed_value(row["maximum"], type, limit),
@@ -94,6 +101,10 @@ def _draw_list(page: Page, type: str, bins: Sequence[Answer]) -> None:
         )
         for row in bins
     ]
+    if str(column["maximum"]) == str(bins[-1]["maximum"]):
+        # The upper edge is the greatest value of the type, and the column has that value.
+        lower, upper, *others = lines[-1]
+        lines[-1] = (lower, f"up to {upper}", *others)
     page.fitting_grid(columns, lines)
 
 

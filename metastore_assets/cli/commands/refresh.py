@@ -182,5 +182,7 @@ def _format_counts(result: Answer) -> str:
     value_changes = result.get("value_counts") or {}
     values = [f"{value_changes[key]:,} {key}" for key in ("added", "removed", "changed") if value_changes.get(key)]
     counted_values = f"; value counts {', '.join(values)}" if values else ""
+    if result["version"] > 1 and result.get("value_counts", {}) is None:
+        counted_values = "; value counts built from all profiles"
     computed = f"{partitions['changed']:,} of {text.format_count(partitions['total'], 'partition')} computed{removed}"
     return f"fragments {counts}{read}; {computed}{counted_values}"
