@@ -26,7 +26,8 @@ ROOT = "s3://bench/root"
 _PAGE = 1000
 """Number of objects that one request lists."""
 _FILE_REQUESTS = ("stat", "identity", "modified")
-_LISTINGS = ("names", "files", "identities", "list")
+_LISTINGS = ("names", "files", "list")
+"""Methods that list folders. `identities` of a table on local disk calls `files`, and is no request of its own."""
 
 
 class Requests:

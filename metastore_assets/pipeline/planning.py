@@ -63,6 +63,8 @@ class AttemptProfiles:
     """Number of profiles, at the start of `entries`, that an interrupted refresh made."""
     specs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The specs under which the profiles were made, by id."""
+    newest: Version | None = None
+    """The newest version, if the refresh has read it for this plan; None: planning reads it."""
     ignores_newest: bool = False
     """Whether the newest version is damaged, so that a full refresh neither reuses nor compares anything of it."""
     unpublished_paths: set[str] = field(default_factory=set)
@@ -460,5 +462,5 @@ def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Versio
     Raises:
         CorruptionError: The document of the newest version is damaged.
     """
-    latest = None if attempt.ignores_newest else versions.latest()
+    latest = None if attempt.ignores_newest else attempt.newest or versions.latest()
     return latest, (latest.number if latest is not None else versions.newest()) + 1

@@ -198,10 +198,9 @@ class _Refresh:
         if attempt.paths and versions.purged() != self._purged:
             versions.delete_unreferenced(attempt.paths)  # A purge removes everything that was written before it.
             attempt.clear()
-        if not self._request.forces_reading:
-            latest = versions.latest()
-            if latest is not None and is_up_to_date(self._format, context.table, latest):
-                return latest
+        latest = attempt.newest = None if self._request.forces_reading else versions.latest()
+        if latest is not None and is_up_to_date(self._format, context.table, latest):
+            return latest
         context.progress(Progress(context.table.name, "plan"))
         try:
             self._plan = current_plan(versions, self._format, context.table, self._request, attempt)

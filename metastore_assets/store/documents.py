@@ -65,7 +65,7 @@ class Documents:
         numbers = (self.number(info.path) for info in self.objects.list(self.folder))
         return sorted(number for number in numbers if number is not None)
 
-    def newest(self, read_before: int = 0) -> int:
+    def newest(self, read_before: int = 0, hint: int | None = None) -> int:
         """Return the number of the newest document, or 0 if there is none.
 
         Numbers have no gaps after the document that the hint names, so that a binary search finds the newest one.
@@ -73,8 +73,9 @@ class Documents:
         Args:
             read_before: Number of a document that the caller has read, and that need not be looked up again; 0 for
                 none.
+            hint: Result of `read_hint`, if the caller has just read it; None: the hint is read.
         """
-        existing = self._read_hint()
+        existing = self.read_hint() if hint is None else hint
         if not existing or (existing != read_before and not self.exists(existing)):
             return max(self.numbers(), default=0)
         step = 1
@@ -143,8 +144,8 @@ class Documents:
         with suppress(StoreError):  # the document exists; the hint only saves requests
             self.objects.write(f"{self.folder}/{_NEWEST}", str(number).encode())
 
-    def _read_hint(self) -> int:
-        """Return the number that the hint names; 0 without a valid hint."""
+    def read_hint(self) -> int:
+        """Return the number that the `newest` hint names; 0 without a valid hint. The document may not exist."""
         try:
             text = self.objects.read(f"{self.folder}/{_NEWEST}").decode("ascii", "replace")
         except ObjectNotFoundError:

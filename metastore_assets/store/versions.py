@@ -104,9 +104,15 @@ class VersionStore:
     def latest(self) -> Version | None:
         """Return the newest version, or None before the first."""
         latest = self._latest
-        number = self.documents.newest(latest.number if latest is not None else 0)
+        hint = self.documents.read_hint()
+        if hint > (latest.number if latest is not None else 0):
+            # The read also shows that the document exists. Without it, `newest` checks the hint.
+            with suppress(StoreError):
+                latest = load_version(self.documents, hint)
+        number = self.documents.newest(latest.number if latest is not None else 0, hint)
         if latest is None or latest.number != number:
-            latest = self._latest = self.read(number) if number else None
+            latest = self.read(number) if number else None
+        self._latest = latest
         self.last_purge = latest.purged if latest is not None else 0
         return latest
 
@@ -155,7 +161,10 @@ class VersionStore:
             StoreError: Two fragments of a partition have the same path, or writing failed. After a failure, the
                 version may or may not have been published; `latest()` tells.
         """
-        newest = self.documents.newest(version.number - 1)
+        newest = self.documents.read_hint()
+        if not newest or newest != version.number - 1:
+            newest = self.documents.newest(version.number - 1, newest)
+        # An outdated hint shows no later version. Then the put-if-absent of the document fails.
         if version.number != newest + 1:
             raise self._conflict(version.number, newest)
         base_entries = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}

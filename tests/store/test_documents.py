@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metastore_assets.errors import VersionConflictError
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -88,6 +89,23 @@ def test_wrong_and_missing_hints(versions: VersionStore, told: bytes | None) -> 
     versions.publish(version(4))
     assert versions.latest() == version(4)
     assert versions.objects.read("versions/newest") == b"4"
+
+
+def test_an_outdated_hint_of_a_damaged_document(versions: VersionStore) -> None:
+    """Only the newest document must be valid."""
+    versions.objects.write("versions/2.json", b"damaged")
+    versions.objects.write("versions/newest", b"2")
+    assert versions.latest() == version(3)
+
+
+def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionStore) -> None:
+    """The hint does not name version 3 yet, so that only the put shows that it exists."""
+    versions.objects.write("versions/newest", b"2")
+    before = [info.path for info in versions.objects.list()]
+    with pytest.raises(VersionConflictError):
+        versions.publish(version(3, "late"))
+    assert versions.latest() == version(3)
+    assert [info.path for info in versions.objects.list()] == before
 
 
 def test_the_newest_document_is_removed_by_hand(versions: VersionStore) -> None:
