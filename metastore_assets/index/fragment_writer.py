@@ -56,7 +56,9 @@ _GROUP_ROWS = 1_024
 _COLUMN_GROUP_ROWS = 16_384
 """Number of fragments in a row group of the file of columns. A wide table has as many column chunks per row group."""
 _WINDOW_ROWS = 1 << 16
-"""Number of rows that are merged at once."""
+"""Number of rows that are written at once, and that all merged sources together have in memory."""
+_MIN_SOURCE_ROWS = 1 << 13
+"""Minimum number of rows in the window of a source. Each window decodes all row groups that have one of its rows."""
 _COLUMN_FILE = ["row_count", "bytes"]
 """Columns of FRAGMENTS that the file of columns has, too, because predicates on all fragments need them."""
 
@@ -139,10 +141,11 @@ def _write_segment(
     schema = merge_flat_schemas(
         [*(segment.flat_schema for segment, _ in sources), *([] if flat is None else [flat.schema])]
     )
-    windows = [_windows(segment, keys, schema) for segment, keys in sources]
+    window_rows = max(_MIN_SOURCE_ROWS, _WINDOW_ROWS // max(1, len(sources)))
+    windows = [_windows(segment, keys, schema, window_rows) for segment, keys in sources]
     if flat is not None:
-        windows.append(_slices(flat, schema))
-    merged = (window for window in merge_by_key(windows) if len(window))
+        windows.append(_slices(flat, schema, window_rows))
+    merged = _regroup(merge_by_key(windows))
     first = next(merged, None)
     if first is None:
         return _write_small(store, [], removed)
@@ -307,9 +310,33 @@ def _count_up_to(keys: pa.ChunkedArray, upper: bytes) -> int:
     return bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py().encode())
 
 
-def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a stored segment, without those with removed keys, as `merge_by_key` needs them."""
-    for window in segment.all_rows.windows(_WINDOW_ROWS):
+def _regroup(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of consecutive tables in tables of `_WINDOW_ROWS` rows. The last one may have fewer."""
+    collected: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        while len(table):
+            part = table.slice(0, _WINDOW_ROWS - count)
+            table = table.slice(len(part))
+            collected.append(part)
+            count += len(part)
+            if count == _WINDOW_ROWS:
+                yield pa.concat_tables(collected)
+                collected, count = [], 0
+    if collected:
+        yield pa.concat_tables(collected)
+
+
+def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of a stored segment, without those with removed keys, as `merge_by_key` needs them.
+
+    Args:
+        segment: The segment.
+        removed: The removed keys, sorted.
+        schema: The columns of the result.
+        rows: Number of rows that are read at once.
+    """
+    for window in segment.all_rows.windows(rows):
         table = segment.read(schema.names, window)
         keys = join_keys(table)
         low, high = (
@@ -322,10 +349,10 @@ def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema) -> 
         yield complete_columns(table, schema).add_column(0, "key", keys)
 
 
-def _slices(table: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield rows in memory, sorted by key, as `merge_by_key` needs them."""
-    for start in range(0, len(table), _WINDOW_ROWS):
-        part = table.slice(start, _WINDOW_ROWS)
+def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Yield rows in memory, sorted by key, as `merge_by_key` needs them, in tables of a number of rows."""
+    for start in range(0, len(table), rows):
+        part = table.slice(start, rows)
         yield complete_columns(part, schema).add_column(0, "key", join_keys(part))
 
 

@@ -184,7 +184,14 @@ def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files, row groups, zones and windows of a few fragments, so that small tables have many."""
-    sizes = {"_SMALL_ROWS": 10, "_FILE_ROWS": 30, "_GROUP_ROWS": 8, "_COLUMN_GROUP_ROWS": 12, "_WINDOW_ROWS": 24}
+    sizes = {
+        "_SMALL_ROWS": 10,
+        "_FILE_ROWS": 30,
+        "_GROUP_ROWS": 8,
+        "_COLUMN_GROUP_ROWS": 12,
+        "_WINDOW_ROWS": 24,
+        "_MIN_SOURCE_ROWS": 8,
+    }
     for name, size in sizes.items():
         monkeypatch.setattr(fragment_writer, name, size)
     monkeypatch.setattr(zones, "_MIN_ROWS", 2)
@@ -305,3 +312,29 @@ def test_a_missing_file_of_a_segment_is_reported(tmp_path: Any) -> None:
     files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 30))
     with pytest.raises(CorruptionError, match="--full"):
         read_all(store, replace(files, files=files.files[:-1]))
+
+
+@pytest.mark.parametrize("count", [8, 32])
+def test_merged_segments_share_the_rows_that_are_in_memory(
+    count: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More segments have smaller windows. Every row is read once."""
+    monkeypatch.setattr(fragment_writer, "_WINDOW_ROWS", 256)
+    read_rows: list[int] = []
+    read = fragment_segments.LargeSegment.read
+
+    def counted(segment: Any, names: Sequence[str], ranges: Any) -> pa.Table:
+        read_rows.append(ranges.row_count)
+        return read(segment, names, ranges)
+
+    draw = random.Random(1)
+    lots = [[drawn_fragment(key, draw) for key in range(start, start + 64)] for start in range(0, 64 * count, 64)]
+    keys = {fragment_key(fragment.partition_key, fragment.path) for lot in lots for fragment in lot}
+    monkeypatch.setattr(fragment_segments.LargeSegment, "read", counted)
+    store = ObjectStore(str(tmp_path))
+    files = update_index(store, None, map(rows_of, lots), KeyChanges(keys, set(), len(keys)))
+    # All batches but the last one are read back, in windows that together have at most 256 rows.
+    assert sum(read_rows) == 64 * (count - 1)
+    assert max(read_rows) * (count - 1) <= 256
+    found = IndexReader(store, files).find(keys).fragments(("path",))
+    assert len(found) == len(keys)
