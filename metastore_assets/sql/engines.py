@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from metastore_assets.duckdb_queries import query_connection, walk
-from metastore_assets.errors import QueryError
+from metastore_assets.errors import ConfigError, QueryError
 from metastore_assets.messages import close_names
 from metastore_assets.sql.views import VIEWS, read_view
 
@@ -50,18 +50,36 @@ def query(
         ConfigError: The location of a table is not known, or not confirmed.
         FragmentError: A file of a table cannot be read.
     """
-    with query_connection(unrestricted=unrestricted) as session:
-        named = _named_tables(session.parse(text))
-        tables = metastore.tables()
-        for schema, name in sorted(named):
-            matches = [] if schema or name in VIEWS else [table for table in tables if table.lower() == name]
-            if matches:
-                lookup = metastore.table(matches[0])
-                rows = lookup.open_rows(table=None if find_table is None else find_table(matches[0]))
-                _define_table(session.connection, rows, matches[0], hides=not unrestricted)
-            else:
-                _define(session.connection, metastore, tables, schema, name)
-        return session.run(text).to_arrow_table()
+    named: set[tuple[str, str]] = set()
+    tables: Sequence[str] = ()
+    try:
+        with query_connection(unrestricted=unrestricted) as session:
+            named = _named_tables(session.parse(text))
+            tables = metastore.tables()
+            for schema, name in sorted(named):
+                matches = [] if schema or name in VIEWS else [table for table in tables if table.lower() == name]
+                if matches:
+                    lookup = metastore.table(matches[0])
+                    rows = lookup.open_rows(table=None if find_table is None else find_table(matches[0]))
+                    _define_table(session.connection, rows, matches[0], hides=not unrestricted)
+                else:
+                    _define(session.connection, metastore, tables, schema, name)
+            return session.run(text).to_arrow_table()
+    except QueryError as error:
+        names = {schema or name for schema, name in named} - {table.lower() for table in tables}
+        for name in sorted(names - VIEWS.keys()):
+            if find_table is not None and _is_configured(name, find_table):
+                hint = f"table {name!r} has no published version; run `metastore refresh {name}`"
+                raise QueryError(f"{error}; {hint}") from error
+        raise
+
+
+def _is_configured(name: str, find_table: Callable[[str], TableConfig]) -> bool:
+    try:
+        find_table(name)
+    except ConfigError:
+        return False
+    return True
 
 
 def _named_tables(tree: Any) -> set[tuple[str, str]]:

@@ -256,3 +256,11 @@ def test_accepted_integers_have_no_grouped_digits() -> None:
 
     check = AcceptedValues.model_validate({"values": [1000, 90210, "a  b"]})
     assert check.describe() == "only 1000, 90210, a  b"
+
+
+@pytest.mark.parametrize("query", ["select * from fresh", "select * from fresh.statistics"])
+def test_sql_says_that_a_configured_table_has_no_version(query: str, published: Path) -> None:
+    result = run("sql", query, config=published)
+    assert result.exit_code == 3
+    assert "table 'fresh' has no published version; run `metastore refresh fresh`" in result.stderr
+    assert "refresh" not in run("sql", "select * from nowhere", config=published).stderr
