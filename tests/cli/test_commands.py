@@ -262,5 +262,5 @@ def test_accepted_integers_have_no_grouped_digits() -> None:
 def test_sql_says_that_a_configured_table_has_no_version(query: str, published: Path) -> None:
     result = run("sql", query, config=published)
     assert result.exit_code == 3
-    assert "table 'fresh' has no published version; run `metastore refresh fresh`" in result.stderr
+    assert "able 'fresh' has no published version; run `metastore refresh fresh`" in result.stderr
     assert "refresh" not in run("sql", "select * from nowhere", config=published).stderr
