@@ -74,9 +74,9 @@ class IndexReader:
     def select(self, columns: Sequence[BoundColumn], condition: Condition) -> tuple[IndexSelection, BoundedRows]:
         """Return the fragments that may match a condition, with bounds of columns.
 
-        The condition is evaluated on zones (runs of fragments), and then on the fragments of zones that match partly.
-        If these are few, all of them are returned. Fragments of zones that match completely have the bounds of the
-        zone.
+        The condition is first evaluated on the zones of each segment. If every zone that may match does so completely,
+        the fragments get the bounds of their zones. Otherwise the condition is evaluated on the fragments of these
+        zones. Up to `_WINDOW_ROWS` fragments are returned without this second step, and so are segments without zones.
 
         Args:
             columns: The columns of the condition.
@@ -211,7 +211,7 @@ def _filter_windows(
 ) -> tuple[RowRanges, BoundedRows]:
     """Return the rows in ranges of a segment that may match a condition, with bounds of columns.
 
-    A window of rows at a time is in memory.
+    The rows are read in windows, a few of them in parallel, so only matching rows and a few windows are in memory.
     """
 
     def evaluate(window: RowRanges) -> tuple[RowRanges, BoundedRows]:

@@ -85,7 +85,7 @@ class Segments:
     def removed(self) -> list[pa.Array]:
         """For each segment, the sorted keys that newer segments remove.
 
-        They include the keys of all rows of the segment that are not live. The segment may lack some of them.
+        A row is live if its key is not among them. They may contain keys that the segment does not have.
         """
         if len(self.all) < 2:
             return [NO_KEYS] * len(self.all)

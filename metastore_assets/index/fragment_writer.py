@@ -126,8 +126,8 @@ def _write_segment(
 
     Args:
         store: The table's folder.
-        sources: The stored segments, each with the keys of its rows to leave out. No other key occurs in two of them,
-            or in the batch.
+        sources: The stored segments, each with the keys of its rows that are left out. Each remaining key occurs only
+            once in all segments and the batch.
         batch: More rows, sorted by key; None without any.
         tombstones: The keys of rows of older segments that the segment removes, sorted; None for a base.
     """

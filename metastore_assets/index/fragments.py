@@ -9,9 +9,9 @@ The fragments of a segment are sorted by key: partition key, then path. A small 
 files. Its first file has the sections `tombstones` and `zones`; for each range of keys, a file of fragments and a file
 of columns follow.
 
-A zone is a run of rows: one partition, several small partitions, or a part of a large one. A lookup evaluates its
-predicate on the zones, and reads only row groups with rows of zones that may match. So a predicate that restricts
-partitions reads only these, whatever the number of fragments.
+A zone is a run of rows: one partition, several small partitions, or a part of a large one. A lookup first evaluates its
+predicate on the zones. It then reads only the row groups of zones that may match. So a predicate on partitions reads
+the zones, and only the fragments of these partitions.
 
 A tombstone is the key of a fragment that a version removes or replaces. A row is *live* if no newer segment has a
 tombstone with its key.

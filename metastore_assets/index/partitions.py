@@ -298,7 +298,7 @@ class PartitionPart(Protocol):
 
 
 def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
-    """Concatenate parts into one. The positions of partitions are counted over all parts."""
+    """Concatenate parts into one. Positions of partitions are shifted so that they count through all parts."""
     if len(parts) == 1 and isinstance(parts[0], PartitionRows):
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)

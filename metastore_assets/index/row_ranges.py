@@ -87,7 +87,7 @@ class RowRanges:
         return mask
 
     def windows(self, rows: int) -> Iterator[RowRanges]:
-        """Yield the ranges cut into windows of `rows` positions. Windows without any of the rows are left out."""
+        """Yield the ranges in consecutive windows of `rows` positions. Windows that no range overlaps are left out."""
         if not len(self.starts):
             return
         spans = RowRanges(self.starts // rows, (self.ends - 1) // rows + 1).positions()

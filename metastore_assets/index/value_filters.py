@@ -4,8 +4,8 @@
                                             `slice <number> <field id>` a slice of each of their filters
 
 A value filter is a set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the first
-bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments. In a
-larger file, a column has more slices.
+bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments. The
+larger the filters of a column are in a file, the more slices it has.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def group_sizes(sizes: Iterable[int], most: int) -> list[int]:
 def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
     """Return the zones of index rows, with ZONE_COLUMNS and the flat columns of the rows.
 
-    Zones can be summarized again: `fragments` is then their number.
+    The result can be summarized again, into groups of zones. Its column `fragments` then counts zones.
 
     Args:
         table: The rows, with flat columns. `bytes` may be missing.

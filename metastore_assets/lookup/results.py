@@ -190,8 +190,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         Args:
             rows: The rows.
             as_of: The version that the answer is true for.
-            table: A function that returns the rows as a table. Or the schema of this table, if each of its columns has
-                the rows' field of the same name.
+            table: A function that returns the rows as a table; or only the table's schema, if each column holds the
+                rows' field of that name.
             guarantee: The guarantee of all rows; None if each row has its own.
             shapes: A function that returns the frequencies of a small bar chart for each row, for notebooks.
         """

@@ -60,8 +60,8 @@ class FirstVersion:
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
         """Make the lots that are not staged, and publish the version.
 
-        Return the result without duration. If the version cannot be made in lots, return None; then finished profiles
-        are saved for the next attempt, and `attempt.makes_lots` is false.
+        Return the result, whose `seconds` is 0. Return None if the version cannot be made in lots. Then finished
+        profiles are saved for a plan of all fragments, and `attempt.makes_lots` is false.
 
         Args:
             attempt: The profiles of this refresh.
@@ -125,7 +125,7 @@ class FirstVersion:
         with FragmentRuns(self._stream.fragments) as runs:
             base = self._newest_staged()
             if base is not None and not matches_policies(self._context.table, base):
-                # Maybe no lot is missing, so that `plan_lot` would not compare the policies.
+                # `plan_lot` compares the policies, but it is not called if no lot is missing.
                 raise NoDiffError("columns or policies changed")
             stored = None if base is None else _fragments(base)
             size = planning.FRAGMENTS_PER_LOT

@@ -95,7 +95,7 @@ def _validated_path(table: str, file: ArrowFile) -> str:
 
 
 def _check_names(rows: SnapshotRows, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
-    """Raise MetastoreError if a column of the table has a name in a file that differs in case alone.
+    """Raise MetastoreError if a file spells a column's name in another case than the table.
 
     The files' schemas are read in a child process, and only for formats that ignore case.
     """
@@ -111,7 +111,7 @@ def _check_names(rows: SnapshotRows, files: Sequence[ArrowFile], paths: Sequence
 
 
 def _find_case_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
-    """Return a message about a column or field whose name in the file differs in case alone; None if there is none."""
+    """Return a message if the file spells a column or field in another case than the table; None otherwise."""
     constants = {name for name, _ in file.constants}
     columns = open_columns("parquet", file.location.open(file.path))
     try:

@@ -134,14 +134,14 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
     Args:
         plan: The fragments, grouped by whether all or some of their rows match.
-        limit: The number of matching rows that suffice; None for all. If some fragments certainly have that many
-            matching rows, the others are left out.
+        limit: The number of matching rows that suffice; None for all. If some fragments are certain to have
+            them, only these are returned.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
     if limit is None:
         return tasks
-    # The order of the fragment index: among fragments of the same size, `Table.prune` selects the same ones.
+    # Sorted like the fragment index. Among fragments of equal size, `Table.prune` then selects the same ones.
     tasks.sort(key=lambda task: (task.fragment.partition_key, task.fragment.path))
     least = np.array([plan.least_rows.get(task.fragment.id, 0) for task in tasks], np.int64)
     sizes = np.array([task.fragment.bytes for task in tasks], np.int64)

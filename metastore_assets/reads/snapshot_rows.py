@@ -225,7 +225,10 @@ def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with as many rows and no columns. Arrow's IPC format cannot carry such a batch."""
+    """Return a batch without columns that has as many rows as the given one.
+
+    It is made in this process, because Arrow's IPC format cannot transfer it.
+    """
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
 
 

@@ -43,9 +43,8 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles, as `VersionStore.pending` does. `clear_pending` does not clear those read here.
-
-        Each lot reads the profiles of all lots, and the next lots need them, too.
+        """Return the saved profiles, as `VersionStore.pending` does. Saved profiles may belong to any lot, so every lot
+        reads all of them. `clear_pending` therefore does not clear profiles that were only read.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PathTask(Generic[T]):
-    """A task and the file that it reads, which is blamed for a crash of the child."""
+    """A task and the file that it reads. A crash of the child is attributed to the file."""
 
     path: str
     task: T
@@ -181,11 +181,15 @@ def _stream_child(
 ) -> Iterator[Any]:
     """Yield the items of all tasks, from one child process. The iterator ends early when `children` are stopped.
 
-    The child has one more task than threads, so that it does not wait for the next one. Raises FatalFileError if it
-    crashes, MetastoreError if it repeatedly ends while it runs no task, and the exception of a task.
+    The child always has one task more than threads, so that no thread waits for its next task.
+
+    Raises:
+        FatalFileError: The child crashed while it ran a task.
+        MetastoreError: The child repeatedly ended while it ran no task.
+        Exception: The exception that a task raised.
     """
     running: dict[int, PathTask[T]] = {}
-    started: set[int] = set()  # tasks of which the caller has items: these cannot start again
+    started: set[int] = set()  # tasks of which the caller has items: running them again would repeat these
     numbered = enumerate(tasks)
     idle_crashes = 0
     while True:
