@@ -55,9 +55,9 @@ _GROUP_ROWS = 1_024
 """Maximum number of fragments in a row group of the file of fragments. It has whole zones, unless a zone is larger."""
 _COLUMN_GROUP_ROWS = 16_384
 """Number of fragments in a row group of the file of columns. A wide table has as many column chunks per row group."""
-_WINDOW_ROWS = 1 << 16
+_WINDOW_ROWS = 1 << 14
 """Number of rows that are written at once, and that all merged sources together have in memory."""
-_MIN_SOURCE_ROWS = 1 << 13
+_MIN_SOURCE_ROWS = 1 << 11
 """Minimum number of rows in the window of a source. Each window decodes all row groups that have one of its rows."""
 _COLUMN_FILE = ["row_count", "bytes"]
 """Columns of FRAGMENTS that the file of columns has, too, because predicates on all fragments need them."""
