@@ -212,15 +212,15 @@ class SmallSegment(FragmentSegment):
         return pa.schema(fields)
 
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        stored = [name for name in names if name in self._places]
-        sections = list(dict.fromkeys(self._places[name][0] for name in stored))
-        physical = list(dict.fromkeys(self._places[name][1] for name in stored))
+        stored = [name for name in names if name in self._stored_columns]
+        sections = list(dict.fromkeys(self._stored_columns[name][0] for name in stored))
+        physical = list(dict.fromkeys(self._stored_columns[name][1] for name in stored))
         try:
             tables = self.main.read_sections(sections, physical)
         except KeyError as error:
             raise self._missing(error) from error
         with parquet_errors(self.uri):
-            columns = {name: _physical_column(tables[self._places[name][0]], self._places[name][1]) for name in stored}
+            columns = {name: _physical_column(tables[self._stored_columns[name][0]], self._stored_columns[name][1]) for name in stored}
             table = pa.table(columns)
             if ranges.row_count != len(table):
                 table = table.take(pa.array(ranges.positions()))
@@ -243,14 +243,14 @@ class SmallSegment(FragmentSegment):
         return IndexRows(fragments.filter(mask), {name: table.filter(mask) for name, table in columns.items()})
 
     @lock_free_cached_property
-    def _places(self) -> dict[str, tuple[str, str]]:
-        """(section, column) of each flat column."""
-        places = {name: (ROWS, name) for name in FRAGMENTS.names}
+    def _stored_columns(self) -> dict[str, tuple[str, str]]:
+        """The section and the name there of each flat column, by its name."""
+        stored = {name: (ROWS, name) for name in FRAGMENTS.names}
         for name in self.flat_schema.names[len(FRAGMENTS) :]:
             parts = 1 if name.endswith("_count") else 2
             section, *path = name.rsplit(".", parts)
-            places[name] = section, ".".join(path)
-        return places
+            stored[name] = section, ".".join(path)
+        return stored
 
     def _section_rows(self, name: str) -> int:
         try:

@@ -358,19 +358,19 @@ def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]
 
 def _cut_zones(windows: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, Numbers]]:
     """Yield sorted rows with the sizes of their zones. No zone is cut between two tables."""
-    carried: pa.Table | None = None
+    incomplete: pa.Table | None = None
     for window in windows:
-        table = window if carried is None else pa.concat_tables([carried, window])
+        table = window if incomplete is None else pa.concat_tables([incomplete, window])
         sizes = zone_sizes(run_lengths(one_chunk(table["partition_key"])))
         # The last partition may go on in the next window.
         complete = sizes[:-1]
         end = int(complete.sum())
         if end:
             yield table.slice(0, end).combine_chunks(), complete
-        carried = table.slice(end)
-    if carried is not None and len(carried):
-        carried = carried.combine_chunks()
-        yield carried, zone_sizes(run_lengths(one_chunk(carried["partition_key"])))
+        incomplete = table.slice(end)
+    if incomplete is not None and len(incomplete):
+        incomplete = incomplete.combine_chunks()
+        yield incomplete, zone_sizes(run_lengths(one_chunk(incomplete["partition_key"])))
 
 
 def _sort_rows(rows: IndexRows) -> IndexRows:
