@@ -220,7 +220,10 @@ class SmallSegment(FragmentSegment):
         except KeyError as error:
             raise self._missing(error) from error
         with parquet_errors(self.uri):
-            columns = {name: _physical_column(tables[self._stored_columns[name][0]], self._stored_columns[name][1]) for name in stored}
+            columns = {
+                name: _physical_column(tables[self._stored_columns[name][0]], self._stored_columns[name][1])
+                for name in stored
+            }
             table = pa.table(columns)
             if ranges.row_count != len(table):
                 table = table.take(pa.array(ranges.positions()))
