@@ -50,22 +50,20 @@ _FORMS = {
     "null": "nothing, because the column has no values",
 }
 """How values are written as text, by name of the type class without its unit or scale."""
-_PYTHON_FORMS = {
-    **_FORMS,
-    "boolean": "True or False",
+_PYTHON_TYPES = {
+    "boolean": "a bool",
     "int64": "an int",
     "uint64": "an int",
-    "float64": "an int or a float",
-    "string": "a str",
-    "binary": 'bytes, such as b"\\x00\\xff"',
+    "float64": "a float",
+    "binary": "bytes",
     "uuid": "a uuid.UUID",
     "date": "a datetime.date",
     "time": "a datetime.time",
-    "decimal": "a decimal.Decimal or an int",
+    "decimal": "a decimal.Decimal",
     "timestamp": "a datetime.datetime without a time zone",
     "timestamptz": "a datetime.datetime with a time zone",
 }
-"""What values are in Python, by name of the type class without its unit or scale."""
+"""The Python type of values that are not text, by name of the type class without its unit or scale."""
 
 
 def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
@@ -86,7 +84,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
     try:
         return _scalar(_to_physical(value, cls), cls)
     except (ValueError, OverflowError, InvalidOperation, pa.ArrowException, UnsupportedTypeError) as error:
-        raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls, _PYTHON_FORMS)}") from error
+        raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls, in_python=True)}") from error
 
 
 def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
@@ -103,21 +101,24 @@ def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
     try:
         return _scalar(_parse_physical(text, cls), cls)
     except (ValueError, OverflowError, InvalidOperation) as error:
-        raise LiteralError(f"{text!r} is no value of {subject}: {_expectation(error, cls, _FORMS)}") from error
+        raise LiteralError(f"{text!r} is no value of {subject}: {_expectation(error, cls)}") from error
 
 
 def expected_form(cls: TypeClass) -> str:
     """Return how values of a type class are written, for messages, such as `a date, such as 2024-01-31`."""
-    return _form(cls, _FORMS)
+    return _FORMS[_class_kind(cls)]
 
 
-def _form(cls: TypeClass, forms: Mapping[str, str]) -> str:
-    return forms[cls.name if cls.name in forms else cls.name.partition("_")[0]]
+def _class_kind(cls: TypeClass) -> str:
+    """Return the name of a type class without its unit or scale."""
+    return cls.name if cls.name in _FORMS else cls.name.partition("_")[0]
 
 
-def _expectation(error: Exception, cls: TypeClass, forms: Mapping[str, str]) -> str:
+def _expectation(error: Exception, cls: TypeClass, *, in_python: bool = False) -> str:
     reason = f" ({error})" if isinstance(error, _UnfitError) else ""
-    return f"give {_form(cls, forms)}{reason}"
+    python_type = _PYTHON_TYPES.get(_class_kind(cls)) if in_python else None
+    form = expected_form(cls) if python_type is None else f"{expected_form(cls)}; in Python, {python_type}"
+    return f"give {form}{reason}"
 
 
 class _UnfitError(ValueError):

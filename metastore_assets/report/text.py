@@ -11,7 +11,6 @@ from typing import Any
 from metastore_assets.markup.elements import ABSENT as ABSENT
 from metastore_assets.markup.elements import make_printable as make_printable
 from metastore_assets.markup.elements import quote_blanks
-from metastore_assets.values.json import float_json
 
 ELLIPSIS = "…"
 _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
@@ -78,7 +77,7 @@ def format_value(json_value: Any, limit: int | None = None) -> str:
     elif isinstance(json_value, bool):
         text = "true" if json_value else "false"
     elif isinstance(json_value, float):
-        text = f"{json_value:.10g}" if math.isfinite(json_value) else str(float_json(json_value))
+        text = f"{json_value:.10g}" if math.isfinite(json_value) else _format_non_finite(json_value)
     elif isinstance(json_value, str):
         text = quote_blanks(json_value)
     else:
@@ -196,10 +195,16 @@ def _format_nested(json_value: Any) -> str:
     return format_value(json_value)
 
 
+def _format_non_finite(value: float) -> str:
+    from metastore_assets.values.json import float_json  # imports pyarrow, which `--help` does not need
+
+    return str(float_json(value))
+
+
 def _format_float(value: float) -> str:
     """Format a float with six significant digits, without an exponent between 1e-4 and 1e9."""
     if not math.isfinite(value):
-        return str(float_json(value))
+        return _format_non_finite(value)
     if not (value == 0 or 1e-4 <= abs(value) < 1e9):
         return f"{value:.6g}"
     if value.is_integer():

@@ -248,7 +248,7 @@ def test_values_of_another_type_are_refused(odd: Table, name: str) -> None:
 
 def test_messages_name_the_python_type(odd: Table) -> None:
     """What a text of the right form would be in Python."""
-    expected = {"f": "float", "flag": "True", "day": "datetime.date", "t": "datetime.time", "b": "bytes"}
+    expected = {"f": "float", "flag": "bool", "day": "datetime.date", "t": "datetime.time", "b": "bytes"}
     for name, form in expected.items():
         with pytest.raises(LiteralError, match=f"give .*{form}"):
             odd.rank(name, "1")
