@@ -28,7 +28,9 @@ class Backfill:
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """Return the backfill that a run belongs to; None if there is none or it covers no partitions of the table."""
+    """Return the backfill that a run belongs to; None if the run has none, or if it covers no partitions of the
+    table.
+    """
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None
@@ -43,7 +45,7 @@ def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -
 def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
     """Return whether the run is the oldest active run of the backfill, or no run of the backfill is active.
 
-    The oldest run reads the partitions of all runs.
+    The oldest run of a backfill reads the partitions of all its runs.
     """
     active_runs = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_ACTIVE)
     oldest = instance.get_runs(active_runs, limit=1, ascending=True)
@@ -53,10 +55,10 @@ def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill
 def find_version_since_launch(
     versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
 ) -> Version | None:
-    """Return the newest version if a refresh is not necessary for the backfill; otherwise None.
+    """Return the newest version if it already contains the work of the backfill; otherwise None.
 
-    A refresh is not necessary if the version was published, and all partitions of the backfill were read, after the
-    backfill was launched. Without a backfill, the result is None.
+    It does if it was published, and all partitions of the backfill were read, after the backfill was launched.
+    Without a backfill, the result is None.
     """
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:

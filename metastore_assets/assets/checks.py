@@ -77,7 +77,7 @@ def check_results(
 def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) -> AssetCheckResult:
     """Convert a check result for Dagster.
 
-    An unknown result becomes a warning, which does not block other assets.
+    A check without a result (not enough statistics) becomes a warning, which does not block other assets.
     """
     finding = result.finding
     unknown = result.status == "unknown"
@@ -119,7 +119,7 @@ def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) ->
 
 
 def escape_markdown(text: str) -> str:
-    """Return Markdown that shows the text literally. Values of a table may contain any text."""
+    """Return Markdown that shows a text literally. Values of a table may contain Markdown."""
     return literal_markdown(text, _MAX_CELLS)
 
 

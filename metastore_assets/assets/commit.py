@@ -1,4 +1,4 @@
-"""Metadata on a commit: the differences between a version and the version that was reported before.
+"""Metadata that describes a commit: the differences between a version and the version reported before it.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -54,9 +54,10 @@ _Row = tuple[str, str, str, str]
 
 
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
-    """Yield a row for the version, rows, files and bytes, and for changed partitions, columns and value counts.
+    """Yield a row for each difference: the version, rows, files, bytes, partitions, columns and value counts.
 
-    Partitions are compared by key and content, columns by name. Value counts have a row only for consecutive versions.
+    Partitions are compared by key and content, columns by name. Value counts have a row only for consecutive
+    versions.
     """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)

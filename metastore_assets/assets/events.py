@@ -51,7 +51,7 @@ def store_materializations(context: AssetExecutionContext, materializations: Ite
 
 
 def _event(context: AssetExecutionContext, materialization: AssetMaterialization) -> EventLogEntry:
-    """Return the entry of the event log for a materialization, without the names of step and op."""
+    """Return the event log's entry for a materialization, without the names of step and op."""
     event = DagsterEvent(
         DagsterEventType.ASSET_MATERIALIZATION.value,
         job_name=context.run.job_name,

@@ -43,8 +43,8 @@ def table_assets(
     """Return the assets of a table: its profiles, and the table itself unless an asset of the project writes it.
 
     One op materializes all profiles, because a refresh publishes one version with all partitions and kinds of files.
-    The selection of a run decides which partitions are read again, and which assets have a result. In addition, the run
-    reports all other changes.
+    The selection of a run decides which partitions are read again, and which assets have a result. The run also
+    reports changes of assets that were not selected.
 
     Each table has a pool, because runs launched from an asset's page have no tag for a concurrency limit. Two
     concurrent runs of one table succeed, but the second does no useful work.
@@ -81,7 +81,7 @@ def refresh_job(table: TableConfig, names: TableNames) -> Any:
 
 
 def source_spec(table: TableConfig, translator: MetastoreTranslator, info: TableInfo) -> AssetSpec:
-    """Return the spec of the table itself, an external asset with an observation of each snapshot."""
+    """Return the spec of the table itself: an external asset that is observed at each snapshot."""
     return _spec(table, translator, "source", info)
 
 

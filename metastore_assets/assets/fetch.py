@@ -113,7 +113,7 @@ def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str |
 
 
 def _with_metadata(result: Event, metadata: Mapping[str, Any]) -> Event:
-    """Return a copy of the result in which this metadata replaces the previous one."""
+    """Return a copy of a result with this metadata, which replaces the metadata it had."""
     if isinstance(result, MaterializeResult | ObserveResult):
         fields = ("asset_key", "check_results", "data_version", "tags")
         values = {name: getattr(result, name) for name in fields}

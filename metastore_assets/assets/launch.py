@@ -112,8 +112,8 @@ def run_executor(
 ) -> ChunkProcessor:
     """Return a function that executes a chunk as a run of `job` and waits until the run ends.
 
-    If an interrupted command of the same backfill has launched a run for the same partitions, the function waits for
-    that run.
+    If an interrupted command of the same backfill already launched a run for the same partitions, the function waits
+    for that run instead.
 
     Args:
         instance: The Dagster instance.
@@ -124,7 +124,7 @@ def run_executor(
     """
 
     def execute(chunk: Chunk, part: str) -> ChunkResult:
-        """Execute a chunk, and return the version that the run published; the version is None if nothing changed.
+        """Execute a chunk, and return the version that the run published; its number is None if nothing changed.
 
         Raises ConfigError if the run succeeded, but published nothing in this root although it had to.
         """
@@ -151,11 +151,11 @@ def run_executor(
 
 
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the id of the run that an earlier command of this backfill launched for the chunk; None without one.
+    """Return the id of the run that an earlier, interrupted command launched for the chunk; None without one.
 
-    The earlier command was interrupted. Runs that have ended are considered only for chunks that read partitions again.
-    A chunk of outdated partitions needs no ended run: it was planned from the newest version, which contains the
-    results of all ended runs.
+    The earlier command belonged to the same backfill. Runs that have ended are considered only for chunks that read
+    partitions again. A chunk of outdated partitions needs no ended run: it was planned from the newest version, which
+    contains the results of all ended runs.
     """
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
@@ -243,7 +243,7 @@ def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
 
 
 def _reported_version(instance: DagsterInstance, run_id: str) -> int | None:
-    """Return the number of the version that a run reported; None if it reported none."""
+    """Return the number of the version that a run reported to Dagster; None if it reported none."""
     records = instance.get_records_for_run(
         run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION, limit=1, ascending=False
     ).records
@@ -253,7 +253,7 @@ def _reported_version(instance: DagsterInstance, run_id: str) -> int | None:
 
 
 def _error_text(instance: DagsterInstance, run_id: str) -> str:
-    """Return `: ` and the error of the failed step, or of the run; empty without an error."""
+    """Return `: ` and the error message of the failed step, or of the run; an empty text without an error."""
     for kind in (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE):
         for record in instance.get_records_for_run(run_id, of_type=kind).records:
             event = record.event_log_entry.dagster_event

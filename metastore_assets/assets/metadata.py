@@ -89,9 +89,9 @@ def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return the metadata with the URI of a partition's statistics file.
+    """Return the metadata of a partition's files: the URI of its statistics file.
 
-    The partition's other files are in the same folder.
+    The partition's other files are in the same folder, so one URI is enough.
     """
     return {"files": MetadataValue.path(uri)}
 
@@ -156,7 +156,7 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
 
 
 def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
-    """Return numbers named like `amount/null_share`, for as many columns as fit.
+    """Return numbers named like `amount/null_share`, as metadata, for as many columns as fit into an event.
 
     Dagster plots them and can check them.
     """
@@ -172,7 +172,7 @@ def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
 
 
 def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignore[type-arg]
-    """Return share of nulls, distinct count, mean and mean length as metadata, without missing and infinite ones."""
+    """Return share of nulls, distinct count, mean and mean length of a column as metadata."""
     count = row.null_count + row.value_count
     measures: dict[str, int | float | None] = {
         "null_share": row.null_count / count if count else None,
@@ -250,7 +250,7 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """Return the user-defined statistics of the columns as a Markdown table, as many as fit; empty without any."""
+    """Return the user-defined statistics of as many columns as fit, as a Markdown table; empty without any."""
     lines = [
         f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
         f"| {literal_markdown(format_user_defined(statistic), _LONG_CELL)} |"
@@ -272,7 +272,7 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """Return a text with the guarantee of the numbers in one kind of file, and the columns with another guarantee."""
+    """Return a text that names the guarantee of most numbers in a kind of file, and the columns with another one."""
     if kind == "frequencies":
         exceptions = {
             "only repeated values are enumerated": _columns_where(rows, lambda row: row.frequencies == "repeated"),
@@ -329,7 +329,7 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
 
 
 def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
-    """Return the metadata with the picture, and with a small one that Dagster shows without a click."""
+    """Return metadata with the picture, and with a small picture that Dagster shows without a click."""
     informative = {row.column for row in select_informative_columns(summary.rows, SMALL_COLUMNS)}
     columns = sorted(_pictures_of_kind(kind, summary), key=lambda column: column.name not in informative)
     small = small_picture(columns, kind)

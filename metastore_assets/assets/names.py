@@ -59,7 +59,7 @@ class TableNames:
 
     @property
     def is_single(self) -> bool:
-        """Whether one asset stands for the profiles of all partitions and of the table (`outputs: table`)."""
+        """Whether one asset represents the profiles of all partitions and of the table (`outputs: table`)."""
         return self.partitions == self.kind_assets["statistics"]
 
     @property
@@ -108,8 +108,8 @@ class TableNames:
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
     """Return the kinds of table-level files that have an asset.
 
-    Ranks have one only if a column has `ranks: on`. With `outputs: table` the asset of the statistics has all kinds of
-    files.
+    Ranks have an asset only if a column has `ranks: on`. With `outputs: table`, the asset of the statistics is the
+    only one and has all kinds of files.
     """
     if table.outputs == "table":
         return ("statistics",)
@@ -118,7 +118,9 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Return the map from the table's keys of partitions to keys in Dagster. They are equal without a `mapping`.
+    """Return the map from the table's partition keys to Dagster's partition keys.
+
+    Without a `mapping`, both keys are equal.
 
     Args:
         names: The names of the table.
@@ -141,5 +143,5 @@ def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
 
 
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
-    """Return prefix and table name, joined by `_`, for names that allow neither `-` nor `.`."""
+    """Return prefix and table name joined by `_`, for objects whose names may not contain `-` or `.`."""
     return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

@@ -21,7 +21,10 @@ _LOOKUPS = 1000
 
 @dataclass(frozen=True)
 class PartitionGroup(PartitionEntry):
-    """A group of partitions, with their sums. It has no files; `version` is the greatest of its partitions."""
+    """A group of partitions, with the sums of their numbers.
+
+    A group has no files. Its `version` is the newest version among its partitions.
+    """
 
     partitions: int = 0
     """Number of partitions in the group."""
@@ -103,7 +106,10 @@ class PartitionGrouping:
         return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"
 
     def _group_contents(self, keys: Sequence[str], contents: Sequence[str]) -> dict[str, str]:
-        """Return the content id of each group, by group key, ascending. `keys` are those of partitions, ascending."""
+        """Return the content id of each group, by group key in ascending order.
+
+        `keys` are the partition keys in ascending order.
+        """
         key_array = pa.array(keys, pa.string())
         groups = pc.coalesce(pc.struct_field(pc.extract_regex(key_array, self._pattern), "group"), key_array)
         lines = pc.binary_join_element_wise(key_array, pa.array(contents, pa.string()), " ")
@@ -124,7 +130,7 @@ UNGROUPED = PartitionGrouping()
 
 
 def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
-    """Return the group of some partitions: sums of their numbers, and no files."""
+    """Return the group of some partitions, with the sums of their numbers and without files."""
     return PartitionGroup(
         group,
         content_id,

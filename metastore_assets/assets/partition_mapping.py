@@ -35,13 +35,14 @@ _CHUNK = 1000
 class TablePartitions:
     """A one-to-one mapping of a table's partitions to those of `partitions_def`.
 
-    `key` is a pattern of the table's partition keys. Its fields stand for the parts of Dagster's keys:
+    `key` is a pattern of the table's partition keys. Each field `{…}` of it matches a part of Dagster's key:
 
     - `country={}`: the key of a static or dynamic definition
     - `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}`: the start of a time window
     - `day={date:%Y-%m-%d}/country={country}`: the key in each dimension, by the name of the dimension
 
-    Without `key`, the table must have one partition column, or a column named like each dimension. Times then have the
+    Without `key`, the table must have one partition column, or a column named like each dimension. Times then have
+    the
     format of the definition, or one of ISO 8601. Raises ConfigError if `key` does not fit the definition.
     """
 
@@ -55,7 +56,7 @@ class TablePartitions:
             object.__setattr__(self, "_columns", self._parse_key_pattern(self.key))
 
     def key_map(self, keys: Iterable[str], store: DagsterInstance) -> "PartitionKeyMap":
-        """Map partition keys of the table to those of the definition.
+        """Return the map from partition keys of the table to keys of the definition.
 
         Keys of times outside the definition's windows stay unmapped until the windows cover them.
 
@@ -93,9 +94,9 @@ class TablePartitions:
         return PartitionKeyMap(dagster_keys, table_keys, tuple(unmapped))
 
     def tags(self, partition: str) -> Mapping[str, str]:
-        """Return tags with a partition's key in each dimension, for an event; empty for a definition of one dimension.
+        """Return tags with a partition's key in each dimension; empty for a definition with one dimension.
 
-        `partition` is Dagster's key.
+        `partition` is Dagster's key of the partition.
         """
         if not isinstance(self.partitions_def, MultiPartitionsDefinition):
             return {}
@@ -109,7 +110,8 @@ class TablePartitions:
     def _map_key(self, key: str, mappers: Mapping[str, "_KeyMapper"]) -> str | None:
         """Return the definition's key for a partition key of the table.
 
-        The result is empty for a time outside the definition's windows, and None if no such key can exist.
+        The result is empty for a time outside the definition's windows, and None if the definition can never have the
+        key.
         """
         values = dict(decode_partition_key(key))
         columns = self._columns if self._columns is not None else self._columns_by_name(values)
@@ -182,7 +184,7 @@ class PartitionKeyMap:
     """The rule by which partitions are grouped. With it, the table's keys in this object are keys of groups."""
 
     def to_table_keys(self, dagster_keys: Iterable[str]) -> tuple[str, ...]:
-        """Convert Dagster's partition keys to the table's keys of the same partitions.
+        """Convert Dagster's partition keys to the table's partition keys.
 
         Partitions that the table does not have are omitted.
         """

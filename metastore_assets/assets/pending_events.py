@@ -89,7 +89,9 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return the events together with events for everything that the run was launched for, changed or not.
+    """Return the events, with added events for everything that the run was launched for.
+
+    Selected parts get an event even if they did not change.
 
     Args:
         events: The events of the version.
@@ -160,7 +162,7 @@ def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kin
 
 
 def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
-    """Return the paths of the files of one kind. Ranks are read from the files of frequencies."""
+    """Return the paths of the files of one kind. Ranks are stored in the files of frequencies."""
     if files is None:
         return ()
     paths = files.frequencies if kind == "ranks" else getattr(files, kind)
@@ -208,7 +210,7 @@ def _differences(reported: Version | None, version: Version) -> _Differences | N
 def _recomputed_keys(
     state: ReportedState, version: Version, grouping: PartitionGrouping, differences: _Differences | None
 ) -> set[str] | None:
-    """Return the keys of partitions or groups with other files than in the last complete report; None for all."""
+    """Return keys of partitions or groups whose files differ from the last complete report; None for all."""
     if state.version is None or differences is None:
         return None
     return {
@@ -221,7 +223,7 @@ def _recomputed_keys(
 def _changed_members(
     grouping: PartitionGrouping, differences: _Differences | None, groups: Collection[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return the partitions with other content than in the last complete report, by the key of their group.
+    """Return the partitions whose content differs from the last complete report, by the key of their group.
 
     Args:
         grouping: The rule by which partitions are grouped.

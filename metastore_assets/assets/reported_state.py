@@ -49,7 +49,7 @@ class ReportedState:
 
 
 def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
-    """Return number and content id of the version of the last complete report; None if there is none.
+    """Return the number and content id of the version of the last complete report; None if there is none.
 
     A run that was killed before it stored the event of the table's statistics has not completed its report.
     """
@@ -117,7 +117,7 @@ def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord
 
 
 def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
-    """Return number and content id of the version that an event reports; None if the event lacks one of them."""
+    """Return the number and content id of the version that an event reports; None if the event lacks one of them."""
     materialization = record.asset_materialization
     if materialization is None:
         return None
@@ -129,7 +129,10 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
 
 
 def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
-    """Return the reported version; None if it no longer exists, or has other content because the root was replaced."""
+    """Return the reported version; None if it no longer exists.
+
+    A version of the same number with another content id counts as missing: the root was replaced.
+    """
     if reported is None:
         return None
     number, content = reported
@@ -150,7 +153,7 @@ def _latest_contents(instance: DagsterInstance, names: TableNames) -> Mapping[st
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
     """Return the version number in each partition's last event, by Dagster's key.
 
-    Only events after the one with id `last` count; all events if `last` is None.
+    Only events after the event with id `last` are read; with None, all events.
     """
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):

@@ -84,7 +84,7 @@ def refresh_and_report(
 
 @contextmanager
 def _raise_failures() -> Iterator[None]:
-    """Raise a MetastoreError of the block as Failure with the same message."""
+    """Convert a MetastoreError raised in the block to Dagster's `Failure` with the same message."""
     try:
         yield
     except MetastoreError as error:
@@ -128,7 +128,7 @@ class _TableRun:
 
     @classmethod
     def of(cls, context: AssetExecutionContext, configuration: Configuration, names: TableNames) -> "_TableRun":
-        """Return the run of a context, with the table as it is configured now."""
+        """Return the run of an execution context, with the table as it is configured now."""
         config = configuration.resolved()
         selection = _Selection.of(context, names)
         return cls(
@@ -142,7 +142,8 @@ class _TableRun:
         )
 
     def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> float:
-        """Refresh the table, unless another run of the backfill has already done so. Return the seconds; 0 if skipped.
+        """Refresh the table unless another run of the backfill has done so; return the duration in seconds, 0 if
+        skipped.
 
         Args:
             partitions: Partitions to read again besides those of the run: keys or patterns.
@@ -207,9 +208,10 @@ class _TableRun:
         yield from check_results(context.selected_asset_check_keys, self.table, lookup, check_context)
 
     def _refresh(self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool) -> float:
-        """Refresh the table, in this process or as an EMR Serverless job. Return the duration in seconds.
+        """Refresh the table in this process or as an EMR Serverless job; return the duration in seconds.
 
-        If the newest version is current and no partition has to be read again, no job is launched, and the result is 0.
+        If the newest version is current and no partition has to be read again, no job is launched, and the result is
+        0.
         """
         context, config, table = self.context, self.config, self.table
         if config.engine != EMR_SERVERLESS:
@@ -229,8 +231,9 @@ class _TableRun:
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
         """Return the table's keys of the partitions to read again.
 
-        They are the partitions of the run. The oldest active run of a backfill reads those of the whole backfill. The
-        result is empty for a run without partitions, and for a run that also writes the table.
+        Usually these are the partitions of the run. For the oldest active run of a backfill, they are the partitions
+        of all runs of the backfill. The result is empty for a run without partitions, and for a run that also writes
+        the table.
         """
         context, names, selection = self.context, self.names, self.selection
         if not selection.partitions or names.source in (context.run.asset_selection or ()):
@@ -247,7 +250,7 @@ class _TableRun:
         return tuple(key for group in sorted(key_map.to_table_keys(backfill.keys)) for key in members[group])
 
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
-        """Return the table's keys of the run's partitions or groups. Omit partitions that the table does not have.
+        """Return the table's keys of the run's partitions or groups, without partitions that the table does not have.
 
         Raises PartitionNotFoundError if the partitions are dynamic and the table has none of them. Partitions of a
         project's definition may have no rows.
@@ -298,7 +301,7 @@ class _TableRun:
         return [kind for kind in kinds_of(self.table) if kind in self.names.kind_assets]
 
     def _selected_kinds(self) -> list[Kind]:
-        """Return the kinds of table-level files that the run was launched for."""
+        """Return the kinds of table-level files whose assets the run was launched for."""
         return [kind for kind in self._kinds() if self.names.kind_assets[kind] in self.context.selected_asset_keys]
 
     def _has_partitions(self) -> bool:

@@ -10,7 +10,7 @@ from metastore_assets.messages import remove_secrets
 
 @contextmanager
 def hide_secrets() -> Iterator[None]:
-    """Raise errors of the block without secrets.
+    """Remove secrets from errors that the block raises.
 
     An error without a secret in its messages and causes is unchanged. A MetastoreError with a secret in its causes is
     raised without causes. Any other error becomes a MetastoreError whose message has the secret removed.

@@ -36,14 +36,13 @@ class TableInfo:
 def read_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = _TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Read the facts about tables, by table name. Omit the tables that cannot be read in time.
+    """Return the facts about tables, by table name, without tables that cannot be read in time.
 
-    A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
-    If the configuration cannot be resolved, the result is empty.
+    A code location must load even if a root, a table or an environment variable is unavailable. Runs and sensors
+    report such errors. If the configuration cannot be resolved, the result is empty.
 
-    A table without a version is opened to read its partition columns, which decide the dependencies of its assets. The
-    dependencies must be right from the beginning: if they changed after the first result, Dagster would mark this
-    result as outdated.
+    A table without a version is opened to read its partition columns, which decide the dependencies of its assets. If
+    the dependencies changed after the first result, Dagster would mark this result as outdated.
 
     Args:
         configuration: The configuration that has the tables.
@@ -67,7 +66,7 @@ def read_table_info(
             yield name
 
     def read() -> None:
-        """Read the tables that no other thread has taken. Tables that cannot be read are left out."""
+        """Read the tables that no other thread has taken. Tables that cannot be read are omitted."""
         for name in pending_names():
             try:
                 version = versions_of(metastore, name).latest()

@@ -152,7 +152,7 @@ class MetastoreTranslator:
         return None
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
-        """Return the spec of an asset from the results of the other methods, without its partitions.
+        """Return the spec of an asset, built from the results of the other methods, without its partitions.
 
         An override may add dependencies.
         """
@@ -180,14 +180,15 @@ class MetastoreTranslator:
     def get_partitions_def(self, table: TableConfig) -> PartitionsDefinition | TablePartitions | None:
         """Return the project's definition that has the same partitions as the table; by default None.
 
-        A `TablePartitions` also says which keys are the same partition. With None the partitions are dynamic.
+        A `TablePartitions` also maps the keys of the table to those of the definition. With None, Dagster's
+        partitions are dynamic and have the table's keys.
         """
         return None
 
     def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
         """Return the partition mapping for the dependency on the asset that writes the table; by default None.
 
-        It is needed only if partitions do not match by name or time.
+        A mapping is needed only if the partitions of both assets do not match by name or time.
         """
         return None
 

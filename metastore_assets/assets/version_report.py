@@ -91,7 +91,8 @@ class VersionReport:
     def observation(self) -> AssetObservation:
         """Return the observation of the table at the version's snapshot.
 
-        It has no data version. With one, Dagster would mark all partitions as outdated after each change of the table.
+        The observation has no data version, because Dagster would then mark all partitions as outdated after each
+        change of the table.
         """
         version = self.version
         metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
@@ -171,7 +172,10 @@ class VersionReport:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
     def _partition(self, entry: PartitionEntry, metadata: Metadata) -> AssetMaterialization:
-        """Return the materialization of a partition, with `metadata` in addition to row count, version and path."""
+        """Return the materialization of a partition, with its row count, version and path.
+
+        `metadata` is added to these.
+        """
         uris = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
@@ -189,7 +193,7 @@ class VersionReport:
         )
 
     def _empty_partition(self, partition: str) -> AssetMaterialization:
-        """Return the event with zero rows of a partition that the table does not have."""
+        """Return an event with zero rows for a partition that the table does not have."""
         return AssetMaterialization(
             self.names.partitions,
             partition=partition,
@@ -232,7 +236,10 @@ class VersionReport:
 
 
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
-    """Return the sums of a group of partitions and its changed partitions as metadata; empty for a partition."""
+    """Return the sums of a group of partitions, and its changed partitions, as metadata.
+
+    The result is empty for a single partition.
+    """
     if not isinstance(entry, PartitionGroup):
         return {}
     metadata: dict[str, MetadataValue] = {"partitions": MetadataValue.int(entry.partitions)}  # type: ignore[type-arg]
@@ -248,7 +255,7 @@ def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:
-    """Return the version tags that Dagster adds to results of a run, for events that are not results."""
+    """Return the version tags for events that are not results of the run. Dagster adds the tags to results itself."""
     return {
         "dagster/code_version": PROFILE_VERSION,
         DATA_VERSION_TAG: content_id,
@@ -257,7 +264,10 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 
 
 def read_source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """Return tags that identify the last materialization of the asset that writes the table, the input of this run."""
+    """Return tags that identify the last materialization of the asset that writes the table.
+
+    That materialization is the input of this run.
+    """
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None
     data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None

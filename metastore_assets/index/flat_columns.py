@@ -1,8 +1,8 @@
 """Flat columns of index rows: one column for each count, and for each type class of the bounds of a table column.
 
-They are named `column <field id>.null_count`, `column <field id>.nan_count`, `column <field id>.minimum.<type class>`
-and `column <field id>.maximum.<type class>`. A file has only those that have values in it. A missing bound is unknown.
-If all columns of a field id are missing, the table column is null in all rows.
+The columns are named `column <field id>.null_count`, `column <field id>.nan_count`, `column <field id>.minimum.<type
+class>` and `column <field id>.maximum.<type class>`. A file has only the columns that have a value in it. A missing
+bound is unknown. If all columns of a field id are missing, the table column is null in all rows.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SIDES = ("minimum", "maximum")
 
 
 def count_column(field_id: str, count: str) -> str:
-    """Return the name of the flat column of `null_count` or `nan_count`."""
+    """Return the name of the flat column with a column's `null_count` or `nan_count`."""
     return f"{_PREFIX}{field_id}.{count}"
 
 
 def bound_column(field_id: str, side: str, cls: TypeClass) -> str:
-    """Return the name of the flat column of `minimum` or `maximum` of a type class."""
+    """Return the name of the flat column with a column's `minimum` or `maximum` in a type class."""
     return f"{_PREFIX}{field_id}.{side}.{cls.name}"
 
 
 def flat_columns(field_id: str, cls: TypeClass | None) -> list[str]:
-    """Return the names of the flat columns that describe the values of a type class."""
+    """Return the names of the flat columns with the counts of a column and its bounds in a type class."""
     names = [count_column(field_id, "null_count"), count_column(field_id, "nan_count")]
     return names if cls is None else [*names, *(bound_column(field_id, side, cls) for side in SIDES)]
 
@@ -50,7 +50,7 @@ def field_ids_of(names: Iterable[str]) -> set[str]:
 
 
 def class_of_bound(name: str) -> TypeClass:
-    """Return the type class of a flat column with bounds."""
+    """Return the type class in the name of a flat column with bounds."""
     return class_named(name.rpartition(".")[2])
 
 
@@ -60,7 +60,7 @@ def is_bound(name: str) -> bool:
 
 
 def flatten_rows(rows: IndexRows) -> pa.Table:
-    """Return index rows as a table of the columns of FRAGMENTS and of flat columns."""
+    """Return index rows as one table: the columns of FRAGMENTS, then the flat columns."""
     columns = {name: rows.fragments[name] for name in FRAGMENTS.names}
     for field_id, table in rows.columns.items():
         columns[count_column(field_id, "null_count")] = table["null_count"]

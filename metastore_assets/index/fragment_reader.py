@@ -74,9 +74,10 @@ class IndexReader:
     def select(self, columns: Sequence[BoundColumn], condition: Condition) -> tuple[IndexSelection, BoundedRows]:
         """Return the fragments that may match a condition, with bounds of columns.
 
-        The condition is first evaluated on the zones of each segment. If every zone that may match does so completely,
-        the fragments get the bounds of their zones. Otherwise the condition is evaluated on the fragments of these
-        zones. Up to `_WINDOW_ROWS` fragments are returned without this second step, and so are segments without zones.
+        The condition is first evaluated on the zones of each segment. If each zone either matches completely or not
+        at all, all fragments of matching zones are returned, with the bounds of their zones. Otherwise the condition
+        is also evaluated on the fragments of the zones that may match. This second step is omitted for at most
+        `_WINDOW_ROWS` fragments, and for segments without zones.
 
         Args:
             columns: The columns of the condition.
@@ -89,8 +90,8 @@ class IndexReader:
     def exact_row_count(self, columns: Sequence[BoundColumn], condition: Condition) -> int | None:
         """Return the number of rows that match a condition, if the zones determine it; None otherwise.
 
-        The zones determine it if each of them matches completely or not at all, and if all fragments are live. The
-        arguments are those of `select`.
+        The zones determine the number if each zone matches completely or not at all, and no fragment was removed
+        since. The arguments are those of `select`.
         """
 
         def count(number: int, segment: FragmentSegment) -> int | None:
@@ -163,7 +164,7 @@ class IndexSelection:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the fragments are sorted by their keys. Otherwise only those of each segment are."""
+        """Whether all fragments are sorted by their keys. If not, only the fragments of each segment are sorted."""
         return sum(part.row_count > 0 for part in self._ranges) < 2
 
     @lock_free_cached_property
@@ -190,7 +191,7 @@ class IndexSelection:
         return segment.fragments(columns, self._ranges[number])
 
     def column(self, field_id: str, cls: TypeClass | None) -> pa.Table:
-        """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each selected fragment, as stored.
+        """Return a column's `null_count`, `nan_count`, `minimum` and `maximum` in each selected fragment, as stored.
 
         Args:
             field_id: Field id of the column.
@@ -225,10 +226,10 @@ def _filter_windows(
 
 
 def _zones_of_groups(mask: Mask, zones: int) -> Numbers:
-    """Return the positions of the zones that are in some groups.
+    """Return the positions of the zones that belong to the selected groups.
 
     Args:
-        mask: The groups.
+        mask: For each group, whether it is selected.
         zones: The number of all zones.
     """
     numbers: Numbers = np.flatnonzero(np.repeat(mask, ZONES_PER_GROUP)[:zones])
@@ -236,11 +237,11 @@ def _zones_of_groups(mask: Mask, zones: int) -> Numbers:
 
 
 def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> BoundedRows:
-    """Return fragments with the bounds of their zones.
+    """Return fragments, each with the bounds of its zone.
 
     Args:
         zones: The zones.
-        at: The zone of each fragment.
+        at: The position in `zones` of each fragment's zone.
         row_counts: The row count of each fragment.
     """
     columns = {}
@@ -257,7 +258,7 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
-    """Return the sets of rows at some positions, which are ascending and distinct."""
+    """Return the sets of rows at some positions. The positions are ascending and distinct."""
     if len(at) == len(rows.row_counts):
         return rows
     row_counts, indices = rows.row_counts[at], pa.array(at)

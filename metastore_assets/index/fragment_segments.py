@@ -1,4 +1,4 @@
-"""The segments of a fragment index: what is read of their files, and which of their rows are live."""
+"""The segments of a fragment index: reading of their files, and which of their rows are live."""
 
 from __future__ import annotations
 
@@ -78,14 +78,16 @@ class Segments:
         self.all = [open_segment(store, segment) for segment in SegmentFiles(0, tuple(files)).segments]
 
     def map(self, read: Callable[[int, FragmentSegment], Result]) -> list[Result]:
-        """Call `read(number, segment)` for each segment, and return the results; in parallel for a remote store."""
+        """Call `read(number, segment)` for each segment and return the results. Calls run in parallel for a remote
+        store.
+        """
         return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
     @lock_free_cached_property
     def removed(self) -> list[pa.Array]:
-        """For each segment, the sorted keys that newer segments remove.
+        """For each segment, the sorted keys of its rows that newer segments removed or replaced.
 
-        A row is live if its key is not among them. They may contain keys that the segment does not have.
+        A row is live if its key is not among them. The keys may include some that the segment does not have.
         """
         if len(self.all) < 2:
             return [NO_KEYS] * len(self.all)
@@ -115,7 +117,7 @@ class FragmentSegment(ABC):
     @property
     @abstractmethod
     def row_count(self) -> int:
-        """Number of rows, live or not."""
+        """Number of rows, including rows that are not live."""
 
     @property
     @abstractmethod
@@ -124,21 +126,21 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns of rows in ranges. Columns that the segment does not have are left out."""
+        """Return columns of the rows in ranges. Columns that the segment does not have are omitted."""
 
     def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
         """Return the zones of the segment, with bounds of columns; None without zones."""
         return None
 
     def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
-        """Return the ascending positions of the rows in ranges that have one of some sorted keys."""
+        """Return the ascending positions of the rows in ranges whose key is one of some sorted keys."""
         table = self.read(KEY, ranges)
         mask = pc.is_in(join_keys(table), value_set=keys).to_numpy(zero_copy_only=False)
         return ranges.positions()[mask]
 
     @lock_free_cached_property
     def main(self) -> SectionReader:
-        """The first file, opened."""
+        """The first file of the segment, opened on first use."""
         return SectionReader(self._store, self._files[0].path, self._files[0].footer_bytes)
 
     @lock_free_cached_property
@@ -148,7 +150,7 @@ class FragmentSegment(ABC):
 
     @property
     def all_rows(self) -> RowRanges:
-        """The range of all rows, live or not."""
+        """The range of all rows, including rows that are not live."""
         return RowRanges.first(self.row_count)
 
     @lock_free_cached_property
@@ -247,7 +249,7 @@ class SmallSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _stored_columns(self) -> dict[str, tuple[str, str]]:
-        """The section and the name there of each flat column, by its name."""
+        """For each flat column, the section that stores it and its name in that section."""
         stored = {name: (ROWS, name) for name in FRAGMENTS.names}
         for name in self.flat_schema.names[len(FRAGMENTS) :]:
             parts = 1 if name.endswith("_count") else 2
@@ -316,7 +318,7 @@ class LargeSegment(FragmentSegment):
         )
 
     def _plan_reads(self, names: Sequence[str], ranges: RowRanges) -> list[tuple[_RangeFile, list[str], RowRanges]]:
-        """Return what to read of each file: (file, columns, ranges of its rows)."""
+        """Return a list of reads, one for each file: (file, columns, ranges of its rows)."""
         from_fragments = [name for name in names if name in FRAGMENTS.names]
         from_columns = [name for name in names if name not in FRAGMENTS.names]
         is_sparse = ranges.row_count * _SPARSE <= self.row_count
@@ -387,7 +389,7 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _groups(self) -> tuple[Numbers, pa.Array]:
-        """The first position and the first key of each row group of fragments."""
+        """The position and the key of the first row of each row group of fragments."""
         table = self._read_section(ZONES, ["fragments", *KEY])
         is_first = table["path"].is_valid()
         sizes = table["fragments"].to_numpy()
@@ -414,7 +416,7 @@ class _RangeFile:
         return np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
 
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns of rows in ranges, from the row groups that have these rows."""
+        """Return columns of the rows in ranges. Only row groups that have such rows are read."""
         ends = self._ends
         starts = np.concatenate([[0], ends[:-1]])
         groups = np.flatnonzero(ranges.overlaps(starts, ends))
@@ -443,7 +445,7 @@ NO_KEYS = pa.array([], pa.large_string())
 
 
 def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, is_parallel: bool) -> list[Result]:
-    """Return what a function returns for each item; in threads if that saves time."""
+    """Return the result of a function for each item. Threads are used if that saves time."""
     if len(items) > 1 and is_parallel:
         with IoCountingThreadPool(min(_READERS, len(items))) as readers:
             return list(readers.map(function, items))
@@ -451,13 +453,13 @@ def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, i
 
 
 def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
-    """Return the flat column at a path of a section's table."""
+    """Return the flat column at a path in a section's table."""
     side, _, cls = path.partition(".")
     return select_class(one_chunk(table[side]), class_named(cls)) if cls else table[path]
 
 
 def _column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
-    """Return the bounds of a column in each row of a table with flat columns."""
+    """Return a column's bounds in each row of a table with flat columns."""
     row_counts, cls, field_id = table["row_count"].to_numpy(), column.cls, column.field_id
     sides = [_side(table, field_id, side, cls) for side in SIDES]
     zeros = np.zeros_like(row_counts)
@@ -473,7 +475,7 @@ def _column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return bounds of numbers of rows; an unknown number is between 0 and `most`."""
+    """Return a count in each row as bounds. An unknown count is between 0 and `most`."""
     if not counts.null_count:
         exact = counts.to_numpy()
         return RowBounds(exact, exact)
@@ -483,7 +485,7 @@ def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
 
 
 def _side(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
-    """Return the bounds of a type class; nulls if no fragment has values of the class."""
+    """Return a column's minima or maxima in a type class; nulls if no fragment has values of the class."""
     if cls is None or bound_column(field_id, side, cls) not in table.column_names:
         return pa.nulls(len(table), pa.null() if cls is None else cls.arrow)
     return one_chunk(table[bound_column(field_id, side, cls)])

@@ -1,4 +1,4 @@
-"""Writing of the fragment index: one more segment, merged with older segments in windows of rows."""
+"""Writing of the fragment index. A commit adds one segment, or merges it with older ones in windows of rows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def update_index(
 ) -> SegmentFiles:
     """Write the fragment index of the next version; return its files. No existing file is changed.
 
-    When large segments are merged, a window of rows at a time is in memory.
+    When large segments are merged, only a window of rows is in memory at a time.
 
     Args:
         store: The table's folder.
@@ -184,7 +184,10 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 class _LargeSegmentWriter:
-    """Writes a segment of several files: zones, and for each range of keys fragments and columns."""
+    """A writer of a segment of several files: a file of zones, and two files for each range of keys.
+
+    One of the two files has the fragments, the other one the columns.
+    """
 
     def __init__(self, store: ObjectStore, schema: pa.Schema) -> None:
         """Prepare the files; `write` writes them.
@@ -201,7 +204,7 @@ class _LargeSegmentWriter:
         self._zones = pa.schema([*(FRAGMENTS.field(name) for name in KEY), *zones, *flat])
 
     def write(self, windows: Iterable[pa.Table], tombstones: pa.Array) -> tuple[SegmentFile, ...]:
-        """Write all rows, which are sorted by key, and tombstones. Return the files, that of zones first."""
+        """Write all rows and tombstones; return the files, the file of zones first. The rows are sorted by key."""
         path = f"{FOLDER}/{self._unique}.{_KIND.name}.parquet"
         parts = _cut_zones(windows)
         files: list[SegmentFile] = []
@@ -229,11 +232,11 @@ class _LargeSegmentWriter:
         Args:
             files: Receives the two files.
             part: The first rows with the sizes of their zones.
-            following: The rows after them. Only those of the range are taken.
+            following: The rows after them. The range takes as many as fit.
             zones: The file of zones.
 
         Returns:
-            The first rows after the range; None at the end.
+            The first rows after the range, for the next call; None at the end.
         """
         name = f"{FOLDER}/{self._unique}-{len(files) // 2}"
         paths = [f"{name}.{kind}.{_KIND.name}.parquet" for kind in ("fragments", "columns")]
@@ -280,7 +283,7 @@ class _LargeSegmentWriter:
 def merge_by_key(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
     """Merge sources of rows, each sorted by key. Yield all rows sorted by key, in windows.
 
-    The tables have a first column `key`, which is left out of the result. No key occurs twice.
+    The first column of each table is `key`, which the result omits. No key occurs twice.
     """
     buffers: list[pa.Table | None] = [next(source, None) for source in sources]
     while True:
@@ -306,12 +309,12 @@ def merge_by_key(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
 
 
 def _count_up_to(keys: pa.ChunkedArray, upper: bytes) -> int:
-    """Return how many of some sorted keys are not greater than a key."""
+    """Return the number of sorted keys that are less than or equal to a key."""
     return bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py().encode())
 
 
 def _regroup(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of consecutive tables in tables of `_WINDOW_ROWS` rows. The last one may have fewer."""
+    """Yield the rows of consecutive tables, regrouped into tables of `_WINDOW_ROWS` rows; the last may have fewer."""
     collected: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -350,14 +353,14 @@ def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema, row
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield rows in memory, sorted by key, as `merge_by_key` needs them, in tables of a number of rows."""
+    """Yield rows in tables of a given number of rows, as `merge_by_key` needs them. The rows are sorted by key."""
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)
         yield complete_columns(part, schema).add_column(0, "key", join_keys(part))
 
 
 def _cut_zones(windows: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yield sorted rows with the sizes of their zones. No zone is cut between two tables."""
+    """Yield sorted rows as tables, each with the sizes of its zones. No zone is split between two tables."""
     incomplete: pa.Table | None = None
     for window in windows:
         table = window if incomplete is None else pa.concat_tables([incomplete, window])
@@ -401,7 +404,7 @@ def _key_table(keys: pa.Array) -> pa.Table:
 
 
 def _pad(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with the columns of a schema; missing ones are null."""
+    """Return a table with all columns of a schema; missing columns are null."""
     arrays = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
     ]

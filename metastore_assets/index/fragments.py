@@ -195,7 +195,7 @@ def _replace_bounds(values: pa.StructArray, name: str, short: Mapping[int, pa.Sc
 
 
 def null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return bounds and counts for fragments without the column: all of their rows are null."""
+    """Return bounds and counts of fragments that do not have the column: all of their rows are null."""
     count = len(fragments)
     none, zeros = pa.nulls(count, union), pa.array(np.zeros(count, np.int64))
     arrays = [fragments["row_count"], zeros, none, none]
@@ -203,7 +203,7 @@ def null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
-    """Return bounds and counts with one row per fragment.
+    """Return bounds and counts with one row for each fragment, in the order of the fragments.
 
     Fragments without a row in `table` get a row that counts all of their rows as null.
 

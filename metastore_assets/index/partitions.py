@@ -103,7 +103,7 @@ class PartitionRows:
 
     @lock_free_cached_property
     def _slices(self) -> dict[str, tuple[int, int]]:
-        """(first row in `by_column`, number of rows) of each column, by field id."""
+        """For each column, by field id: (first row in `by_column`, number of rows)."""
         field_ids = self._ids.dictionary.to_pylist()
         counts = np.bincount(self._ids.indices.to_numpy(), minlength=len(field_ids))
         firsts = np.cumsum(counts) - counts
@@ -217,7 +217,7 @@ def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: Pa
 
 
 class _StoredPartitions:
-    """The statistics in one segment, without removed partitions."""
+    """The statistics stored in one segment, without those of removed partitions."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -237,7 +237,7 @@ class _StoredPartitions:
 
     @property
     def row_count(self) -> int:
-        """An upper bound of the number of rows of statistics. Removed partitions are counted, too."""
+        """An upper bound of the number of rows of statistics. Rows of removed partitions are included."""
         return sum(section.row_count for section in self._segment.sections.sections.values())
 
     @property
@@ -298,7 +298,7 @@ class PartitionPart(Protocol):
 
 
 def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
-    """Concatenate parts into one. Positions of partitions are shifted so that they count through all parts."""
+    """Concatenate parts into one. Positions of partitions are shifted to refer to the concatenated partitions."""
     if len(parts) == 1 and isinstance(parts[0], PartitionRows):
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)
@@ -355,7 +355,7 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def empty_statistics(schema: pa.Schema) -> pa.Table:
     """Return statistics without rows.
 
-    `Schema.empty_table` would fail if a column contains an extension type.
+    Unlike `Schema.empty_table`, this works if a column contains an extension type.
     """
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
@@ -371,7 +371,7 @@ def _set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Tab
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """Cast a column to another type.
 
-    A column of nulls fits any type: a user-defined statistic may have changed its type.
+    A column of nulls is never cast: a change of a user-defined statistic may make the cast impossible.
     """
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)

@@ -24,7 +24,7 @@ class RowRanges:
 
     @classmethod
     def join(cls, starts: Numbers, ends: Numbers) -> RowRanges:
-        """Return ascending ranges, in which adjacent ones are joined."""
+        """Return ascending ranges, with adjacent ranges joined into one."""
         is_break = starts[1:] != ends[:-1]
         return cls(starts[np.append(True, is_break)[: len(starts)]], ends[np.append(is_break, True)[: len(ends)]])
 
@@ -42,7 +42,7 @@ class RowRanges:
 
     @classmethod
     def concatenate(cls, parts: Sequence[RowRanges]) -> RowRanges:
-        """Return the ranges of several parts together. Each part must come after the part before it."""
+        """Return the ranges of several parts as one. Each part must come after the part before it."""
         none = np.zeros(0, np.int64)
         starts, ends = [part.starts for part in parts], [part.ends for part in parts]
         return cls(np.concatenate([none, *starts]), np.concatenate([none, *ends]))
@@ -53,7 +53,7 @@ class RowRanges:
         return int((self.ends - self.starts).sum())
 
     def without(self, positions: Numbers) -> RowRanges:
-        """Return the ranges without some rows, given their ascending positions."""
+        """Return the ranges without the rows at some ascending positions."""
         if not len(self.starts) or not len(positions):
             return self
         at = np.searchsorted(self.starts, positions, "right") - 1
@@ -68,7 +68,7 @@ class RowRanges:
         return RowRanges.of_positions(self.positions()[mask])
 
     def within(self, first: int, end: int) -> RowRanges:
-        """Return the part of the ranges from row `first` to the row before `end`."""
+        """Return the part of the ranges from row `first` (inclusive) to row `end` (exclusive)."""
         low, high = np.searchsorted(self.ends, first, "right"), np.searchsorted(self.starts, end, "left")
         return RowRanges(np.maximum(self.starts[low:high], first), np.minimum(self.ends[low:high], end))
 
@@ -77,7 +77,7 @@ class RowRanges:
         return RowRanges(self.starts + rows, self.ends + rows)
 
     def overlaps(self, starts: Numbers, ends: Numbers) -> Mask:
-        """Return a mask of other ranges that have a row in common with these ranges.
+        """Return which of some other ranges have a row in common with these ranges, as a mask.
 
         Args:
             starts: The first row of each other range, ascending.
@@ -87,7 +87,7 @@ class RowRanges:
         return mask
 
     def windows(self, rows: int) -> Iterator[RowRanges]:
-        """Yield the ranges in consecutive windows of `rows` positions. Windows that no range overlaps are left out."""
+        """Yield the ranges cut into consecutive windows of `rows` positions. Empty windows are omitted."""
         if not len(self.starts):
             return
         spans = RowRanges(self.starts // rows, (self.ends - 1) // rows + 1).positions()

@@ -310,7 +310,7 @@ def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str,
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
-    """Concatenate (positions, prefixes) of several slices, sorted by position."""
+    """Concatenate the (positions, prefixes) of several slices, and sort them by position."""
     positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     order = np.argsort(positions, kind="stable")
     return positions[order], prefixes[order]

@@ -33,7 +33,7 @@ def run_lengths(partition_keys: pa.Array) -> Numbers:
 
 
 def zone_sizes(runs: Numbers) -> Numbers:
-    """Return the numbers of fragments of zones, given those of all partitions.
+    """Return the number of fragments in each zone, given the number of fragments in each partition.
 
     A zone has at least 64 fragments, unless it is the last one, and at most 1,024.
     """
@@ -49,7 +49,7 @@ def zone_sizes(runs: Numbers) -> Numbers:
 
 
 def group_sizes(sizes: Iterable[int], most: int) -> list[int]:
-    """Group consecutive items, and return the number of items of each group.
+    """Group consecutive items up to a total size, and return the number of items of each group.
 
     Args:
         sizes: The size of each item.
@@ -92,7 +92,7 @@ def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
 
 
 def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
-    """Return a bound of the values in each zone; null if a fragment with values has no bound."""
+    """Return one side of the bounds of each zone; null if a fragment with values has no bound."""
     firsts = np.cumsum(sizes) - sizes
     field_id, side, _ = name.removeprefix("column ").rsplit(".", 2)
     values = one_chunk(table[name])
@@ -109,7 +109,7 @@ def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> 
 
 
 def _least(table: pa.Table, name: str) -> Numbers:
-    """Return the least values that a count may have: the count itself, or 0 where the count is unknown."""
+    """Return the smallest possible value of each count: the count itself, or 0 if the count is unknown."""
     if name not in table.column_names:
         return np.zeros(len(table), np.int64)
     least: Numbers = table[name].fill_null(0).to_numpy()
@@ -117,13 +117,13 @@ def _least(table: pa.Table, name: str) -> Numbers:
 
 
 def _extremes(values: pa.Array, valid: Mask, sizes: Numbers, *, is_least: bool) -> pa.Array:
-    """Return the least or the greatest value of each zone; an arbitrary value for a zone without values.
+    """Return the minimum or maximum of the bounds in each zone. For a zone without values, the result is arbitrary.
 
     Args:
         values: The bounds of fragments.
         valid: Which of them are not null.
         sizes: Number of fragments of each zone.
-        is_least: Whether to return the least values.
+        is_least: Whether to return minima.
     """
     firsts = np.cumsum(sizes) - sizes
     type_ = values.type

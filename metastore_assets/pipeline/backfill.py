@@ -1,4 +1,4 @@
-"""Backfills of one table: plan one, and process it chunk by chunk in this process or elsewhere."""
+"""Backfills of one table: planning, and processing chunk by chunk in this process or elsewhere."""
 
 from __future__ import annotations
 
@@ -121,15 +121,15 @@ def backfill(
 ) -> None:
     """Process the chunks of a plan in order, and record which of them are finished.
 
-    In the mode `all`, the partitions of a finished chunk are recorded, and later plans of the selection leave them out.
-    In other modes these partitions are up to date, and are therefore not selected again.
+    In the mode `all`, the partitions of a finished chunk are recorded, and later plans of the selection omit them. In
+    other modes, no record is needed: finished partitions are up to date, and only outdated partitions are selected.
 
     Args:
         config: The configuration.
         table: The table.
         plan: The plan.
         process: Processes a chunk. Its errors are raised.
-        result: Updated after each chunk, so that it also says what was done before an error.
+        result: Updated after each chunk, so that after an error it has the finished chunks.
     """
     started = time.monotonic()
     versions = versions_of(config, table.name)
@@ -177,7 +177,10 @@ def local_processor(
     before = Progress(table.name, "profile")
 
     def process(chunk: Chunk, part: str) -> ChunkResult:
-        """Process one chunk. Report its progress as a part of the progress over all chunks, with the label `part`."""
+        """Process one chunk, and report progress over all chunks.
+
+        `part` is the label of the chunk in progress messages, such as `2 of 5`.
+        """
         nonlocal before
         # `before`: the progress after the previous chunk. Progress of this chunk is added to it.
         latest, begun = before, before
@@ -206,8 +209,8 @@ def _refresh_chunk(
 ) -> ChunkResult:
     """Refresh the table, and read the fragments of the partitions in `chunk.read_again` again.
 
-    Partitions that the table has lost since planning are left out. The result has no version if the table was up to
-    date.
+    Partitions that were removed from the table since planning are ignored. The result has no version if the table was
+    up to date.
     """
     read_again = chunk.read_again
     while True:
@@ -269,7 +272,7 @@ def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: Version
 
 
 def _recent_refresh_stats(versions: VersionStore, newest: int) -> list[RefreshStats]:
-    """Return the stats of the refreshes that published the most recent versions, except expired versions."""
+    """Return the statistics of the refreshes that published the most recent versions, except expired versions."""
     refresh_stats = []
     for number in range(newest, max(0, newest - _ESTIMATE_VERSIONS), -1):
         try:

@@ -1,8 +1,8 @@
 """The plan of a backfill: which partitions are read, and in which chunks.
 
 A version describes the whole table. All partitions that are missing or stale in the newest version therefore make one
-chunk, however many there are. Their profiles are saved while the chunk is processed. Partitions that are up to date and
-are read again can be split into several chunks, each of which publishes a version.
+chunk, however many there are. Their profiles are saved while the chunk is processed. In the mode `all`, partitions
+that are up to date are read again. These can be split into several chunks, each of which publishes a version.
 """
 
 from __future__ import annotations
@@ -270,8 +270,8 @@ def make_backfill_plan(
 def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, versions: int) -> float | None:
     """Estimate the duration of a backfill in seconds; None without an earlier refresh.
 
-    Reading is as fast as in the earlier refresh that read most. Each version takes at least as long as the fastest
-    earlier refresh.
+    The estimate assumes the reading speed of the earlier refresh that read most. It assumes for each version at least
+    the duration of the fastest earlier refresh.
 
     Args:
         refresh_stats: The bytes that earlier refreshes read, and their durations.

@@ -1,4 +1,4 @@
-"""The first version of a table with very many files, which is made in lots of fragments.
+"""The first version of a table with very many files. It is computed in lots of fragments.
 
 Each lot is profiled, merged with the lots before it, and stored as a staged version (see `store.staged_versions`). So
 the memory in use depends on the size of a lot, and an interruption loses the work of at most one lot.
@@ -41,10 +41,10 @@ _PENDING_AT_ONCE = 10_000
 
 
 class FirstVersion:
-    """Makes and publishes the first version of a table in lots."""
+    """A computation of the first version of a table in lots, and its publication."""
 
     def __init__(self, context: RefreshContext, table_format: TableFormat, stream: SnapshotStream) -> None:
-        """Prepare the version. Nothing is read.
+        """Create the computation. Nothing is read.
 
         Args:
             context: The table, its store and engine.
@@ -58,10 +58,10 @@ class FirstVersion:
         self._profiled = self._bytes = 0
 
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
-        """Make the lots that are not staged, and publish the version.
+        """Compute the lots that are not staged yet, and publish the version.
 
-        Return the result, whose `seconds` is 0. Return None if the version cannot be made in lots. Then finished
-        profiles are saved for a plan of all fragments, and `attempt.makes_lots` is false.
+        Return the result, with `seconds` 0. Return None if the version cannot be computed in lots. In that case,
+        finished profiles are saved for a plan of all fragments, and `attempt.makes_lots` becomes false.
 
         Args:
             attempt: The profiles of this refresh.
@@ -116,7 +116,7 @@ class FirstVersion:
         )
 
     def _make_lots(self) -> Version:
-        """Make the missing lots one after the other, and return the last staged version.
+        """Compute the missing lots one after the other, and return the last staged version.
 
         Raises:
             NoDiffError: The version cannot be made in lots, or the staged versions have other policies.
@@ -158,7 +158,8 @@ class FirstVersion:
     def _newest_staged(self) -> Version | None:
         """Return the newest staged version.
 
-        If it is damaged, or an earlier release wrote it, all are removed, and the first lot is made again.
+        If the version is damaged, or an earlier release wrote it, all staged versions are removed and the result is
+        None.
         """
         try:
             return self._staged.latest()

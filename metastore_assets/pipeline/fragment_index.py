@@ -1,8 +1,8 @@
 """The next fragment index of a table: bounds and null counts of each column in each fragment.
 
 The next index is the published one, plus the rows of added fragments, minus those of removed ones. The rows of added
-fragments are read from their stored profiles. These are not all computed in this refresh: an earlier attempt may have
-stored a profile, or a restore of the table may have added a profiled fragment again.
+fragments are read from their stored profiles. A profile may be older than this refresh: an earlier attempt may have
+stored it, or a restore of the table may have added the fragment again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Seque
 
 
 def class_or_none(type: pa.DataType) -> TypeClass | None:
-    """Return the type class of a type; None for an unsupported type."""
+    """Return the type class of a type; None if the type is unsupported."""
     try:
         return type_class(type)
     except UnsupportedTypeError:
@@ -123,7 +123,9 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
 
 
 def _row(entry: FragmentEntry) -> tuple[object, ...]:
-    """Return what determines the index row of a fragment. A fragment that is profiled again has another profile."""
+    """Return a value that identifies the index row of a fragment. A fragment that is profiled again has another
+    value.
+    """
     return entry.files.name, entry.id, entry.bytes, entry.row_count
 
 

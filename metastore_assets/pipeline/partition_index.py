@@ -87,10 +87,10 @@ def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) ->
 
 
 def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Compare the index with the partitions' own files; yield (partition key, column, what is wrong).
+    """Yield the differences between the index and the partitions' own files: (partition key, column, difference).
 
     The column is empty if the index lacks the whole partition. Partitions that the version lists as unindexed are not
-    compared: the index has no current rows of them.
+    compared, because the index has no current rows for them.
 
     Args:
         store: The table's folder.
@@ -126,7 +126,7 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
 
 
 def _comparable(row: ColumnStatistics) -> dict[str, object]:
-    """Return the fields of a row in a form that `==` compares.
+    """Return the fields of a row in a form that `==` compares correctly.
 
     Floats become texts, because NaN is not equal to itself.
     """

@@ -1,8 +1,8 @@
 """Purge: remove old versions and their files at once, so that deleted values are no longer stored.
 
-The command `expire` retains young files for readers and running refreshes, and profiles of removed fragments for
-restores. A purge removes all of these, and every file that no version references. The purge publishes a version first.
-So a refresh that runs at the same time cannot publish, and starts again without the files that it wrote before.
+Unlike the command `expire`, a purge also removes young files and profiles of removed fragments. Young files may be in
+use by readers and refreshes; profiles of removed fragments serve restores. A purge first publishes a version. A
+refresh that runs at the same time then cannot publish. It starts again without the files that it wrote before.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The numbers of files that a purge removed, and the places with copies that a purge cannot remove."""
+    """The numbers of files that a purge removed, and the locations of copies that a purge cannot remove."""
 
     versions: int
     """Number of removed versions."""
@@ -162,7 +162,7 @@ def _outdated(version: Version) -> int:
 
 @dataclass(frozen=True)
 class _Listing:
-    """The files of a table that existed at one time, except those of the history and the documents of versions."""
+    """The files of a table at one time, without the files of the history and the documents of versions."""
 
     begun: datetime
     """The time before the listing."""

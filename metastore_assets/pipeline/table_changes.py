@@ -1,6 +1,6 @@
-"""How the fragments of a table differ from those of a published version.
+"""The differences between the fragments of a table and those of a published version.
 
-The table's format may report the difference, from its commits. Otherwise all fragments of the snapshot are compared
+Some formats report the difference from the commits of the table. Otherwise all fragments of the snapshot are compared
 with all fragments of the version.
 """
 
@@ -42,7 +42,7 @@ class SnapshotChanges:
 
 
 def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> SnapshotChanges:
-    """Compare all fragments of a snapshot with all of a published version.
+    """Return the changes between all fragments of a published version and all fragments of a snapshot.
 
     Args:
         snapshot: The snapshot.

@@ -44,7 +44,7 @@ def update_table_value_filters(
 ) -> ValueFilterFiles | None:
     """Update the value filters for the next version; return their files.
 
-    Published filters are retained. The others are read from the profiles of the new fragments.
+    Published filters are retained. The filters of new fragments are read from their profiles.
 
     Args:
         engine: The engine that reads profiles.

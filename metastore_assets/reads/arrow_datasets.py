@@ -97,7 +97,7 @@ def _validated_path(table: str, file: ArrowFile) -> str:
 def _check_names(rows: SnapshotRows, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
     """Raise MetastoreError if a file spells a column's name in another case than the table.
 
-    The files' schemas are read in a child process, and only for formats that ignore case.
+    The check is made only for formats that ignore case. A child process reads the schemas of the files.
     """
     chosen = [(file, path) for file, path in zip(files, paths, strict=True) if file.ignores_case]
     outcomes = IsolatedRunner(_FOOTER_THREADS, _FOOTER_CHUNK).outcomes(
@@ -133,7 +133,7 @@ def _refused(table: str, reason: str) -> MetastoreError:
 
 
 class _Guarantees:
-    """The guarantees of the fragments of a version."""
+    """The statistics of a version's fragments, converted to guarantees."""
 
     def __init__(self, schema: pa.Schema, table_schema: pa.Schema, pruner: Pruner) -> None:
         selection = pruner.index.all
@@ -161,7 +161,7 @@ class _Guarantees:
         return reduce(and_, parts) if parts else pc.scalar(True)
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield `column = value` for each partition column. From these, Arrow fills columns that the file lacks."""
+        """Yield `column = value` for each partition column. Arrow fills columns that the file lacks from these."""
         for name, value in constants:
             field = self._schema.field(name)
             scalar = value.cast(field.type)[0]
@@ -173,7 +173,7 @@ def _top_level(schema: pa.Schema) -> list[LeafColumn]:
 
 
 def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expression | None:
-    """Return what is true of a column in all rows of one fragment; None if nothing useful is known."""
+    """Return an expression that is true of a column in all rows of a fragment; None if nothing useful is known."""
     if bounds.nans.most[position]:
         return None
     column = pc.field(field.name)
@@ -196,7 +196,7 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
 
 
 def _is_before_1582(scalar: pa.Scalar) -> bool:
-    """Return whether a date or timestamp lies before the first common day."""
+    """Return whether a date or timestamp is before 1582-10-15, where calendars differ."""
     # Units of a timestamp are not cast to seconds, because the cast would round fractions before 1970 up.
     type = scalar.type if pa.types.is_timestamp(scalar.type) else pa.timestamp("s")
     units = pa.array([scalar]).cast(type).cast(pa.int64())[0].as_py()

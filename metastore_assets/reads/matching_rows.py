@@ -96,7 +96,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def _without_metadata(type_: pa.DataType) -> pa.DataType:
-    """Return a type whose nested fields have no metadata."""
+    """Return the same type without the metadata of nested fields."""
     if pa.types.is_struct(type_):
         return pa.struct([_nested_field(field) for field in type_])
     if pa.types.is_map(type_):
@@ -133,7 +133,10 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
 def _read_chunks(
     schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Yield columns in chunks of the same rows, with the number of rows. Readers chunk each column differently."""
+    """Yield the columns in chunks of the same rows, each with its number of rows.
+
+    Readers cut each column into chunks differently; this function aligns them.
+    """
     if not positions:
         yield [], reader.row_count
         return

@@ -25,7 +25,7 @@ def lazy_frame(rows: SnapshotRows) -> pl.LazyFrame:
 
 
 class _FrameSource:
-    """Reads the frames that a query of Polars needs."""
+    """A source of frames for a query of Polars, as `register_io_source` needs it."""
 
     def __init__(self, rows: SnapshotRows) -> None:
         self._rows = rows
@@ -33,7 +33,7 @@ class _FrameSource:
     def read(
         self, with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        """Yield frames with the matching rows, see `register_io_source`. Raises FragmentError."""
+        """Yield frames with the matching rows. The arguments are those of `register_io_source`. Raises FragmentError."""
         schema = self._rows.schema
         columns = schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))

@@ -49,7 +49,7 @@ def weaken_predicate(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | N
 
 
 class _Translator:
-    """Translates the nodes of a serialized expression. A node is an object with one key, the node's kind."""
+    """A translator of the nodes of a serialized expression. A node is an object with one key, the node's kind."""
 
     def __init__(self, schema: pa.Schema) -> None:
         names = schema.names
@@ -104,7 +104,7 @@ class _Translator:
         return None
 
     def _compare(self, name: str, operator: str, literal: Any) -> pc.Expression | None:
-        """Return a comparison of a column with a literal. Raises KeyError for an unknown operator."""
+        """Return the Arrow comparison of a column with a literal. Raises KeyError for an unknown operator."""
         compare, field = _COMPARISONS[operator], pc.field(name)
         scalar = _parse_literal(literal, self._types[name])
         if not scalar.is_valid:
@@ -118,7 +118,9 @@ class _Translator:
         return expression
 
     def _is_in(self, name: str, literal: Any, *, nulls_equal: bool) -> pc.Expression | None:
-        """Return the test whether a column's value is in a list, which Polars serializes as an Arrow stream."""
+        """Return the Arrow test of whether a column's value is in a list. Polars serializes the list as an Arrow
+        stream.
+        """
         type_ = self._types[name]
         if not (pa.types.is_integer(type_) or _is_text(type_) or pa.types.is_date32(type_)):
             return None
@@ -154,7 +156,7 @@ def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
 
 
 def _scalar_name(type_: pa.DataType) -> str | None:
-    """Return Polars' name of a type whose literals are single numbers; None for other types."""
+    """Return Polars' name for a type whose literals are single numbers; None for other types."""
     if pa.types.is_integer(type_):
         return str(type_).replace("uint", "UInt").replace("int", "Int")
     if pa.types.is_float64(type_):

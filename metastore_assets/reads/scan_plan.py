@@ -51,7 +51,7 @@ class ScanPlan:
 
     @property
     def uncounted_fragments(self) -> list[Fragment]:
-        """The fragments that a count has to read."""
+        """The fragments that must be read to count the matching rows."""
         return [fragment for fragment in self.partial_fragments if fragment.id not in self.counted_ids]
 
 
@@ -134,8 +134,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
     Args:
         plan: The fragments, grouped by whether all or some of their rows match.
-        limit: The number of matching rows that suffice; None for all. If some fragments are certain to have
-            them, only these are returned.
+        limit: The number of matching rows that suffice; None for all. If some fragments are certain to have that
+            many, only these fragments are returned.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
@@ -234,7 +234,10 @@ def bound_by_format(
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """Narrow the bounds of a column by a format's metadata, which has no NaN counts and may count deleted nulls."""
+    """Narrow the bounds of a column with the metadata of a table format.
+
+    Such metadata has no NaN counts, and its null counts may include deleted rows.
+    """
     try:
         minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
     except UnsupportedTypeError:

@@ -175,7 +175,7 @@ class SnapshotRows:
 
 @dataclass(frozen=True)
 class _RowRequest:
-    """The columns to read."""
+    """The columns to read, and their types."""
 
     table_schema: pa.Schema
     positions: tuple[int, ...]

@@ -98,7 +98,7 @@ def check_integers(
     """Raise TableFormatError if a column that is float in the table has integers beyond 2^53 in some files.
 
     Floats would round such integers. Only the footers of files that store 64-bit integers in such a column are read,
-    once per file. If a footer lacks the statistics, the error is raised when the column is read.
+    once per file. If a footer has no statistics, a read of the column raises the error.
 
     Args:
         location: The folder of the table.
@@ -185,7 +185,7 @@ def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Fi
 
 
 def _parquet_extremes(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
-    """Return minimum and maximum of a row group as stored numbers or bytes; None if their order is uncertain."""
+    """Return the minimum and maximum of a row group, as stored numbers or bytes; None if their order is uncertain."""
     pair = statistics.min_raw, statistics.max_raw
     kind = statistics.physical_type
     if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
@@ -245,11 +245,12 @@ def _merge_bounds(
 ) -> _FileBounds:
     """Return the least minimum and the greatest maximum, cast to the table's type.
 
-    The bounds are unknown if any pair is unknown, if only one of `stored` and `table_type` is text, or if the bounds do
+    The bounds are unknown if any pair is unknown, if only one of `stored` and `table_type` is text, or if the bounds
+    do
     not fit the table's type.
 
     Args:
-        nulls: The null count of the file with its guarantee, which is returned unchanged.
+        nulls: The null count of the file with its guarantee. It becomes part of the result unchanged.
         extremes: Minimum and maximum of each part of the file, as stored; None if unknown.
         stored: The type in the file.
         table_type: The type in the table.
@@ -270,9 +271,9 @@ def _merge_bounds(
 
 
 def _to_array(values: list[Any], stored: pa.DataType) -> pa.Array:
-    """Return stored values of statistics as an array of the stored type.
+    """Return stored minima or maxima as an array of the stored type.
 
-    The values are bytes of texts, unscaled decimals, or plain numbers.
+    Footers store texts as bytes, decimals without their scale, and numbers as they are.
     """
     if pa.types.is_string(stored):
         return pa.array([value.decode() for value in values], stored)
@@ -327,7 +328,7 @@ def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: in
 
 
 def _orc_nodes(type_: pa.DataType) -> int:
-    """Return how many column numbers a type takes in an ORC file."""
+    """Return the number of column numbers that a type takes in an ORC file: its own and those of its children."""
     if pa.types.is_map(type_):
         return 1 + _orc_nodes(type_.key_type) + _orc_nodes(type_.item_type)
     if not pa.types.is_nested(type_):

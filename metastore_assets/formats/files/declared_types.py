@@ -60,7 +60,7 @@ def check_declared_columns(
 
 
 def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
-    """Return the type of a column with declared types in place of inferred ones, also inside of nested types.
+    """Return the type of a column, with declared types replacing inferred ones, also inside of nested types.
 
     Args:
         name: Dotted path of the column.
@@ -86,13 +86,14 @@ def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes)
 
 
 def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast the values of a column without children to another type, if no value changes by it.
+    """Cast the values of a column without children to another type. No value may change.
 
-    A value has not changed if a cast back gives the same value. Texts are parsed, not cast. A timestamp without a zone
-    is taken as UTC.
+    A value is unchanged if a cast back to the original type gives the same value. Texts are parsed, not cast. A
+    timestamp without a zone is taken as UTC.
 
     Raises:
-        ArrowInvalid: A value would change, or the types have no values in common. The message has the first such value.
+        ArrowInvalid: A value would change, or the types have no values in common. The message has the first such
+            value.
     """
     stored, target_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(target)
     convert: Callable[[pa.Array, pa.DataType], pa.Array]

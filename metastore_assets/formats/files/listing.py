@@ -1,4 +1,4 @@
-"""Listing of a table of plain files: which files are data, their kinds and their partitions."""
+"""Listing of a table of plain files: its data files, their kinds and their partitions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ class TableFolder:
             formats: Detectors of tables of other formats.
 
         Returns:
-            The files in any order, and the signs of overlapping tables, which the caller must check.
+            The files in any order, and the signs of overlapping tables. The caller must check these signs with
+            `OverlappingTables.check`.
 
         Raises:
             OSError: The location cannot be listed.
@@ -193,7 +194,7 @@ class TableFolder:
     def _non_empty(self, files: Iterable[StoredFile]) -> list[StoredFile]:
         """Return the files that may have rows, ordered by path.
 
-        Markers of folders in an object store, and empty files whose names show no kind, are left out.
+        Folder markers of an object store are omitted, and so are empty files whose names show no kind.
         """
         ordered = sorted(files, key=lambda file: file.path)
         folders = {parent for stored in ordered for parent in _parents(stored.path)}
@@ -204,10 +205,11 @@ class TableFolder:
         ]
 
     def _split_name(self, stored: StoredFile) -> tuple[str, str | None, str]:
-        """Split a file name, in lower case.
+        """Return the parts of a file name, in lower case: name, compression and kind.
 
         Returns:
-            The name without a suffix of compression; the compression, or None; and the suffix of the kind, or an empty
+            The name without a suffix of compression; the compression, or None; and the suffix of the kind, or an
+            empty
                 text.
         """
         name = (stored.path or self.location.uri).rpartition("/")[2].lower()
@@ -215,10 +217,10 @@ class TableFolder:
         return stem, compression, next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
 
     def _partition(self, path: str, folders: Sequence[str], *, is_file: bool = False) -> Items:
-        """Return the partition values of the folders of a path.
+        """Return the partition values in the folders of a path.
 
-        Raises TableFormatError if the folders do not fit the partitioning, or if the path is that of a file (`is_file`)
-        and no file may be in the last folder.
+        `is_file` says whether the path is that of a file. Raises TableFormatError if the folders do not fit the
+        partitioning, or if a file may not be in the last folder.
         """
         try:
             items = self.partitioning.items(folders)
@@ -314,7 +316,7 @@ def _decode_kind(data: bytes) -> str:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a file of this name is no data.
+    """Return whether a file of this name contains no data of the table.
 
     It may be hidden, unfinished, a backup, a checksum, or the file of an editor or operating system.
     """

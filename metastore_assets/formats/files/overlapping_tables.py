@@ -29,7 +29,9 @@ _PROBES = 16
 
 
 class OverlappingTables:
-    """Collects signs of overlapping tables while a folder is listed, and checks them afterwards."""
+    """A collector of signs of overlapping tables. Signs are recorded while a folder is listed, and checked
+    afterwards.
+    """
 
     def __init__(self, location: Location, formats: Formats) -> None:
         self._location = location
@@ -160,7 +162,7 @@ class OverlappingTables:
     def _is_table(self, folder: str, kind: str) -> bool:
         """Return whether a folder below the location is a table of a format.
 
-        A folder without access counts as one.
+        A folder that cannot be read counts as a table.
         """
         try:
             return self._formats[kind].is_table(self._location.below(folder))
@@ -171,7 +173,7 @@ class OverlappingTables:
 def _table_above(location: Location, formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
     """Return format and location of the nearest table above a location; None without one.
 
-    The folders above the target of a symbolic link are searched too. Folders without access count as no tables.
+    The folders above the target of a symbolic link are searched too. Folders that cannot be read count as no tables.
 
     Raises:
         OSError: A folder cannot be read.

@@ -48,7 +48,7 @@ FileContent = Any
 
 @dataclass(frozen=True, slots=True)
 class FileDescription:
-    """What planning knows about one data file, or several equal ones."""
+    """The facts that planning knows about one data file, or about several equal ones."""
 
     is_readable: bool
     row_count: int | None = None
@@ -84,7 +84,7 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class SchemaReader:
-    """Reads the footers of a table's files, or whole CSV and JSON files, and merges their schemas."""
+    """A reader that derives a table's schema from the footers of its files, or from the values of CSV and JSON files."""
 
     location: Location
     """The folder of the table, or its only file."""
@@ -130,7 +130,7 @@ class SchemaReader:
         """Merge the schemas of Parquet, ORC or Avro files.
 
         Returns:
-            A description of each file, the columns of all files, and the reasons of `union_fields`.
+            A description of each file, the columns of all files, and the reasons that `union_fields` returns.
         """
         # Equal schemas are mostly one object. Comparing identities first is faster than comparing schemas.
         first_uses: dict[int, int] = {}
@@ -219,7 +219,9 @@ class SchemaReader:
         return contents, int(sum(sizes)) if is_text else 0
 
     def _runner(self, is_text: bool) -> TaskRunner:
-        """Return the runner for the tasks that read CSV and JSON files, or for those that read footers."""
+        """Return the runner of the tasks that read files. Reading CSV and JSON files needs another runner than
+        footers.
+        """
         if is_text:
             return self.runner or IsolatedRunner(threads=TEXT_THREADS)
         return (
@@ -244,7 +246,7 @@ class SchemaReader:
         return summary
 
     def _store(self, key: bytes, file: DataFile, reader: TextReader | None, description: Any) -> FileContent:
-        """Cache a result of `describe_file` unless it is large. Return the result in decoded form."""
+        """Cache a result of `describe_file` unless it is large. Return the decoded result."""
         if reader is not None:
             summary = reader.without_values(description, self.is_hidden)
             encoded = reader.encode(summary)
@@ -274,7 +276,7 @@ def file_identity(location: Location, file: DataFile) -> list[Any]:
 
 
 def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:
-    """Parse a cached summary.
+    """Parse a cached summary, and remove values of hidden columns.
 
     Returns:
         The summary without values of hidden columns; and whether the cached bytes contain such values. They do if the

@@ -54,7 +54,7 @@ class FilesFragmentSource:
         return DataFile(self.stored, self.reading.kind, self.reading.suffix, self.reading.partition)
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the file, or why Arrow alone cannot read the rows."""
+        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
         if self.reading.kind != "parquet" or not self.reading.is_readable:
             return f"it is no readable Parquet file, but {self.reading.kind}"
         constants = tuple((name, typed_constant(value)) for name, value in self.reading.partition)

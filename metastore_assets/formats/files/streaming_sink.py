@@ -19,7 +19,7 @@ _VERSION = "v1"
 
 
 def holds_sink(location: Location) -> bool:
-    """Return whether Spark's streaming wrote a folder: whether the folder has a log with a batch. Raises OSError."""
+    """Return whether Spark's streaming wrote the files of a folder: the folder has a log with at least one batch."""
     return any(_BATCH.fullmatch(name) for name in location.names(LOG, "0", ":"))
 
 
@@ -80,7 +80,7 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
 
 
 def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:
-    """Return the path of a file relative to the folder, from its absolute path in the log.
+    """Return the path of a file relative to the folder, given its absolute path in the log.
 
     If the folder was moved after the log was written, the result is the file name with the `column=value` folders
     directly above it.

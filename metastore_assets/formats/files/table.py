@@ -107,8 +107,8 @@ class FilesFormat(TableFormat):
     def snapshot(self) -> Snapshot:
         """Return the snapshot of the files in a listing.
 
-        If `snapshot_id()` or `current()` was called since the last snapshot, its listing is used. Otherwise the files
-        are listed again.
+        If `snapshot_id()` or `current()` was called since the last snapshot, the listing of that call is used.
+        Otherwise the files are listed again.
 
         The method reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read
         becomes a fragment too. If no file can be read, TableFormatError is raised.
@@ -287,7 +287,10 @@ class FilesFormat(TableFormat):
         return None
 
     def _fragment_id(self, file: DataFile) -> str:
-        """Return a digest of what determines the rows of a file: path, size, version and kind, and how it is read."""
+        """Return a digest of everything that determines the rows of a file.
+
+        These are its path, size, version and kind, and the settings with which it is read.
+        """
         stored = file.stored
         # The path has the partition values of Hive folders. Values by a template change when the template does.
         template_values = [key_items(file.partition)] if self._partitioning.types else []
@@ -312,8 +315,8 @@ class FilesFormat(TableFormat):
             names: The fragment's id and its partition key.
             file: The data file.
             description: What planning knows about the file.
-            readings: The objects that say how files are read, by their content; new ones are added. Files that are read
-                in the same way share one object, to save memory.
+            readings: The `FileReading` objects so far, by their content; a new one is added. Files that are read in
+                the same way share one object, to save memory.
         """
         from metastore_assets.formats.files.source import FileReading, FilesFragmentSource
 

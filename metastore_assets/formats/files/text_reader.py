@@ -16,7 +16,7 @@ OpenStream = Callable[[], Stream]
 
 
 class TextReader(Protocol):
-    """Reads files of one kind with the same options. It is a small immutable value that can be pickled."""
+    """The interface of a reader of files of one kind with the same options. It is small, immutable and picklable."""
 
     def __hash__(self) -> int: ...
 

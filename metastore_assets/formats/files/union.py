@@ -47,7 +47,9 @@ def union_fields(
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
-    """Return the type that holds the values of all types of a column; `origins` has a file for each type."""
+    """Return the type that holds the values of all types of a column. `origins` has one file for each type, for
+    messages.
+    """
     # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
     # not hold.
     ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
@@ -80,7 +82,7 @@ def _wider_column(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 def canonical_type(type_: pa.DataType) -> pa.DataType:
     """Return the type in which readers return a column: dictionaries, views and large types become plain types.
 
-    The extension type UUID stays. Other extension types become their storage types, and bool8 becomes boolean.
+    The extension type UUID is retained. Other extension types become their storage types, and bool8 becomes boolean.
     """
     if type_ == pa.bool8():
         return pa.bool_()
@@ -138,7 +140,7 @@ def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 def _wider_integer(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the narrowest type that holds all values of two integer types.
 
-    It is a decimal for uint64 and signed integers.
+    For uint64 and a signed integer, it is a decimal.
     """
     if pa.types.is_signed_integer(first) == pa.types.is_signed_integer(second):
         return max(first, second, key=lambda type_: type_.bit_width)

@@ -44,7 +44,7 @@ _SUFFIXES = {
 
 
 def holds_paimon(location: Location) -> bool:
-    """Return whether a folder is a Paimon table, which has a valid schema file. Raises OSError."""
+    """Return whether a folder is a Paimon table: whether it has a valid schema file. Raises OSError."""
     for name in location.names("schema", "schema-", "schema."):
         if _PAIMON_SCHEMA.fullmatch(name):
             try:
@@ -90,10 +90,10 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return three flags for the folders of a path.
+    """Return three flags that tell which unsupported formats the folders of a path belong to.
 
-    They are true if one of the folders is a Paimon bucket, if one certainly belongs to a transactional Hive table, and
-    if one may belong to such a table.
+    The flags mean, in this order: a folder is a Paimon bucket; a folder certainly belongs to a transactional Hive
+    table; a folder may belong to such a table.
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)

@@ -53,7 +53,7 @@ class RowBlock:
     """What backslashes in the block may mean; None if an option says it, or without backslashes."""
 
     def line_of(self, row: int) -> int:
-        """Return the line number at which a row begins. Rows are counted from 0, without blank lines."""
+        """Return the number of the line at which a row begins. Rows are counted from 0; blank lines are no rows."""
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 
 
@@ -122,7 +122,7 @@ class _Window:
 
 
 def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -> tuple[RowBlock, int]:
-    """Cut the complete rows from the beginning of a window.
+    """Return the complete rows at the beginning of a window.
 
     Args:
         window: The text.
@@ -163,9 +163,9 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
 
 
 def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
-    """Rewrite text so that Arrow's parser reads it as the options say.
+    """Rewrite text so that Arrow's parser understands the quotes and escapes of the options.
 
-    Escapes that are part of a value are doubled, and ignored blanks are removed.
+    An escape character that is part of a value is doubled. Blanks that the options ignore are removed.
     """
     if not quoting.literal_escapes and not options.skip_initial_space:
         return data
@@ -195,7 +195,7 @@ def _no_rows(line: int) -> RowBlock:
 
 
 def _refuse_incomplete_row(window: _Window) -> None:
-    """Raise ArrowInvalid for a window without a complete row: a quote is not closed, or the row is too long."""
+    """Raise ArrowInvalid, because a window has no complete row: a quote is not closed, or the row is too long."""
     data, line, quoting, is_last = window.data, window.first_line, window.quoting, window.is_last
     if len(quoting.quotes) % 2:
         line += count_breaks(data[: int(quoting.quotes[-1])])
@@ -209,7 +209,7 @@ def _refuse_incomplete_row(window: _Window) -> None:
 
 
 class _Utf8Reader:
-    """Reads the text of a file as UTF-8, without a byte order mark."""
+    """A reader of a file's text in UTF-8, without a byte order mark."""
 
     def __init__(self, stream: Stream, encoding: str) -> None:
         self._stream = stream
@@ -239,7 +239,9 @@ class _Utf8Reader:
         return data[:size]
 
     def _next(self, size: int) -> bytes:
-        """Read the next piece of the stream, of at most `size` or `_MIN_READ` bytes, and return it in UTF-8."""
+        """Read the next piece of the stream and return it in UTF-8. It has at most `size` or `_MIN_READ` bytes before
+        decoding.
+        """
         data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data
         if self._is_start:

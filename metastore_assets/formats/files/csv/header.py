@@ -55,13 +55,13 @@ class FirstRow:
 
 
 class HeaderDetector:
-    """Decides whether the first row of a file is a header, by comparing it with the other rows."""
+    """A detector that decides whether the first row of a file is a header. It compares the row with the other rows."""
 
     def __init__(self, batch: pa.RecordBatch, other_types: Sequence[frozenset[pa.DataType]], other_rows: int) -> None:
         """Create a detector.
 
         Args:
-            batch: The first block of the file as texts. Its first row is the one to decide on.
+            batch: The first block of the file as texts. Its first row may be a header.
             other_types: For each column, the types that the values of all other rows of the file fit.
             other_rows: Number of other rows in the file.
         """
@@ -80,8 +80,9 @@ class HeaderDetector:
     def is_header(self) -> bool | None:
         """Return True if the first row has names, False if it has values, None if that is ambiguous.
 
-        Names stand above values of another kind, such as numbers, dates or e-mail addresses, and few of them occur
-        again in their columns. Values are of the same kind as the values below.
+        The first row has names if the values below them are of another kind, such as numbers, dates or e-mail
+        addresses, and few of the names occur again in their columns. It has values if they are of the same kind as
+        the values below.
         """
         likenesses = [self._classify_cell(column) for column in range(len(self._cells))]
         verdicts = set(likenesses) - {_NO_EVIDENCE}
@@ -122,10 +123,10 @@ class HeaderDetector:
         return _VALUE if shape is not None and _shape_of(cell) == shape else _NO_EVIDENCE
 
     def _classify_lone_cell(self, cell: str) -> str:
-        """Classify a cell without values below it.
+        """Classify a first cell that has no values below it.
 
-        A number is `_VALUE` if the file has only this row, all of it numbers or nulls; else it is `_MAYBE_VALUE`. Other
-        texts are `_NO_EVIDENCE`.
+        A number is `_VALUE` if this row is the only one and has only numbers and nulls. Otherwise a number is
+        `_MAYBE_VALUE`. Other texts are `_NO_EVIDENCE`.
         """
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
@@ -173,9 +174,9 @@ class HeaderDetector:
         return len(steps) == 1 and 0 not in steps and (len(columns) > 2 or bool(steps & {1, -1}))
 
     def _is_below_an_index(self) -> bool:
-        """Return whether the first row is a header that pandas wrote with an index.
+        """Return whether the first row is a header that pandas wrote together with an index column.
 
-        Its first cell is empty, above the numbers 0, 1, 2, …. The other cells are names.
+        The first cell of such a header is empty, with the numbers 0, 1, 2, … below it. The other cells are names.
         """
         names = self._cells[1:]
         if self._raw_cells[0] or not names or not self._counts_below(0):
@@ -199,7 +200,10 @@ class HeaderDetector:
         return None not in shapes and _shape_of(self._cells[0]) not in shapes
 
     def _are_numbered(self, columns: Sequence[int]) -> bool:
-        """Return whether the cells, at least two, are one word with consecutive numbers from 0 or 1: `c1`, `c2`."""
+        """Return whether the cells are the same word with consecutive numbers from 0 or 1, such as `c1`, `c2`.
+
+        There must be at least two cells.
+        """
         matches = [_NUMBERED.fullmatch(self._cells[column]) for column in columns]
         parts = [(match[1], int(match[2])) for match in matches if match]
         if len(parts) < max(2, len(matches)) or len({word for word, _ in parts}) > 1:
@@ -208,7 +212,7 @@ class HeaderDetector:
         return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
 
     def _has_frequent_values(self) -> bool:
-        """Return whether each cell is a frequent value of its column, and no other row is equal to the first."""
+        """Return whether each cell is a frequent value of its column, and no other row equals the first row."""
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
         if len(columns) < 2 or not len(self._other_values[0]):
             return False
@@ -231,14 +235,15 @@ class HeaderDetector:
 def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
     """Decide for each file of a table whether the file has a header.
 
-    An ambiguous file has a header if every cell of its first row is a name in the headers of other files.
+    An ambiguous file is taken to have a header if every cell of its first row is a name in the headers of other
+    files.
 
     Args:
         table: URI of the table, for messages.
         files: Path, `CsvSummary.has_header` and first row of each file.
 
     Returns:
-        The decision for each file; None for a file without a first row to decide on.
+        The decision for each file; None for a file without a `first row`.
 
     Raises:
         TableFormatError: A file is still ambiguous, or only some files have a header.
@@ -268,9 +273,9 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
 def _check_shared_names(
     table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]], headers: set[tuple[str, ...]]
 ) -> None:
-    """Raise TableFormatError if a header above text columns shares no name with other headers.
+    """Raise TableFormatError if a header above text columns shares no name with the headers of other files.
 
-    Such a row may consist of values.
+    Such a row may consist of values instead of names.
     """
     if len(headers) < 2:
         return
@@ -307,9 +312,10 @@ def _text_kind(values: pa.StringArray) -> str | None:
 
 
 def _common_shape(values: pa.StringArray) -> str | None:
-    """Return the common shape of all values: their text with `#` in place of each number.
+    """Return the common shape of all values; None without one.
 
-    None if shapes differ, contain no number, or if there are fewer than two values.
+    A shape is the text with `#` in place of each number. Values without a number, and fewer than two values, have
+    none.
     """
     if len(values) < 2:
         return None
@@ -357,7 +363,7 @@ def _is_number_or_null(cell: str) -> bool:
 
 
 def _are_alike(first: pa.DataType, second: pa.DataType) -> bool:
-    """Return whether one column may have values of both types, such as fractions and integers."""
+    """Return whether one column may contain values of both types, such as fractions and integers."""
     kinds = (pa.types.is_boolean, pa.types.is_time)
     if any(kind(first) or kind(second) for kind in kinds):
         return first == second

@@ -26,7 +26,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How the CSV files of a table are written, and which values are null."""
+    """The options of a table's CSV files: their syntax, and which values are null."""
 
     header: bool | None = None
     """Whether the first row has the names of the columns. None detects it per file. Without names, columns are `f0`,

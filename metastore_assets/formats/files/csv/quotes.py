@@ -1,4 +1,4 @@
-"""Finding of quotes and escapes in CSV text. Text whose meaning is ambiguous is refused."""
+"""Search for quotes and escapes in CSV text. Text whose meaning is ambiguous is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ r"""`\N` means null. An escape before another letter or digit may stand for anot
 
 
 class MalformedError(Exception):
-    """Raised for text that is malformed or ambiguous. The message names the option that decides."""
+    """An error in text that is malformed or ambiguous. The message names the option that resolves it."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """Evidence of whether the backslashes of a text are escapes or part of values, if no option decides."""
+    """The evidence in a text of whether its backslashes are escapes or part of values, if no option says so."""
 
     line: int
     """Line number of the first backslash; if quotes are doubled, of the beginning of the text."""
@@ -85,12 +85,12 @@ class Backslashes:
     def are_ambiguous(self) -> bool:
         """Return whether the backslashes may be escapes.
 
-        Backslashes in quotes decide. Without any, those outside decide.
+        Backslashes inside of quotes decide. If there are none, backslashes outside of quotes decide.
         """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return the combined evidence of this text and of another text by the same writer; None is no evidence."""
+        """Return the combined evidence of two texts by the same writer. None for the other text adds no evidence."""
         if other is None:
             return self
         return Backslashes(
@@ -105,7 +105,7 @@ def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_l
 
     Args:
         data: The text.
-        quoting: The quotes of the text. If a quote is doubled, backslashes are no escapes.
+        quoting: The quotes of the text. A doubled quote is evidence that backslashes are no escapes.
         options: How the file is written.
         first_line: Line number of the text in its file.
     """
@@ -137,7 +137,7 @@ def _merge_flags(first: bool | None, second: bool | None) -> bool | None:
 
 
 def count_breaks(data: bytes) -> int:
-    """Return the number of line breaks in a text. A carriage return with a line feed is one."""
+    """Return the number of line breaks in a text. A carriage return followed by a line feed is one line break."""
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
 
 
@@ -154,7 +154,7 @@ def _is_unambiguous(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool
 
 
 class _QuoteScanner:
-    """Scans quotes and escapes one by one, for texts where the meaning of a quote depends on the quotes before it."""
+    """A scanner of quotes and escapes one by one, for texts where the meaning of a quote depends on earlier quotes."""
 
     def __init__(self, data: bytes, options: CsvOptions, is_last: bool) -> None:
         self._data = data
@@ -208,7 +208,7 @@ class _QuoteScanner:
     def _byte_after_blanks(self, offset: int) -> int:
         """Return the byte after a closing quote, or after the blanks that follow it if they are ignored.
 
-        Ignored blanks are recorded as skipped.
+        The positions of ignored blanks are recorded, so that the parser skips them.
         """
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:

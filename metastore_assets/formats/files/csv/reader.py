@@ -1,4 +1,4 @@
-"""The reader of CSV files, which infers types from every value, and then reads rows in the decided types."""
+"""The reader of CSV files. It infers types from every value, and then reads rows in the decided types."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BLANK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class CsvReader:
-    """Reads CSV files that are written with the same options."""
+    """A reader of CSV files that share the same options."""
 
     options: CsvOptions
     declared: tuple[tuple[str, pa.DataType], ...] = ()
@@ -88,7 +88,7 @@ class CsvReader:
         The result records whether the row is detected as a header.
 
         Args:
-            summary: The summary of all rows except the first one. Blank lines are not counted as values.
+            summary: The summary of all rows except the first one, without blank lines.
             block: The first block of the file.
             batch: The rows of this block.
         """
@@ -214,7 +214,7 @@ class CsvReader:
     def _parse_batch(
         self, columns: Sequence[pa.StringArray], block: RowBlock, first: int, names: Sequence[str], schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Parse the texts of rows as the types of the schema. The first one is the row number `first` of the block."""
+        """Parse the texts of rows as the types of the schema. `first` is the number of the first row in the block."""
         texts = {name: replace_null_texts(column, self.options) for name, column in zip(names, columns, strict=True)}
         parsed = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
         return pa.RecordBatch.from_arrays(parsed, schema=schema)
@@ -223,7 +223,7 @@ class CsvReader:
 def _plan_blank_lines(
     file: str, reader: CsvReader, blank_lines: int, columns: Set[str]
 ) -> tuple[CsvReader, CsvSummary]:
-    """Decide whether the lines of a file that has only blank lines are rows.
+    """Decide whether the lines of a file with only blank lines are rows.
 
     In a table of one column, a blank line may be a null.
 
@@ -248,9 +248,11 @@ def _plan_blank_lines(
 
 
 def _parse_column(texts: pa.StringArray, field: pa.Field, block: RowBlock, first: int, options: CsvOptions) -> pa.Array:
-    """Parse the texts of a column, which begin at the row number `first` of the block.
+    """Parse the texts of a column as values of its type.
 
-    Raises ArrowInvalid with the line if a text is no value of the column's type.
+    `first` is the number of the column's first row in the block. Raises ArrowInvalid with the line if a text is no
+    value
+    of the type.
     """
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))
@@ -305,7 +307,10 @@ def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSumm
 
 
 def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
-    """Raise ArrowInvalid for a file of one column if every row has the same number of another common delimiter."""
+    """Raise ArrowInvalid if a file of one column seems to have another delimiter.
+
+    The sign of this is that every row has the same number of another common delimiter.
+    """
     if options.has_delimiter or batch.num_columns > 1:
         return
     texts = batch.column(0)

@@ -1,4 +1,4 @@
-"""Summaries of CSV files: which types the values of each column fit. They are cached as JSON."""
+"""Summaries of CSV files: the types that the values of each column fit. They are cached as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ColumnSummary:
 
         Args:
             texts: The values.
-            block: The block with the rows of the values, for line numbers.
+            block: The block that contains the values. It gives the line numbers for messages.
             first: Number of the row of the first value in the block, from 0.
             options: How the file is written.
         """
@@ -66,13 +66,13 @@ class ColumnSummary:
         return self.with_values(blank_texts(1, options), block, 0, options)
 
     def without_values(self) -> ColumnSummary:
-        """Return the summary without the values that do not fit. Their line numbers remain."""
+        """Return the summary without the recorded values that do not fit a type. Their line numbers remain."""
         return replace(self, ruled_out=tuple(replace(mismatch, text=None) for mismatch in self.ruled_out))
 
 
 @dataclass(frozen=True)
 class CsvSummary:
-    """What planning needs to know about a CSV file: its row count, its columns, and what is ambiguous."""
+    """The facts about a CSV file that planning needs: row count, columns, and ambiguities."""
 
     row_count: int
     columns: tuple[ColumnSummary, ...]
@@ -112,9 +112,10 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary after the decision whether the first row is a header (True) or values (False or None).
+        """Return the summary after the decision whether the first row is a header (True) or has values (False or
+        None).
 
-        The summary is returned unchanged if `first_row` is None: there was nothing to decide.
+        A summary without `first_row` needs no decision and is returned unchanged.
         """
         if self.first_row is None or not has_header:
             return self

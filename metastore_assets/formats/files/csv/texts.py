@@ -33,7 +33,7 @@ _BOTH_ENDINGS = frozenset(b"\r\n")
 def read_text_batches(
     open_stream: OpenStream, options: CsvOptions, size: int
 ) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
-    """Yield each block of a file with its rows, the header included, as a batch of text columns.
+    """Yield each block of a file, with its rows (including the header) as a batch of text columns.
 
     An empty value without quotes is null unless the options set `null_values` or `empty_text`. Blank lines before the
     first row are in no batch. A file of blank lines yields one block and None. An empty file yields nothing.
@@ -131,7 +131,7 @@ def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_bla
 def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
     """Return a hint for a message that names the likely delimiter; an empty text without one.
 
-    A delimiter is likely if each of the first lines has the same number of it.
+    A delimiter is likely if it occurs equally often in each of the first lines.
     """
     if options.has_delimiter:
         return ""
@@ -172,7 +172,7 @@ def _check_lines(block: RowBlock, endings: frozenset[int], columns: int, options
 
 
 def _with_line(error: pa.ArrowInvalid, block: RowBlock) -> InvalidContentError:
-    """Return Arrow's error with the line number in the file in place of the row number in the block."""
+    """Return Arrow's error with the line number in the file instead of the row number in the block."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)

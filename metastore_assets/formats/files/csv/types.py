@@ -65,7 +65,7 @@ _EXACT = 2**53
 
 @dataclass(frozen=True)
 class RuledOut:
-    """The first value of a file that does not fit a type."""
+    """The first value of a file that rules out a type, because it does not fit."""
 
     type: pa.DataType
     text: str | None
@@ -114,9 +114,9 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return the result of `misfits` for texts that are all short integers, in less time; None for other texts.
+    """Return the result of `misfits` for short integers, in less time; None if a text is anything else.
 
-    Integers with leading zeros or surrounding blanks are other texts.
+    Integers with leading zeros or surrounding blanks are not handled here either.
     """
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):
@@ -131,7 +131,7 @@ def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataTyp
 def preferred(candidates: frozenset[pa.DataType]) -> pa.DataType:
     """Return the preferred type among those that a column fits.
 
-    A column of only empty texts has the type string, and a column without values the null type.
+    A column of empty texts has the type string. A column without values has the null type.
     """
     if candidates == _EMPTY_TEXTS:
         return pa.string()

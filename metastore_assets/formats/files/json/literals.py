@@ -1,4 +1,4 @@
-"""Parsing of JSON that retains the text of each number, so that columns of declared types lose no digits.
+"""Parsing of JSON that retains the text of each number, so that columns with declared types lose no digits.
 
 For example, `1.50` as a decimal has two digits after the point, which a float would lose.
 """
@@ -73,7 +73,7 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return an Arrow type in which string replaces the types at declared paths."""
+    """Return an Arrow type with the type string in place of the types at declared paths."""
     if path in declared:
         return pa.string()
     if pa.types.is_struct(type_):

@@ -1,4 +1,4 @@
-"""The reader of JSON lines, which infers types from every value, and then reads rows in the decided types."""
+"""The reader of JSON lines. It infers types from every value, and then reads rows in the decided types."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _HALF = r"\ud"
 
 @dataclass(frozen=True)
 class JsonReader:
-    """Reads files with one JSON object per line, in UTF-8."""
+    """A reader of files with one JSON object per line, in UTF-8."""
 
     declared: tuple[tuple[str, pa.DataType], ...] = ()
     """Dotted path and type of each type that the configuration declares."""
@@ -136,7 +136,7 @@ class JsonReader:
 
 
 def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArray:
-    """Convert rows to structs of a type.
+    """Convert parsed rows to an Arrow array of structs.
 
     Python values that Arrow does not accept for the type are converted first.
     """
@@ -150,7 +150,7 @@ def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArra
 
 
 def _conversion(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that converts parsed values so that they fit an Arrow type; None if no value needs it.
+    """Return a function that converts parsed values to fit an Arrow type; None if no value needs a conversion.
 
     An object without keys becomes the text `{}`, because Parquet stores no structs without fields.
     """
@@ -202,7 +202,7 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
 def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of each line that is not blank, without leading blanks.
 
-    It stops after an incomplete line of more than LINE_BYTES, for which the caller raises an error. Consecutive blank
+    Reading stops after an incomplete line of more than LINE_BYTES; the caller then raises an error. Consecutive blank
     lines are skipped together, because a small compressed file may have millions of them.
     """
     number, incomplete_line, at_end = 1, b"", False

@@ -1,4 +1,4 @@
-"""The shape of JSON values: which kinds of values occur at each path, and the Arrow type that holds all of them."""
+"""The shapes of JSON values: the kinds of values at each path, and the Arrow type that holds all of them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def observe(shape: Shape, value: Any, line: int) -> None:
 
 
 def merge(total: Shape, part: Shape, path: str) -> None:
-    """Add the shape `part` of a file to the shape `total` of a table, in place. `path` is the file's, for messages."""
+    """Add the shape `part` of one file to the shape `total` of the table, in place.
+
+    `path` is the path of the file, for messages.
+    """
     for kind, location in part.locations.items():
         total.locations.setdefault(kind, f"{path}, {location}")
     if part.first_beyond and not total.first_beyond:
@@ -108,9 +111,10 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a copy of a shape from which the same types are inferred, without values of the data.
+    """Return a copy of a shape without values of the data. The same types are inferred from the copy.
 
-    The minimum and maximum of integers are replaced by the ends of the smallest range that leads to the same type.
+    Minimum and maximum of integers are values of the data. The copy has the ends of the smallest integer type's range
+    instead.
     """
     return replace(
         shape,
@@ -130,7 +134,7 @@ def _range_end(size: int, ends: Sequence[int]) -> int:
 
 
 def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:
-    """Return the type of a path: the declared type, or one that holds all values. Without values it is the null type.
+    """Return the type of a path: the declared type, or a type that holds all values; the null type without values.
 
     Args:
         table: URI of the table, for messages.
@@ -165,7 +169,7 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
     """Yield a reason for each type that a value of a column rules out.
 
-    It names the kind and the location of the first such value.
+    The reason names the kind and the location of the first such value.
     """
     for type_, kinds in _KINDS.items():
         other_kind = next((kind for kind in shape.locations if kind not in kinds), None)
