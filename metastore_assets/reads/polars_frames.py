@@ -33,7 +33,10 @@ class _FrameSource:
     def read(
         self, with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        """Yield frames with the matching rows. The arguments are those of `register_io_source`. Raises FragmentError."""
+        """Yield frames with the matching rows.
+
+        The arguments are those of `register_io_source`. Raises FragmentError.
+        """
         schema = self._rows.schema
         columns = schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))

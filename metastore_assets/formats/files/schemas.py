@@ -84,7 +84,7 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class SchemaReader:
-    """A reader that derives a table's schema from the footers of its files, or from the values of CSV and JSON files."""
+    """A reader that derives a table's schema from the footers of its files, or from the values of CSV or JSON files."""
 
     location: Location
     """The folder of the table, or its only file."""
