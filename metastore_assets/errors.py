@@ -154,6 +154,10 @@ class QueryError(MetastoreError):
     """
 
 
+class ExportError(MetastoreError):
+    """Raised when statistics cannot be exported to a target. The message names the target and says what to do."""
+
+
 class PredicateError(MetastoreError):
     """Raised when a predicate does not parse or is not supported. The message says where and why."""
 

@@ -91,3 +91,6 @@ TABLE_FORMATS = PluginGroup(
     },
 )
 """The table formats. Each is a `metastore_assets.formats.registration.FormatRegistration`."""
+
+EXPORT_TARGETS = PluginGroup("metastore_assets.exports", {})
+"""The kinds of export targets. Each is a subclass of `metastore_assets.exports.base.ExportTarget`."""

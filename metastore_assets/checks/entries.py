@@ -19,6 +19,7 @@ from metastore_assets.config.errors import expected_text, message_of, show_value
 from metastore_assets.config.file import config_path
 from metastore_assets.config.loading import load_config, read_config
 from metastore_assets.errors import ConfigError
+from metastore_assets.exports.entries import validate_exports
 from metastore_assets.messages import close_names, join_names
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class NamedCheck:
 
 
 def load_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration, validate its checks, and resolve it.
+    """Read the configuration, validate its checks and exports, and resolve it.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`. Relative paths in the configuration refer
@@ -54,7 +55,7 @@ def load_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 
 
 def read_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration and validate its checks, without resolving variables and paths.
+    """Read the configuration and validate its checks and exports, without resolving variables and paths.
 
     Raises ConfigError.
     """
@@ -64,10 +65,13 @@ def read_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 def _read_validated(
     read: Callable[[str | os.PathLike[str] | None], MetastoreConfig], path: str | os.PathLike[str] | None
 ) -> MetastoreConfig:
-    """Return the configuration that `read` reads from a path. Raises ConfigError, also for invalid checks."""
+    """Return the configuration that `read` reads from a path. Raises ConfigError, also for invalid checks or
+    exports.
+    """
     config = read(path)
     try:
         validate_checks(config)
+        validate_exports(config)
     except ConfigError as error:
         raise ConfigError(f"{config_path(path)}: {error}") from None
     return config

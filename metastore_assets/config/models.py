@@ -75,7 +75,9 @@ class CatalogConfig(ConfigModel):
 class SharedTableConfig(ConfigModel):
     """The keys that entries of `tables` and entries of `databases` have in common."""
 
-    references: ClassVar[frozenset[str]] = frozenset({"storage_options", "path_mapping", "allow", "columns", "sensor"})
+    references: ClassVar[frozenset[str]] = frozenset(
+        {"storage_options", "path_mapping", "allow", "columns", "exports", "sensor"}
+    )
 
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
@@ -93,6 +95,9 @@ class SharedTableConfig(ConfigModel):
     """User-defined statistics of all columns of a supported type. The key `statistics` of a column replaces them."""
     checks: tuple[Any, ...] = ()
     """Checks of the table as written; `metastore_assets.checks` validates them. Checks of columns are in `columns`."""
+    exports: dict[str, Any] | tuple[str, ...] = Field(default_factory=dict)
+    """Where each published version is written for the planners of engines: settings by name of the target, or a list of
+    names. `metastore_assets.exports` validates them."""
     sensor: SensorConfig = SensorConfig()
     dagster: DagsterConfig = DagsterConfig()
     outputs: Literal["kinds", "table"] = "kinds"

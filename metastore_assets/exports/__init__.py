@@ -1,0 +1,6 @@
+"""Exports: the statistics of a version, written to where engines look for them when they plan queries.
+
+base      the interface of a target, and what a target gets to write
+entries   the key `exports` of a table: parsing and validation
+writing   writes, removes and describes the exports of a table
+"""

@@ -1,0 +1,265 @@
+"""The interface of export targets, and the view of a version that a target writes.
+
+A target is a place where an engine looks for statistics when it plans a query, such as a metastore. It is always that
+of one table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from metastore_assets.config import TableConfig
+from metastore_assets.expressions.wildcards import matches_any_pattern
+from metastore_assets.lookup.table import Table
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.profile import HIDDEN_REASON
+from metastore_assets.store.manifest import PartitionEntry, Version
+from metastore_assets.values.leaf_columns import LeafColumn
+
+_PREFIX = "metastore-assets."
+_PARTITIONS_AT_ONCE = 256
+"""Number of partitions whose statistics are in memory together."""
+
+
+class ExportOptions(BaseModel):
+    """The settings under a target's name in the key `exports` of a table. A target adds its own keys in a subclass."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+    columns: tuple[str, ...] = ()
+    """Dotted paths and patterns (`order_*`) of the columns to export. Default: all columns."""
+    replace: bool = False
+    """Whether statistics that something else wrote to the target are overwritten. By default they are an error."""
+
+    def includes(self, column: str) -> bool:
+        """Return whether the column with a dotted path is exported."""
+        return not self.columns or matches_any_pattern(column, self.columns)
+
+
+@dataclass(frozen=True)
+class ExportMark:
+    """The mark that a target stores beside what it writes. It shows that we wrote it, and from which version."""
+
+    version: int
+    """Number of the version."""
+    snapshot: str
+    """Id of the table's snapshot that the version describes."""
+    digest: str
+    """Digest of the version, the target's options and its revision. Equal digests mean an equal export."""
+
+    def to_properties(self) -> dict[str, str]:
+        """Return the mark as properties, which metastores and file formats store as pairs of texts."""
+        return {
+            f"{_PREFIX}version": str(self.version),
+            f"{_PREFIX}snapshot": self.snapshot,
+            f"{_PREFIX}digest": self.digest,
+        }
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str] | None) -> ExportMark | None:
+        """Return the mark in some properties; None if they have no valid mark, so that we have not written them."""
+        properties = properties or {}
+        version, snapshot, digest = (properties.get(f"{_PREFIX}{name}") for name in ("version", "snapshot", "digest"))
+        if version is None or snapshot is None or digest is None or not version.isdecimal():
+            return None
+        return cls(int(version), snapshot, digest)
+
+    @staticmethod
+    def property_names() -> tuple[str, ...]:
+        """Return the names of all properties of a mark, for removing them."""
+        return tuple(f"{_PREFIX}{name}" for name in ("version", "snapshot", "digest"))
+
+
+@dataclass(frozen=True)
+class ExportedColumn:
+    """A column of a version, with the statistics that may be exported of it."""
+
+    leaf: LeafColumn
+    statistics: ColumnStatistics
+    """The statistics of the column. Those of a hidden column have only `value_count` and `null_count`."""
+    is_hidden: bool
+    """Whether the column's values are hidden, by the version or by the configuration."""
+
+    @property
+    def path(self) -> str:
+        """The dotted path of the column."""
+        return self.leaf.path
+
+    @property
+    def is_enumerated(self) -> bool:
+        """Whether `ExportedVersion.frequencies` has all values of the column."""
+        return not self.is_hidden and self.statistics.frequencies == "enumerated"
+
+
+class ExportedVersion:
+    """A version as a target sees it: the selected columns, without anything that reveals hidden values."""
+
+    def __init__(self, table: TableConfig, lookup: Table, options: ExportOptions, revision: str = "") -> None:
+        """Create the view. Nothing is read yet.
+
+        Args:
+            table: The configuration of the table.
+            lookup: The table at the version.
+            options: The options of the target.
+            revision: Kind and revision of the target. If it changes, the version is exported again.
+        """
+        self.table = table
+        self.lookup = lookup
+        self._options = options
+        self._revision = revision
+
+    @property
+    def version(self) -> Version:
+        """The version."""
+        return self.lookup.version
+
+    @cached_property
+    def mark(self) -> ExportMark:
+        """The mark that the target stores beside the export."""
+        version = self.version
+        parts = [
+            *(str(version.number), version.content_id, version.spec_id, version.published_at.isoformat()),
+            *(self._revision, json.dumps(self._options.model_dump(mode="json"), sort_keys=True)),
+        ]
+        digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return ExportMark(version.number, version.snapshot, digest)
+
+    def columns(self) -> list[ExportedColumn]:
+        """Return the selected columns with their statistics, in table order."""
+        return self._exported(self.lookup.statistics())
+
+    def partitions(self) -> Iterator[tuple[PartitionEntry, list[ExportedColumn]]]:
+        """Yield each partition with its selected columns, in the order of the version."""
+        for entries in _batches(self.version.partitions):
+            rows: dict[str, list[ColumnStatistics]] = {entry.key: [] for entry in entries}
+            for row in self.lookup.statistics(partition=list(rows)):
+                rows[row.partition or ""].append(row)
+            for entry in entries:
+                yield entry, self._exported(rows[entry.key])
+
+    def _exported(self, rows: Sequence[ColumnStatistics]) -> list[ExportedColumn]:
+        leaves = {leaf.path: leaf for leaf in self.lookup.columns.leaves}
+        exported = []
+        for row in rows:
+            if not self._options.includes(row.column):
+                continue
+            leaf = leaves[row.column]
+            # The policy may have changed since the version was published.
+            policy = self.table.effective_policy(leaf.path, leaf.aliases)
+            is_hidden = row.reason == HIDDEN_REASON or policy.values == "hidden"
+            exported.append(ExportedColumn(leaf, _counts_only(row) if is_hidden else row, is_hidden))
+        return exported
+
+
+def _batches(entries: Sequence[PartitionEntry]) -> Iterator[list[PartitionEntry]]:
+    remaining = iter(entries)
+    while batch := list(islice(remaining, _PARTITIONS_AT_ONCE)):
+        yield batch
+
+
+def _counts_only(row: ColumnStatistics) -> ColumnStatistics:
+    """Return a row with only the numbers of values and nulls, which reveal no value."""
+    return ColumnStatistics(
+        position=row.position,
+        column=row.column,
+        field_id=row.field_id,
+        type=row.type,
+        type_class=row.type_class,
+        value_count=row.value_count,
+        null_count=row.null_count,
+        partition=row.partition,
+    )
+
+
+@dataclass(frozen=True)
+class WrittenExport:
+    """What a target has written."""
+
+    bytes: int
+    """Size of everything that was written or sent, in bytes."""
+    columns: int
+    """Number of columns for which something was written."""
+    notes: tuple[str, ...] = ()
+    """What was left out and why, as one sentence for each kind of omission."""
+
+
+class ExportTarget(ABC):
+    """One target of one table's exports.
+
+    A subclass is registered by its `kind` as an entry point in the group `metastore_assets.exports`. Its module imports
+    client libraries inside of methods, because a configuration is validated without them.
+    """
+
+    kind: ClassVar[str]
+    """The name of the entry point, by which a configuration names the target."""
+    title: ClassVar[str]
+    """What messages call the target, such as `the Hive metastore`."""
+    revision: ClassVar[str] = "1"
+    """Must change whenever the same version would be exported otherwise, so that it is exported again."""
+    options_model: ClassVar[type[ExportOptions]] = ExportOptions
+    """The model of the target's settings."""
+
+    def __init__(self, table: TableConfig, options: Any) -> None:
+        """Create the target without sending a request.
+
+        Args:
+            table: The resolved configuration of the table.
+            options: An object of `options_model`.
+        """
+        self.table = table
+        self.options = options
+
+    @classmethod
+    def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
+        """Return the statistics that a refresh has to compute for columns of a type, only for this target.
+
+        They are classes of mergeable statistics, as `module:Class`, which a user does not see. A refresh computes them
+        for the selected columns whose values are neither enumerated nor hidden. A fragment is read once more if its
+        profile lacks one, and `metastore export --dry-run` shows how many bytes that takes.
+        """
+        return ()
+
+    @abstractmethod
+    def write(self, version: ExportedVersion) -> WrittenExport:
+        """Write the statistics and the mark of a version to the target, in place of an earlier export.
+
+        Write the mark last, or together with the statistics, so that an interrupted export is repeated.
+
+        Raises:
+            ExportError: The table cannot be exported, or the target has statistics that something else wrote and
+                `options.replace` is false.
+            MetastoreError: The target cannot be reached.
+        """
+
+    @abstractmethod
+    def status(self) -> ExportMark | None:
+        """Return the mark of the export that the target has; None if it has none of ours.
+
+        Raises as `write`.
+        """
+
+    @abstractmethod
+    def remove(self) -> bool:
+        """Remove everything that we wrote to the target. Return False if it has nothing of ours. Raises as `write`."""
+
+    @abstractmethod
+    def read_back(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what a reader of the target finds: statistics by name, by path of the column.
+
+        For tests and for people who check an export. Raises as `write`.
+        """
+
+
+def exported_version(target: ExportTarget, lookup: Table) -> ExportedVersion:
+    """Return the view of a version that a target writes."""
+    return ExportedVersion(target.table, lookup, target.options, f"{target.kind}@{target.revision}")

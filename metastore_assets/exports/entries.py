@@ -1,0 +1,157 @@
+"""The key `exports` of a table: parsing, validation, and the targets that it names.
+
+The key is a mapping of names to settings, `exports: {iceberg: {columns: [id]}}`, or a list of names, `exports:
+[iceberg]`. A name is the kind of the target unless the settings have another `kind`, so that a table can have several
+targets of one kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from metastore_assets.config.errors import expected_text, message_of, show_value
+from metastore_assets.errors import ConfigError
+from metastore_assets.messages import close_names, join_names
+from metastore_assets.plugins import EXPORT_TARGETS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from metastore_assets.config import MetastoreConfig, SharedTableConfig, TableConfig
+    from metastore_assets.exports.base import ExportOptions, ExportTarget
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
+
+
+@dataclass(frozen=True)
+class ExportEntry:
+    """One entry of the key `exports`: a named target with its settings."""
+
+    name: str
+    """The name: a letter, then letters, digits and `_`."""
+    target: type[ExportTarget]
+    options: ExportOptions
+
+    def open(self, table: TableConfig) -> ExportTarget:
+        """Return the target of a table, without sending a request."""
+        return self.target(table, self.options)
+
+    def statistics_for(self, column: str, type: pa.DataType) -> tuple[str, ...]:
+        """Return the statistics that a refresh computes of a column only for this target, as `module:Class`."""
+        return self.target.statistics_for(type) if self.options.includes(column) else ()
+
+
+def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
+    """Return the entries of the key `exports` of a table or database, in their order.
+
+    Raises:
+        ConfigError: An entry is invalid. The message names the table, the key and the value.
+    """
+    raw = table.exports
+    if not raw:
+        return []
+    entries, problems = [], []
+    for name, settings in _named_settings(table, raw).items():
+        try:
+            entries.append(_parse_entry(name, settings))
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError(f"{table.label}: {'; '.join(problems)}")
+    return entries
+
+
+def select_export_entries(table: SharedTableConfig, names: Sequence[str] = ()) -> list[ExportEntry]:
+    """Return the entries with some names; all entries if `names` is empty.
+
+    Raises:
+        ConfigError: An entry is invalid, or no entry has one of the names.
+    """
+    entries = read_export_entries(table)
+    existing = [entry.name for entry in entries]
+    for name in names:
+        if name not in existing:
+            near = close_names(name, existing, "; there are: {}") or ", which has no exports"
+            raise ConfigError(f"no export {name!r} of {table.label}{near}")
+    return [entry for entry in entries if not names or entry.name in names]
+
+
+def validate_exports(config: MetastoreConfig) -> None:
+    """Raise ConfigError if exports of a table or database are invalid. The message names table, key and value."""
+    problems = []
+    for entry in config.entries:
+        try:
+            read_export_entries(entry)
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("; ".join(problems))
+
+
+@lru_cache(maxsize=32)
+def load_target(kind: str) -> type[ExportTarget]:
+    """Return the class of the targets of a kind. Raises ConfigError if no installed package registers the kind."""
+    from metastore_assets.exports.base import ExportTarget
+
+    if kind not in EXPORT_TARGETS:
+        names = EXPORT_TARGETS.names()
+        raise ConfigError(
+            f"no installed package has the kind {kind!r}; there are: {', '.join(names)}{close_names(kind, names, '')}"
+        )
+    target = EXPORT_TARGETS.load(kind)
+    if not isinstance(target, type) or not issubclass(target, ExportTarget) or target.kind != kind:
+        raise ConfigError(
+            f"the entry point {kind!r} in {EXPORT_TARGETS.group} is {target!r:.200}, not a subclass of ExportTarget "
+            f"with the kind {kind!r}"
+        )
+    return target
+
+
+def _named_settings(table: SharedTableConfig, raw: Any) -> dict[str, Any]:
+    """Return the settings by name. Raises ConfigError if the value is neither a mapping nor a list of names."""
+    if isinstance(raw, Mapping):
+        return dict(raw)
+    if isinstance(raw, list | tuple) and all(isinstance(name, str) for name in raw):
+        return dict.fromkeys(raw)
+    raise ConfigError(
+        f"{table.label}: exports: must be a mapping of names to settings, or a list of names, such as [iceberg]"
+    )
+
+
+def _parse_entry(name: Any, settings: Any) -> ExportEntry:
+    """Return the entry of a name and its settings. Raises ValueError with the key, the value and what is allowed."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"exports: the name {name!r} must be a letter, then up to 49 letters, digits or `_`")
+    settings = {} if settings is None else settings
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"exports.{name} = {show_value(settings)}: must be a mapping of settings")
+    kind = settings.get("kind", name)
+    try:
+        target = load_target(str(kind))
+    except ConfigError as error:
+        raise ValueError(f"exports.{name}: {error}") from None
+    try:
+        options = target.options_model.model_validate({key: item for key, item in settings.items() if key != "kind"})
+    except ValidationError as error:
+        problems = (_explain(name, target, problem) for problem in error.errors())
+        raise ValueError("; ".join(dict.fromkeys(problems))) from None
+    return ExportEntry(name, target, options)
+
+
+def _explain(name: str, target: type[ExportTarget], problem: Mapping[str, Any]) -> str:
+    """Return a validation problem of pydantic as text, with the setting, its value and what is allowed."""
+    where = ".".join(["exports", name, *(str(part) for part in problem["loc"] if isinstance(part, str))])
+    if problem["type"] == "missing":
+        return f"{where} is missing"
+    if problem["type"] == "extra_forbidden":
+        keys = ["kind", *target.options_model.model_fields]
+        return f"{where}: no such key; there are: {join_names(keys)}{close_names(str(problem['loc'][-1]), keys, '')}"
+    value, expected = show_value(problem["input"]), expected_text(problem)
+    reason = message_of(problem) if expected is None else f"must be {expected}"
+    return f"{where}{f' = {value}' if value else ''}: {reason}"

@@ -1,0 +1,156 @@
+"""Write, remove and describe the exports of a table. A target that fails affects neither the version nor the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.exports.base import ExportMark, exported_version
+from metastore_assets.exports.entries import ExportEntry, select_export_entries
+from metastore_assets.lookup.table import Scanner, Table
+from metastore_assets.messages import remove_secrets
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+
+_MAX_MESSAGE = 500
+
+ExportState = Literal["written", "current", "behind", "absent", "removed", "failed"]
+"""The state of a target.
+
+- `written`: this call wrote the version.
+- `current`: the target has the version, so nothing was written.
+- `behind`: the target has another version, or other options applied.
+- `absent`: the target has nothing of ours.
+- `removed`: this call removed what the target had.
+- `failed`: the target cannot be read or written; `error` says why.
+"""
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The state of one target after it was written, removed or looked at."""
+
+    target: str
+    """The name under `exports`."""
+    kind: str
+    state: ExportState
+    version: int | None = None
+    """The version that the target has now; None if it has nothing of ours, or if that is unknown."""
+    snapshot: str | None = None
+    """The snapshot of that version."""
+    bytes: int | None = None
+    """Bytes that were written; None if nothing was written."""
+    columns: int | None = None
+    """Number of columns that were written; None if nothing was written."""
+    notes: tuple[str, ...] = ()
+    """What was left out of the export, and why."""
+    error: str | None = None
+    """Why the target failed, as a sentence for users."""
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as `export --json` and `refresh --json` print it."""
+        return {
+            "target": self.target,
+            "kind": self.kind,
+            "state": self.state,
+            "version": self.version,
+            "snapshot": self.snapshot,
+            "bytes": self.bytes,
+            "columns": self.columns,
+            "notes": list(self.notes),
+            "error": self.error,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def write_exports(
+    table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = (), *, rewrite: bool = False
+) -> tuple[ExportResult, ...]:
+    """Write a version to the targets of a table that do not have it yet.
+
+    Args:
+        table: The resolved configuration of the table.
+        objects: The table's folder below the root.
+        version: The version.
+        names: Names of targets. Default: all.
+        rewrite: Whether everything of ours is removed first, and the version is written even if the target has it.
+
+    Raises:
+        ConfigError: The key `exports` is invalid, or a name is unknown. Failures of targets are in the results.
+    """
+    lookup = open_version(objects, version)
+    return _each(select_export_entries(table, names), lambda entry: _write(entry, table, lookup, rewrite=rewrite))
+
+
+def read_export_states(
+    table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = ()
+) -> tuple[ExportResult, ...]:
+    """Return which version each target has, compared with a version. Writes nothing. The arguments are as above."""
+    lookup = open_version(objects, version)
+    return _each(select_export_entries(table, names), lambda entry: _state(entry, table, lookup))
+
+
+def remove_exports(table: TableConfig, names: Sequence[str] = ()) -> tuple[ExportResult, ...]:
+    """Remove everything that we wrote to the targets of a table. The arguments are as for `write_exports`."""
+
+    def remove(entry: ExportEntry) -> ExportResult:
+        has_removed = entry.open(table).remove()
+        return ExportResult(entry.name, entry.target.kind, "removed" if has_removed else "absent")
+
+    return _each(select_export_entries(table, names), remove)
+
+
+def open_version(objects: ObjectStore, version: Version) -> Table:
+    """Return a table that answers from a version and never reads the table's own files."""
+    return Table(objects, version, _no_scanner)
+
+
+def _no_scanner() -> Scanner:
+    raise MetastoreError("an export reads no files of the table")
+
+
+def _write(entry: ExportEntry, table: TableConfig, lookup: Table, *, rewrite: bool) -> ExportResult:
+    target = entry.open(table)
+    exported = exported_version(target, lookup)
+    if rewrite:
+        target.remove()
+    elif target.status() == exported.mark:
+        return _result(entry, "current", exported.mark)
+    written = target.write(exported)
+    return _result(entry, "written", exported.mark, written.bytes, written.columns, written.notes)
+
+
+def _state(entry: ExportEntry, table: TableConfig, lookup: Table) -> ExportResult:
+    target = entry.open(table)
+    mark = target.status()
+    if mark is None:
+        return _result(entry, "absent", None)
+    return _result(entry, "current" if mark == exported_version(target, lookup).mark else "behind", mark)
+
+
+def _result(entry: ExportEntry, state: ExportState, mark: ExportMark | None, *written: Any) -> ExportResult:
+    version, snapshot = (None, None) if mark is None else (mark.version, mark.snapshot)
+    return ExportResult(entry.name, entry.target.kind, state, version, snapshot, *written)
+
+
+def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportResult]) -> tuple[ExportResult, ...]:
+    """Return the result of each entry. An error of a target becomes a failed result."""
+    results = []
+    for entry in entries:
+        started = time.monotonic()
+        try:
+            result = work(entry)
+        except Exception as error:  # noqa: BLE001 (each target has its own client library with its own errors)
+            result = ExportResult(entry.name, entry.target.kind, "failed", error=_error_text(error))
+        results.append(replace(result, seconds=time.monotonic() - started))
+    return tuple(results)
+
+
+def _error_text(error: Exception) -> str:
+    text = str(error) if isinstance(error, MetastoreError) else f"{type(error).__name__}: {error}"
+    return " ".join(remove_secrets(text).split())[:_MAX_MESSAGE]
