@@ -90,7 +90,7 @@ columns_option = click.option(
 )
 
 
-class VersionType(click.ParamType[Any]):
+class VersionType(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no type argument
     """A version: a number, the id of a snapshot, or a time in ISO 8601."""
 
     name = "version"
