@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.matrix.environments import ENVIRONMENTS, NAMED, REPOSITORY, Environment, make, versions
+from scripts.matrix.environments import ENVIRONMENTS, NAMED, REPOSITORY, Environment, made, versions
 
 _PAGE = REPOSITORY / "docs" / "reference" / "supported-versions.md"
 _BEGIN, _END = "<!-- written by make test-matrix -->", "<!-- end -->"
@@ -35,7 +35,9 @@ def main() -> int:
         if arguments.only and environment.name not in arguments.only:
             continue
         try:
-            python = make(environment, arguments.folder)
+            with made(environment, arguments.folder) as python:
+                outcomes = _outcomes(python)
+                rows[environment.name] = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
         except LookupError as error:
             print(f"{environment.name}: not tried: {error}")
             continue
@@ -43,13 +45,10 @@ def main() -> int:
             print(f"{environment.name}: cannot be installed: {error.stderr.strip()}", file=sys.stderr)
             failed = True
             continue
-        outcomes = _outcomes(python)
         for check, (outcome, detail) in outcomes.items():
             print(f"{environment.name}: {check}: {outcome}{f': {detail}' if detail else ''}", flush=True)
         failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
-        rows[environment.name] = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
-        # Each takes more than two gigabytes.
-        shutil.rmtree(arguments.folder / environment.name)
+    shutil.rmtree(arguments.folder / "uv", ignore_errors=True)
     if arguments.write:
         _write(rows)
     return int(failed)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,28 +44,40 @@ ENVIRONMENTS = (
 )
 
 
-def make(environment: Environment, folder: Path) -> Path:
-    """Make an environment with `uv`, in a folder of its own. Returns its Python.
+@contextmanager
+def made(environment: Environment, folder: Path) -> Iterator[Path]:
+    """Make an environment with `uv` in a folder of its own, and remove it afterwards. Yields its Python.
+
+    An environment takes more than a gigabyte, and resolving one that needs an older PySpark several more.
+    Downloads are cached in `folder`; between environments, only packages that were built from source stay there.
+
+    Args:
+        environment: The environment.
+        folder: The folder in which all environments and the cache are made.
 
     Raises:
         LookupError: This machine has no such Python.
         subprocess.CalledProcessError: The packages cannot be resolved or installed; its output says why.
     """
-    uv = str(Path(sys.executable).with_name("uv"))
     home = folder / environment.name
     interpreter = str(find_python(environment.python))
-    _run(uv, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", interpreter, str(home))
-    python = home / "bin" / "python"
-    pins = folder / f"{environment.name}.txt"
-    pins.write_text("".join(f"{name}{version}\n" for name, version in environment.pins.items()))
-    resolution = "lowest-direct" if environment.lowest else "highest"
-    _run(
-        *(uv, "pip", "install", "--quiet", "--python", str(python), "--resolution", resolution),
-        # Sources of old releases often do not build any more. PySpark has no wheels.
-        *("--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "metastore-assets"),
-        *("--constraint", str(pins), "--editable", f"{REPOSITORY}[all]"),
-    )
-    return python
+    try:
+        _uv(folder, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", interpreter, str(home))
+        python = home / "bin" / "python"
+        pins = folder / f"{environment.name}.txt"
+        pins.write_text("".join(f"{name}{version}\n" for name, version in environment.pins.items()))
+        resolution = "lowest-direct" if environment.lowest else "highest"
+        _uv(
+            folder,
+            *("pip", "install", "--quiet", "--python", str(python), "--resolution", resolution),
+            # Sources of old releases often do not build any more. PySpark has no wheels.
+            *("--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "metastore-assets"),
+            *("--constraint", str(pins), "--editable", f"{REPOSITORY}[all]"),
+        )
+        yield python
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+        _uv(folder, "cache", "prune", "--ci", "--quiet")
 
 
 def find_python(version: str) -> Path:
@@ -95,5 +109,8 @@ def versions(python: Path) -> dict[str, str]:
     return dict(zip(NAMED, found, strict=True))
 
 
-def _run(*command: str) -> None:
+def _uv(folder: Path, *arguments: str) -> None:
+    """Run `uv` with a cache in a folder."""
+    uv = str(Path(sys.executable).with_name("uv"))
+    command = [uv, "--cache-dir", str(folder / "uv"), *arguments]
     subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
