@@ -149,6 +149,11 @@ def test_a_confined_table_is_refused(tmp_path: Path) -> None:
     confined = TableConfig(name="t", uri=str(lake), restrict_to_table_root=True)
     with pytest.raises(MetastoreError, match=r"restrict_to_table_root.*use `read`"):
         lookup.dataset(table=confined)
+    (lake / "a.parquet").unlink()
+    (lake / "a.parquet").symlink_to(tmp_path / "secret.parquet")
+    for read in (lookup.dataset, lookup.read):
+        with pytest.raises(MetastoreError):
+            read(table=confined)
 
 
 def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from metastore_assets.startup import python_command
+from metastore_assets.storage.temporary_folders import remove_abandoned_folders
 
 SECRET = " hush-7f3a #=:! \\ ü"
 PROGRAM = """
@@ -88,3 +91,30 @@ def test_no_process_has_them_among_its_arguments(tmp_path: Path, secret_source: 
     assert properties["secret"] == [SECRET, SECRET]
     assert properties["memory"] < 600
     assert properties["others"] == ["odd", "given" if secret_source else "default", "argument"]
+
+
+@pytest.mark.spark
+def test_a_start_that_is_killed_leaves_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of settings, which other users cannot read, is removed by the next process of the user."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        python_command("-c", PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(f"{SECRET}\n".encode())
+        process.stdin.flush()
+        end = time.monotonic() + 120
+        while not (files := find_secrets(tmp_path)) and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        process.kill()
+    (file,) = files
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    remove_abandoned_folders()
+    assert find_secrets(tmp_path) == []
+
+
+def find_secrets(folder: Path) -> list[Path]:
+    """The temporary files of the Metastore that contain a secret."""
+    return [path for path in folder.glob("metastore-*/*") if b"hush" in path.read_bytes()]
