@@ -1,8 +1,10 @@
-"""Applying sorted instructions to one key range of a stage's dataset. The results are new content and an update.
+"""Application of sorted instructions to one key range of a stage's dataset. The results are new content and an
+update.
 
 A stage computes rows for target keys (the keys of its output) from rows of source keys (the keys of its input). An
 instruction is a row that replaces older rows of a target key, deletes them (a tombstone), or adds to its total. An
-update lists the changed target keys for the next stages. A task either rewrites its key range (`bulk`), or writes only
+update lists the changed target keys for the next stages. A task either rewrites its key range (`bulk`), or writes
+only
 the changes to a new sorted file (a run).
 """
 
@@ -26,7 +28,7 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of a task: the rows and files that it has written for its key range."""
+    """The result of a task: the rows and files that the task has written for its key range."""
 
     update: list[Part]
     content: list[Part]
@@ -58,7 +60,9 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return how many target keys of a key range do not exist yet. The Preserve hook will number each of them."""
+    """Return the number of target keys in a key range that do not exist yet. The Preserve hook will number these
+    keys.
+    """
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -72,12 +76,15 @@ def count_novel(task: ApplyTask) -> int:
 
 
 class _StepTotals:
-    """The number of new keys in all steps of a task, and the rows that the steps replace unless there are too many."""
+    """The totals of all steps of a task: the number of new keys, and the replaced rows.
+
+    The replaced rows are dropped if there are too many.
+    """
 
     def __init__(self, limit: int | None) -> None:
-        """Set how many replaced rows are collected.
+        """Set the maximum number of replaced rows that are collected.
 
-        If there are more than `limit`, all are dropped. None: collect none.
+        If there are more than `limit`, all of them are dropped. If `limit` is None, none are collected.
         """
         self.novel = 0
         self._limit = limit
@@ -99,13 +106,16 @@ class _StepTotals:
 def _reads_previous(task: ApplyTask) -> bool:
     """Return True if the previous rows that a task reads can be passed to the next stages in memory.
 
-    They are complete rows of exactly the updated keys.
+    They can if they are complete rows of exactly the updated keys.
     """
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
-    """Yield the steps of a task. Before each, write its update rows to `update`, and add the step to `tally`."""
+    """Yield the steps of a task, and record each of them first.
+
+    The update rows of a step are written to `update`, and the step is added to `tally`.
+    """
     for step in _steps(task):
         tally.add(step)
         if task.rows is not None and task.is_followed:
@@ -114,7 +124,7 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """Apply the instructions of a task to consecutive groups of target keys. Yield the effect on each group."""
+    """Apply the instructions of a task to consecutive groups of target keys, and yield the effect on each group."""
     numbered = task.counter
     hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):
@@ -147,8 +157,8 @@ def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.Data
 def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
     """Return the update rows (delete, add or update) of the target keys in some instructions.
 
-    `previous` and `content` contain all rows of these keys, before and after. If the task suppresses unchanged keys,
-    they have no update rows.
+    `previous` and `content` contain all rows of these keys before and after the instructions. If the task suppresses
+    unchanged keys, such keys have no update rows.
     """
     assert task.rows is not None
     rows, group = task.rows, task.dataset.run_schema.group
@@ -170,7 +180,7 @@ def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame,
 
 
 def _unchanged(rows: Rows, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Return the target keys that have the same values in the same order in both frames."""
+    """Return the target keys whose values are the same, in the same order, in both frames."""
     group, names = rows.order, rows.schema.names
     sizes = (
         frame.group_by(group.columns, maintain_order=True).len(name)

@@ -1,4 +1,4 @@
-"""Joining the instructions for a range of target keys with the current rows of these keys, piece by piece.
+"""Cogroups: the instructions for a range of target keys, joined piece by piece with the current rows of these keys.
 
 A stage computes the rows of target keys (the keys of its output) from source keys (the keys of its input). It stores
 these rows as its content, and the pairs (source key, target key) as its key-mappings. An instruction is a row that
@@ -64,9 +64,9 @@ class Cogroup:
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
     """Yield the instructions of a task together with the current rows of their target keys.
 
-    If `task.bulk`, the cogroups contain all rows of the range. Otherwise they contain only the rows of target keys with
-    instructions. Then the dataset determines what is read: of key-mappings nothing, of a root only the key columns
-    (value columns are null), of other datasets complete rows. A hot key is yielded in several cogroups.
+    If `task.bulk`, the cogroups contain all rows of the range. Otherwise they contain only the rows of target keys
+    with instructions. In that case, fewer rows and columns are read of some datasets: no rows of key-mappings, and
+    only the key columns of a root (value columns are null). A hot key is yielded in several cogroups.
     """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = merge_parts(dataset.storage, run_schema, task.parts, task.key_range)
@@ -158,7 +158,7 @@ def _has_several_sources(run_schema: RunSchema) -> bool:
 
 
 def _row_limit(task: ApplyTask) -> int:
-    """Return how many rows of one target key are read at a time. A key with more rows is a hot key.
+    """Return the number of rows of one target key that are read at a time. A key with more rows is a hot key.
 
     There is no limit for datasets where each target key has rows of only one source key.
     """
@@ -168,6 +168,6 @@ def _row_limit(task: ApplyTask) -> int:
 def is_root(run_schema: RunSchema) -> bool:
     """Return True for the schema of a root's content, where the new rows of a key replace all of its previous rows.
 
-    So only the existence of previous rows matters, not their values.
+    For such content, only the existence of previous rows matters, not their values.
     """
     return run_schema.replaces and run_schema.order == run_schema.group

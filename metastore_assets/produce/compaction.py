@@ -1,9 +1,10 @@
-"""Merging of runs, so that readers merge few runs and each row is rewritten few times.
+"""Merging of runs. It keeps the number of runs small, so that reads are fast, and rewrites each row few times.
 
-A run is a sorted file of a dataset, and a shard is the runs of one key range. `fan_in` runs of one level are merged
-into one run of the next level. A shard is merged completely if the rows added since its last full merge are a large
-share of it (size-tiered compaction with bounded garbage; O'Neil et al., The log-structured merge-tree, 1996). Shards
-that have grown are split, small neighbours are joined. The content of the dataset does not change.
+A run is a sorted file of a dataset. A shard is a key range with its runs; runs of level 0 span all shards. `fan_in`
+runs of one level are merged into one run of the next level. A shard is merged completely if the rows added since its
+last full merge are a large share of it (size-tiered compaction with bounded garbage; O'Neil et al., The
+log-structured merge-tree, 1996). Shards that have grown are split, small neighbours are joined. The content of the
+dataset does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TOMBSTONE_WEIGHT = 4
 
 @dataclass(frozen=True)
 class Work:
-    """What a merge needs: the runner of its tasks, and the destination of merged runs."""
+    """The context of a merge: the runner of its tasks, and the destination of merged runs."""
 
     runner: TaskRunner
     spool: Spool
@@ -54,7 +55,10 @@ def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> Dataset
 
 
 def rewrite_dataset(dataset: Dataset, work: Work) -> DatasetState:
-    """Return the state after rewriting all rows: one run per shard, of about the target size, and an empty level 0."""
+    """Return the state after a rewrite of all rows.
+
+    In the new state, each shard is one run of about the target size, and level 0 is empty.
+    """
     state = dataset.state
     ranges = _join_small_shards(state, work.spool.settings)
     tasks = [_RewriteTask(dataset, work.spool, key_range) for key_range in ranges]
@@ -109,7 +113,7 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
 
 
 def continues_key(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
-    """Return True if `frame` starts with the key that `last`, the frame before it, ends with."""
+    """Return True if the first key of `frame` equals the last key of `last`, the frame before it."""
     return run_schema.group.distinct(pl.concat([last[-1:], frame[:1]], how="vertical")).height == 1
 
 
@@ -179,7 +183,7 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
     Args:
         state: The state before.
         number: Number of the replaced shard.
-        shards: The new shards; none for an empty one.
+        shards: The new shards; none if no row remains.
         bounds: Greatest key of each new shard except the last.
     """
     return replace(
@@ -190,9 +194,10 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
 
 def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge to run; None if no merge is due, or if the credit (a number of rows) is too small for it.
+    """Return the next merge to run; None if no merge is due, or if the credit is too small for it.
 
-    If a shard has more than `max_runs` runs, return a merge at any cost.
+    The credit is the number of rows that merges may write. A merge of a shard with more than `max_runs` runs needs no
+    credit.
     """
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [
@@ -207,7 +212,7 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
 
 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
-    """Return the due merge of one shard in a list: a full merge, a merge of one level, or none."""
+    """Return the due merge of one shard as a list with at most one item: a full merge, or a merge of one level."""
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
     weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)
@@ -226,7 +231,7 @@ def _full_merge(state: DatasetState, number: int) -> _FullMerge:
 def _join_small_shards(state: DatasetState, settings: Settings) -> list[KeyRange]:
     """Return key ranges that consist of one or more complete shards.
 
-    Neighbouring shards with few rows share a range.
+    Neighbouring shards with few rows are joined into one range.
     """
     result: list[tuple[KeyRange, int]] = []
     for shard, key_range in zip(state.shards, state.ranges(), strict=True):
@@ -252,7 +257,7 @@ class _MergeTask:
 def _merge(task: _MergeTask) -> list[Run]:
     """Merge the rows of a key range from consecutive runs into one run.
 
-    Return a list with the run; an empty list if no row remains. Tombstones are left out unless `retains_tombstones` is
+    Return a list with the run; an empty list if no row remains. Tombstones are omitted unless `retains_tombstones` is
     set.
     """
     run_schema = task.dataset.run_schema

@@ -1,8 +1,8 @@
 """Dataflows: graphs of roots and stages. An update of the roots leads to a new state of the dataflow.
 
-A root is an external source of rows. A stage computes its rows from the rows of roots or other stages, which feed it. A
-state names the files of all roots and stages. Either the caller publishes states, or the dataflow publishes them as
-versions.
+A root is an external source of rows. A stage computes its rows from the rows of roots or other stages, which feed it.
+A state names the files of all roots and stages. A state becomes visible to readers when it is published, by the
+caller or by the dataflow (as a version).
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ Update: TypeAlias = "External | Sequence[Delta]"
 class Dataflow:
     """A graph of roots and stages over one storage.
 
-    `step`, `load`, `rebuild_state` and `compact_state` return a new state and only add files. The caller publishes the
+    `step`, `load`, `rebuild_state` and `compact_state` return a new state and only add files. The caller publishes
+    the
     state in a document, or deletes its files with `discard`.
 
     `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. If several
-    processes publish at the same time, one is first. `advance` and `rebuild` then start again from its version, and
-    `compact` has no effect.
+    processes publish at the same time, one of them succeeds. In the others, `advance` and `rebuild` start again from
+    the new version, and `compact` has no effect.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Dataflow:
         content: Mapping[str, External | Sequence[Run]],
         versions: Mapping[str, int] | None = None,
     ) -> FlowState:
-        """Return the state in which some roots and sum stages hold the given content.
+        """Return the state in which some roots and sum stages have the given content.
 
         A stage that a loaded node feeds is rebuilt unless it is loaded, too. Loaded and rebuilt stages are reset (see
         `View.is_reset`). The caller must ensure that the content of a loaded stage agrees with that of the nodes that
@@ -126,7 +127,8 @@ class Dataflow:
 
         Args:
             state: The state to start from.
-            content: By node, either rows in key order (key and value columns; a sum stage has one row per key), or runs
+            content: By node, either rows in key order (key and value columns; a sum stage has one row per key), or
+                runs
                 that `loader` wrote, in key order.
             versions: For a root, the version of its source that the content has.
 
@@ -226,8 +228,8 @@ class Dataflow:
     def compact(self, *, full: bool = False) -> bool:
         """Run all due merges, or with `full` merge every shard into one run; return whether anything changed.
 
-        The version number and the content do not change. If another publisher is first, the compaction has no effect,
-        and the result is False. Raises StageChangedError.
+        The version number and the content do not change. If another process publishes first, the compaction has no
+        effect, and the result is False. Raises StageChangedError.
         """
         base = self._manifests.latest()
         state = self.compact_state(base.state, full=full)
@@ -250,7 +252,8 @@ class Dataflow:
     def _publish(self, plan: Callable[[FlowState], FlowState | None], scratch: list[str]) -> int:
         """Publish the state that `plan` returns for the newest version, and return its number.
 
-        If another publisher was first, plan again. Without a state, publish nothing and return the newest number.
+        If another process published first, call `plan` again. If `plan` returns None, publish nothing and return the
+        newest number.
         """
         for _ in range(_ATTEMPTS):
             base = self._manifests.latest()
@@ -276,7 +279,10 @@ class Dataflow:
         *,
         sort: bool,
     ) -> StepInput:
-        """Return the validated input of a step, without updates that `applied` source versions already contain."""
+        """Return the validated input of a step, without updates that were applied before.
+
+        `applied` has the last applied source version of each root.
+        """
         self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}
         deltas: dict[str, tuple[Delta, ...]] = {}

@@ -1,8 +1,8 @@
-"""A dataset of one version: sorted files (runs) that are read as if they were one.
+"""A dataset of one version: several sorted files (runs) that are read like a single one.
 
-A shard is a key range with its runs. Runs of level 0 are newer than these, and contain keys of all shards. A unit is a
-group of rows that are replaced together; a tombstone is a row that deletes a unit. A sum dataset contains totals by
-key: each run has amounts to add, and the total of a key is the sum over all runs.
+A shard is a key range with its runs. Runs of level 0 are newer than the runs of shards, and contain keys of all
+shards. A unit is a group of rows that are replaced together; a tombstone is a row that deletes a unit. A sum dataset
+contains totals by key: each run has amounts to add, and the total of a key is the sum over all runs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class DatasetState:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset that can be read: its state, its schema and its storage. Small and picklable."""
+    """A readable dataset: its state, its schema and its storage. It is small and picklable."""
 
     storage: ObjectStore
     run_schema: RunSchema
@@ -143,7 +143,8 @@ class Dataset:
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
         """Return the keys that may have more than `limit` rows, sorted.
 
-        Only footers are read. A key is returned if the row groups with this key only have more than `limit / 2` rows.
+        Only footers are read. A key is returned if the row groups that contain no other key have more than `limit /
+        2` rows.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
@@ -163,7 +164,7 @@ class Dataset:
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
         """Return one stream per run, the newest run first, with the run's rows of some sorted keys.
 
-        No keys give no streams.
+        Without keys, there are no streams.
         """
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
@@ -196,8 +197,8 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 
     The rows of a unit come from the newest run that has it.
 
-    Tombstones are included. Runs of a sum dataset are merged by adding the amounts of each key; keys with only zero
-    sums are left out.
+    Tombstones are included. Runs of a sum dataset are merged by adding the amounts of each key; keys whose sums are
+    all zero are omitted.
 
     Args:
         streams: The rows of each run, the newest run first.
@@ -216,7 +217,8 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """Return the current rows of all units.
 
-    Frames are given from the newest to the oldest. A unit's current rows are those in the first frame that has any.
+    The frames are ordered from the newest to the oldest. The current rows of a unit are its rows in the first frame
+    that has any.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
@@ -253,7 +255,7 @@ def _last_of(name: str) -> str:
 def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
     """Return the intersection of two key ranges; None if it is certainly empty.
 
-    The first range must not be closed: it does not include its bound `after`.
+    The first range must exclude its bound `after`.
     """
     group = run_schema.group
     after, closed = shard_keys.after, False

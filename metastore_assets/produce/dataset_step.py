@@ -1,4 +1,4 @@
-"""Applying instructions to one dataset of a node, from the dataset's previous state to its new state and its update.
+"""One step of one dataset of a node: instructions lead from its previous state to its new state and its update.
 
 A node is a root or a stage of a dataflow. Its dataset consists of sorted files (runs). Level 0 has the newest runs.
 Instructions are rows that replace or delete rows of the dataset, or add to its totals. An update lists the changed
@@ -59,7 +59,7 @@ class DatasetStep:
     def run(self, parts: list[Part]) -> DatasetResult:
         """Apply instructions to the dataset, then run the merges that its credit of rows allows.
 
-        Small results are also put into `env` for later stages: the update, the rows that the update replaces, and
+        Small results are also stored in `env` for later stages: the update, the rows that the update replaces, and
         totals.
         """
         rows = part_rows(parts)
@@ -84,7 +84,7 @@ class DatasetStep:
         return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Apply instructions to a small sum dataset in memory, and put all of its new totals into `env.contents`.
+        """Apply instructions to a small sum dataset in memory, and store all of its new totals in `env.contents`.
 
         This takes a few operations, whereas tasks that merge piece by piece would take hundreds.
         """
@@ -106,7 +106,8 @@ class DatasetStep:
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
         """Return one task per key range.
 
-        The tasks number new keys consecutively. `counter` of a task is the last number that earlier tasks will assign.
+        The tasks number new keys consecutively. `counter` of a task is the last number that the tasks before it
+        assign.
         """
         tasks = [
             ApplyTask(
@@ -135,7 +136,10 @@ class DatasetStep:
         return assemble_state(self.dataset.state, pieces)
 
     def _extended_state(self, done: Sequence[Applied]) -> DatasetState:
-        """Return the state with the results of all tasks as a new run of level 0, and with more credit for merges."""
+        """Return the state with the results of all tasks as a new run of level 0.
+
+        The credit for merges grows with the number of new rows.
+        """
         state = self.dataset.state
         level0 = self._write_level0([applied.content for applied in done])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
@@ -156,8 +160,8 @@ class DatasetStep:
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
         """Return the key range of each task.
 
-        One task processes everything in memory. Otherwise each task has a shard. In bulk, ranges have about equal
-        sizes.
+        If everything is processed in memory, there is one task. In bulk, ranges have about equal sizes. Otherwise,
+        each task has one shard.
         """
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:
@@ -170,10 +174,10 @@ class DatasetStep:
         return even_ranges(sample, run_schema.group, count)
 
     def _write_update(self, done: Sequence[Applied]) -> tuple[Run, ...]:
-        """Write the update, and return its files; none if no stage or reader needs the update.
+        """Write the update, and return its files; none if no stage and no reader needs the update.
 
         Updates that tasks have written are not written again. An update in memory is written to one file, and is also
-        put into `env.updates`.
+        stored in `env.updates`.
         """
         if self.rows is None or not self.is_followed:
             return ()

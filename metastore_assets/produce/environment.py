@@ -74,7 +74,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Spool:
-    """Where and how tasks write sorted rows: in memory, or as files in a folder, with the sizes in `settings`."""
+    """The destination of sorted rows that tasks write: memory, or files in a folder, with the sizes in `settings`."""
 
     storage: ObjectStore
     folder: str
@@ -108,16 +108,18 @@ class Environment:
     def new_attempt(self) -> Environment:
         """Return an environment to repeat the step.
 
-        It has the same list of scratch files, and no data of the failed attempt.
+        The new environment has the same list of scratch files, and no data of the failed attempt.
         """
         return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:
-        """Return the destination of what a node computes from `rows` input rows: in memory if these are few."""
+        """Return the destination of a node's results: memory if the node computes them from few rows (`rows`), else
+        files.
+        """
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:
-        """Return the runner for `rows` rows.
+        """Return the runner for tasks with `rows` rows.
 
         Few rows are processed in this process, because starting a job takes longer.
         """

@@ -1,4 +1,4 @@
-"""Stepping a dataflow from one state to the next: each node once, in graph order. Nothing is published.
+"""One step of a dataflow from a state to the next: each node is computed once, in graph order. Nothing is published.
 
 A node is a root or a stage. The feeders of a stage are the nodes whose output it reads.
 """
@@ -43,7 +43,7 @@ class StepInput:
     def newer_than(self, applied: Mapping[str, int]) -> StepInput:
         """Return the input without the updates that were applied before.
 
-        `applied` has the last source version by root.
+        `applied` has the last applied source version of each root.
         """
 
         def is_new(name: str) -> bool:
@@ -113,7 +113,7 @@ def step_flow(
 
 
 def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
-    """Return the names of some nodes and of all nodes that they feed, directly or indirectly."""
+    """Return the given names, and the names of all nodes that these nodes feed, directly or indirectly."""
     fed = set(names)
     for name, typed in graph.items():
         if fed & set(typed.feeders):
@@ -122,7 +122,7 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 
 
 def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
-    """Validate the update of a root. Return it as a frame, or as a temporary file if there are many rows.
+    """Validate the update of a root, and return it as a frame. An update of many rows becomes a temporary file.
 
     Each row has the tombstone column, which is true for a deleted key.
     """

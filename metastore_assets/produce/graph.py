@@ -61,7 +61,7 @@ def ports(node: Node) -> tuple[tuple[str, ...], ...]:
 
 
 def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
-    """Validate declared nodes and return them by name, each after its feeders. Raises GraphError."""
+    """Validate declared nodes, and return them by name in execution order: each after its feeders. Raises GraphError."""
     by_name = {node.name: node for node in nodes}
     if len(by_name) < len(nodes):
         names = [node.name for node in nodes]
@@ -128,7 +128,7 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed])
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Return the fingerprint of a node, and the digest of its file layout (`Typed.fingerprint` and `Typed.form`)."""
+    """Return a node's fingerprint, and the digest of its file layout (`Typed.fingerprint` and `Typed.form`)."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [
@@ -146,15 +146,15 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Return the names and types of columns as text. Metadata is left out, because it may differ between two reads."""
+    """Return the names and types of columns as text. Metadata is omitted, because it may differ between two reads."""
     return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 
 def _hook(hook: Preserve | None) -> Any:
     """Return the part of the fingerprint that identifies a Preserve hook: its name and its plain arguments.
 
-    Without a hook, return False. The name is that of the hook's type if the hook has none. Code is left out: as for a
-    Produce function, `revision` records changes of code.
+    Without a hook, return False. A hook without a name has the name of its type. Code is no part of the fingerprint:
+    as for a Produce function, `revision` records changes of code.
     """
     if hook is None:
         return False
@@ -168,7 +168,7 @@ def _hook(hook: Preserve | None) -> Any:
 
 
 def _plain_arguments(values: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return names and `repr` of the values whose `repr` is the same in every process."""
+    """Return names and `repr` of the arguments whose `repr` is the same in every process."""
     return [(name, repr(value)) for name, value in sorted(values.items()) if _is_plain(value)]
 
 

@@ -21,11 +21,11 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 
 class HotKey:
-    """The application of instructions to one hot key, a few source keys at a time.
+    """An application of instructions to one hot key, a few source keys at a time.
 
-    The first update row of the key says whether the key is added, updated or deleted, which depends on all of its rows.
-    So a first pass computes whether the key had rows, whether it will have rows, and, if unchanged keys are suppressed,
-    whether any row differs.
+    The first update row says whether the key is added, updated or deleted. This depends on all rows of the key.
+    Therefore a first pass computes whether the key had rows and whether it will have rows. If unchanged keys are
+    suppressed, the pass also computes whether any row differs.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
@@ -43,7 +43,7 @@ class HotKey:
 
     @property
     def is_novel(self) -> bool:
-        """Whether the key had no rows before, so that the Preserve hook needs a number for it."""
+        """Whether the key had no rows before. The Preserve hook needs a number for such a key."""
         return self._will_exist and not self._existed
 
     def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
@@ -73,12 +73,13 @@ class HotKey:
         Args:
             instructions: All instructions of these source keys.
             previous: The rows that the source keys had before.
-            example: One row of the hot key, which the Preserve hook receives as the previous row. No row if the key is
+            example: One row of the hot key, which the Preserve hook receives as the previous row. No row if the key
+                is
                 new.
 
         Returns:
-            The rows for a new run, the new content of the source keys, the example for the next call,
-            and how many new target keys got a number: 1 if the hot key did, otherwise 0.
+            The rows for a new run; the new content of the source keys; the example for the next call; and 1 if the
+            hot key is new and got its number in this call, otherwise 0.
         """
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))
@@ -103,7 +104,7 @@ class HotKey:
 
 
 class _Comparison:
-    """A comparison of two sequences of rows, position by position, whose rows are added a frame at a time."""
+    """A comparison of two sequences of rows, position by position. Frames of rows are added to both sequences."""
 
     def __init__(self, task: ApplyTask) -> None:
         assert task.rows is not None
@@ -117,7 +118,7 @@ class _Comparison:
         return not any(frame.height for frame in self._rest)
 
     def add(self, *frames: pl.DataFrame) -> None:
-        """Append one frame to each sequence, and compare the rows at all positions that both sequences now have."""
+        """Append one frame to each sequence, and compare the positions that both sequences now have."""
         one, other = (pl.concat([old, new.select(self._names)]) for old, new in zip(self._rest, frames, strict=True))
         count = min(one.height, other.height)
         pairs = one[:count].with_columns(other[:count][name].alias(f"_{name}") for name in self._names)

@@ -28,7 +28,7 @@ _FIRST_KEYS = 16_384
 class Feeder:
     """One feeder of a stage in one step: its update, and its content before the step.
 
-    If the stage is rebuilt (`is_full`), there is no update, and `content` is the content after the step.
+    If the stage is rebuilt (`is_full`), the feeder has no update here, and `content` is the content after the step.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Feeder:
 
     @property
     def update_rows(self) -> int:
-        """Number of rows in the update. If `is_full`: number of rows in the content."""
+        """Number of rows in the update; with `is_full`, number of rows in the content."""
         return self.content.state.rows if self.is_full else part_rows(self.update)
 
     @property
@@ -74,7 +74,7 @@ class Feeder:
             yield key_range.filter(frame[:, names].filter(self.rows.order.changes()), order)
 
     def values(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return key and value columns of some keys after the update, the rows of a key in their stored order."""
+        """Return key and value columns of some keys after the update. Rows of a key are in their stored order."""
         names = self.rows.schema.names
         if self.is_full:
             return self.previous(keys)
@@ -91,11 +91,13 @@ class Feeder:
         return pl.concat([run_schema.empty, *matches])
 
     def previous(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return key and value columns of some keys before the update, the rows of a key in their stored order."""
+        """Return key and value columns of some keys before the update. Rows of a key are in their stored order."""
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
     def previous_rows(self, changed_rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that the keys of some update rows had before the update, as key and value columns."""
+        """Return the rows that some keys had before the update, as key and value columns. The keys are those of
+        update rows.
+        """
         keys = self.rows.order.distinct(changed_rows)
         if self.replaced is None:
             return self.previous(keys)
@@ -107,12 +109,12 @@ class Feeder:
         return part_bounds(self.content.storage, self.content.run_schema, parts)
 
     def _range_in_order(self, key_range: KeyRange, order: Order) -> KeyRange:
-        """Return `key_range` if the feeder's files are sorted in `order`. Otherwise return the range of all keys."""
+        """Return `key_range` if the feeder's files are sorted in `order`; otherwise the range of all keys."""
         return key_range if order == self.rows.order else EVERYTHING
 
 
 def distinct_feeders(ports: Sequence[Sequence[Feeder]]) -> list[Feeder]:
-    """Return the feeders of all ports, each once."""
+    """Return the feeders of all ports, without repetitions."""
     return list({feeder.name: feeder for port in ports for feeder in port}.values())
 
 
@@ -129,7 +131,7 @@ def task_ranges(feeders: Sequence[Feeder], settings: Settings) -> list[KeyRange]
 
 
 def even_ranges(sample: pl.DataFrame, order: Order, count: int) -> list[KeyRange]:
-    """Return at most `count` key ranges that cover all keys, with about as many sampled keys each."""
+    """Return at most `count` key ranges that cover all keys, each with about the same number of sampled keys."""
     ordered = order.sort(sample.select(order.columns))
     cuts = sorted({ordered.height * number // count for number in range(1, count)} - {0}) if ordered.height else []
     splitters = order.distinct(ordered[cuts]) if cuts else ordered.clear()
@@ -148,7 +150,7 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 
 
 class KeyChunks:
-    """An iterator over chunks of sorted keys, where the keys of a chunk have about a given number of rows.
+    """An iterator over chunks of sorted keys. The keys of a chunk have about a given number of rows.
 
     The caller records how many rows each chunk had. The next chunks have more or fewer keys accordingly.
     """

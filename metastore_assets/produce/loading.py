@@ -1,4 +1,4 @@
-"""Loading complete content: sorted rows become the files (runs) of a root or a sum stage without an update.
+"""Loading of complete content: sorted rows become the files (runs) of a root or a sum stage, without an update.
 
 Several processes may write runs, each for one key range. The process that loads them combines all runs into one
 dataset.
@@ -27,7 +27,7 @@ from metastore_assets.store.objects import ObjectStore
 
 @dataclass(frozen=True)
 class Loader:
-    """A writer of runs for a root or a sum stage. Small and picklable, so that tasks can use it."""
+    """A writer of runs for a root or a sum stage. It is small and picklable, so that tasks can use it."""
 
     name: str
     storage: ObjectStore
@@ -48,7 +48,8 @@ class Loader:
         return cls(typed.name, storage, folder, typed.content, settings)
 
     def write(self, rows: External) -> list[Run]:
-        """Write rows (key and value columns) in key order as runs of about the target size. No rows give no runs.
+        """Write rows (key and value columns) in key order as runs of about the target size. Without rows, there are
+        no runs.
 
         Rows of a sum stage have distinct keys, and totals that are not null and not all zero. Raises UpdateError for
         rows that break these rules.
@@ -95,7 +96,9 @@ class Loader:
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
     def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
-        """Merge runs of a sum whose keys overlap into new runs with disjoint key ranges. Return the new runs."""
+        """Merge runs of a sum stage with overlapping keys into new runs with disjoint key ranges. Return the new
+        runs.
+        """
         streams = [read_run(self.storage, run, self.run_schema) for run in runs]
         rows = (table_of(frame, self.run_schema.schema) for frame in merge_streams(streams, self.run_schema))
         return self.write(batch for table in rows for batch in table.to_batches())
@@ -138,8 +141,8 @@ class Loader:
 
         Args:
             frame: The rows.
-            following: The last row of the previous frame, followed by the rows, to detect a wrong order between the
-                frames.
+            following: The last row of the previous frame, followed by the rows. It shows whether the order between
+                the frames is right.
         """
         group, amounts = self.run_schema.group, self.run_schema.amounts
         if not group.is_sorted(following):

@@ -1,4 +1,4 @@
-"""Looking up keys in a run, a sorted Parquet file. Only row groups that may contain a key are read."""
+"""Lookup of keys in a run, a sorted Parquet file. Only row groups that may contain a key are read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Search:
         self._is_exact = True
 
     def candidates(self, table: pa.Table, lead: str | None) -> pa.Table:
-        """Return the rows whose key is one of the searched keys, and perhaps other rows, which `exact` removes.
+        """Return the rows that may have one of the searched keys. `exact` removes the other rows.
 
         Args:
             table: Sorted rows.
@@ -96,19 +96,19 @@ class _Search:
         return matches if lead is None else self._add_lead(matches, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
-        """Return the candidates whose key is really one of the searched keys."""
+        """Return the rows of the candidates whose key equals one of the searched keys."""
         return candidates if self._is_exact else self._order.semi(candidates, self._keys)
 
     def _add_lead(self, table: pa.Table, lead: str) -> pa.Table:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the numbers to search for in the first key column that tables contain; None if it holds no numbers.
+        """Return the sorted numbers to search for in the tables' first key column; None if the column has no numbers.
 
         Args:
-            lead: The value of the first key column, if tables lack that column. Then the numbers are from the second
-                key column of the searched keys that begin with `lead`. If None, the numbers are from the first key
-                column of all searched keys.
+            lead: The value of the first key column, if tables lack that column. The numbers then come from the second
+                key column of the searched keys that begin with `lead`. With None, they come from the first key column
+                of all searched keys.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -181,7 +181,7 @@ def _candidates(
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
-    """Group adjacent row groups into batches. A batch is as large as is worth reading at once."""
+    """Group adjacent row groups into batches of a size that is worth one read."""
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():

@@ -1,9 +1,9 @@
-"""Manifests of the versions of a dataflow. Each is written once, after all files of its version.
+"""Manifests of the versions of a dataflow. A manifest is written once, after all files of its version.
 
     <storage>/versions/<document>.json     names all files of a version
     <storage>/data/<unique>.parquet        runs and updates; `expire` deletes unreferenced files
 
-A compaction replaces runs by equivalent ones, so it writes another document of the same version. Document numbers are
+A compaction replaces runs by equivalent ones, and writes another document for the same version. Document numbers are
 consecutive. Version numbers never decrease.
 """
 
@@ -73,8 +73,9 @@ class Manifests:
     def expire(self, keep: int, grace: timedelta) -> ExpiryCounts:
         """Delete the manifests of all but the newest `keep` versions, then the unreferenced files.
 
-        Nothing younger than `grace` is deleted. A manifest that was the newest within the last `grace` keeps its files,
-        because a running publisher may have started from it. So `grace` must be longer than the longest run.
+        Nothing younger than `grace` is deleted. The files of a manifest that was the newest within the last `grace`
+        are retained, because a running publisher may have started from it. Therefore `grace` must be longer than the
+        longest run.
         """
         if keep < 1:
             raise ValueError(f"keep = {keep}: at least one version stays")

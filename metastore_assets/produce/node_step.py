@@ -1,4 +1,4 @@
-"""Stepping one node of a dataflow graph from one version to the next.
+"""The step of one node of a dataflow graph, from one version to the next.
 
 A node is a root or a stage; its feeders are the nodes whose output it reads. Instructions are rows that replace or
 delete rows of a node's content, or add to its totals. A delta root is a root without content, which passes deltas to
@@ -84,11 +84,10 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
 
 
 def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
-    """Compute all totals of a sum stage in memory, if the stage is small and its updates are not needed.
+    """Return all totals of a small sum stage, computed in memory.
 
-    Otherwise return None.
-
-    A small stage is rewritten anyway, so its previous content need not be read.
+    The result is None if the stage is large, or if its update is needed. A small stage is rewritten anyway, so its
+    previous content need not be read.
     """
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None
@@ -108,7 +107,7 @@ class _NodeStep:
     """Destination of the node's instructions."""
 
     def ports(self, states: StepStates, *, is_full: bool) -> tuple[tuple[Feeder, ...], ...]:
-        """Return the feeders of each port. Delta roots are left out, because they have no content."""
+        """Return the feeders of each port, without delta roots, which have no content."""
         graph = states.graph
         feeders = {
             name: self._feeder(graph[name], states, is_full=is_full)
@@ -118,7 +117,7 @@ class _NodeStep:
         return tuple(tuple(feeders[name] for name in port if name in feeders) for port in ports(self.node.node))
 
     def _feeder(self, feeder: Typed, states: StepStates, *, is_full: bool) -> Feeder:
-        """Return a feeder with the files of its update, or with the frames of an update that is in memory."""
+        """Return a feeder, with its update as files or as frames in memory."""
         content = (states.new if is_full else states.previous)[feeder.name].content
         files = () if is_full else states.new[feeder.name].update
         update: tuple[Part, ...] = files
@@ -153,7 +152,7 @@ class _NodeStep:
         return [EVERYTHING] if self.spool.in_memory else task_ranges(feeders, self.env.settings)
 
     def _amounts(self, feeders: Sequence[Feeder]) -> list[Part]:
-        """Return the amounts that the updates of feeders add to the totals of a sum stage."""
+        """Return the amounts that updates of feeders add to the totals of a sum stage."""
         rows = sum(feeder.update_rows for feeder in feeders)
         if not rows:
             return []

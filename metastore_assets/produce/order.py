@@ -43,7 +43,7 @@ class Order:
         )
 
     def before(self, bound: pl.DataFrame, *, inclusive: bool = False) -> pl.Expr:
-        """Return an expression that is true for rows before a key, or equal to it if `inclusive`.
+        """Return an expression that is true for rows before a key, or equal to the key if `inclusive`.
 
         Args:
             bound: The key, as a frame with one row.
@@ -101,7 +101,7 @@ class Order:
         return self._join(frame, other, "left")
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
-        """Return how many sorted keys lie in each range.
+        """Return the number of sorted keys in each range.
 
         Args:
             keys: The keys, sorted.
@@ -121,9 +121,9 @@ class Order:
         return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
-        """Return the values of a column, the first one of this order, as integers with the same order.
+        """Return the values of this order's first column as integers with the same order; None if that is impossible.
 
-        Return None if the order of the column is descending, or if it has nulls or is neither integer nor time.
+        It is impossible if the column is descending, has nulls, or is neither integer nor time.
         """
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None

@@ -1,4 +1,4 @@
-"""Parts: sorted rows that one task hands to the next, in memory or in a temporary file."""
+"""Parts: sorted rows that one task passes to the next, in memory or in a temporary file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _PART_ROWS = 12_500
 class Sink:
     """A context manager that collects sorted frames into one part (`part` after the block).
 
-    The rows stay in memory if the spool allows it and they are at most `Settings.buffer_rows`; otherwise they go to a
-    file.
+    At most `Settings.buffer_rows` rows stay in memory if the spool allows it. More rows are written to a file.
     """
 
     def __init__(self, spool: Spool, run_schema: RunSchema, row_group_rows: int | None = None) -> None:
@@ -94,7 +93,7 @@ class Sorter:
         return self._parts
 
     def _flush(self, spool: Spool) -> None:
-        """Turn the buffered rows into a sorted part, in memory if the spool allows it."""
+        """Convert the buffered rows to a sorted part, in memory if the spool allows it."""
         if self._waiting:
             # Hundreds of parts may be merged at once, with one row group of each in memory.
             settings = spool.settings
@@ -141,7 +140,7 @@ def scan_part(
     key_range: KeyRange = EVERYTHING,
     columns: Sequence[str] | None = None,
 ) -> Stream:
-    """Return a stream of the rows of a part in a key range: all columns, or some."""
+    """Return a stream of a part's rows in a key range, with all columns or some."""
     if isinstance(part, Run):
         return read_run(storage, part, run_schema, key_range, columns)
     names = part.columns if columns is None else list(columns)

@@ -24,8 +24,8 @@ _PIECE = 1024
 class Port(Sequence[Any]):
     """The values of one port (one input of a stage) for one source key, feeder by feeder in declaration order.
 
-    It can be read repeatedly as a sequence, or consumed with `next`. Values are converted to Python objects when they
-    are read, a piece at a time.
+    It can be read repeatedly as a sequence, or consumed with `next`. Values are converted to Python objects piece by
+    piece, when they are read.
     """
 
     def __init__(self, values: pa.Table, start: int, stop: int) -> None:
@@ -63,9 +63,9 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Convert the piece that contains a row to Python.
+        """Convert the piece that contains a row to Python values.
 
-        Return its values, and the row number where the piece starts.
+        Return the values, and the number of the first row of the piece.
         """
         if not self._piece_start <= row < self._piece_stop:
             first = row - (row - self._start) % _PIECE
@@ -88,7 +88,7 @@ class _PerKeyAdapter:
     rows: Rows
 
     def __call__(self, batch: Batch) -> pa.Table:
-        """Call the function for each source key of a batch, and return all of its output as one table.
+        """Call the function for each source key of a batch, and return the output of all calls as one table.
 
         Raises KeyFailure for a key if the function fails, or if its output does not have the declared types.
         """
@@ -112,7 +112,7 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
-        """Return the index of the first output without the declared types; 0 if there is none."""
+        """Return the index of the first output that does not have the declared types; 0 if there is none."""
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
                 _columns([target], self.rows.key)
@@ -131,7 +131,7 @@ class KeyFailure(Exception):
 
 
 def _plain_rows(table: pa.Table) -> list[Any]:
-    """Return the rows of a table as Python values: a value per row of a one-column table, else a tuple.
+    """Return the rows of a table as Python values: single values for a table of one column, otherwise tuples.
 
     Raises ValueError for dates and times that Python cannot represent.
     """
@@ -155,9 +155,9 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return a type with microseconds in place of nanoseconds, at every depth.
+    """Return a type in which microseconds replace nanoseconds, at every depth.
 
-    Arrow would convert nanoseconds to pandas values.
+    For nanoseconds, Arrow would return pandas values.
     """
     if pa.types.is_time64(type_):
         return pa.time64("us")

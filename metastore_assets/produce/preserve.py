@@ -1,4 +1,4 @@
-"""Calling a stage's Preserve hook, which takes values such as ids over from previous rows of a target key."""
+"""Calls of a stage's Preserve hook, which copies values such as ids from previous rows of a target key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def novel_keys(rows: Rows, written: pl.DataFrame, previous: pl.DataFrame) -> pl.
 
 
 def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Call the hook on new rows. Return the rows that it returned, sorted, and the number of new target keys.
+    """Call the hook on new rows. Return the resulting rows, sorted, and the number of new target keys.
 
     Args:
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.

@@ -1,7 +1,8 @@
-"""An index over several sorted files (runs) of totals, to compute the sum of an amount over all rows before a key.
+"""An index over several sorted files (runs) of totals. It computes the sum of an amount over all rows before a key.
 
 The sum consists of the sums of complete row groups, plus some rows of the row groups that contain the key. The first
-and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
+and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges,
+so
 the position of the last edge before a key selects the row groups.
 """
 
@@ -25,7 +26,7 @@ _BLOCK_BYTES = 32 << 20
 
 
 class Blocks:
-    """A reader of the row groups of runs, with a cache of those that were used last."""
+    """A reader of the row groups of runs, with a cache of the most recently used ones."""
 
     def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
         self.storage = storage
@@ -110,7 +111,7 @@ class RankIndex:
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
         """Return the rows of all row groups that overlap the keys between a numbered edge and the next one.
 
-        Number −1 stands for the keys before the first edge.
+        Number −1 means the keys before the first edge.
         """
         return self._read((self._first <= number) & (self._last >= number))
 

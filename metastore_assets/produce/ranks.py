@@ -26,10 +26,11 @@ _INDICES = 16
 
 
 class Ranks:
-    """Ranks among the keys that share all key columns except the last one: their *prefix*.
+    """Ranks among the keys with the same prefix: the same values in all key columns except the last one.
 
     Ranks are exact after any insertions and deletions. The rank of a key is the sum of the amounts of the keys before
-    it, in the stage's order, with the same prefix. A key with frequency 3, after keys with a total of 5, has the ranks
+    it, in the stage's order, with the same prefix. A key with frequency 3, after keys with a total of 5, has the
+    ranks
     5, 6 and 7.
     """
 
@@ -120,7 +121,7 @@ class Ranks:
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, wanted: int) -> int:
-        """Return the number of the shard (key range) that contains a rank, counted over all prefixes."""
+        """Return the number of the shard (key range) that contains a rank. Ranks are counted over all prefixes here."""
         splitters = self._dataset.state.splitters
         about = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_that(
@@ -144,7 +145,7 @@ class Ranks:
     def _sum_of_shards(self, stop: int) -> int:
         """Return the sum of all rows in the shards before number `stop`.
 
-        Runs of level 0, which span all shards, do not count.
+        Runs of level 0 are not included, because they span all shards.
         """
         return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
@@ -163,7 +164,8 @@ class Ranks:
         return self._indices[shard]
 
     def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
-        """Return a key or prefix, given as a table, as a frame. Raises ValueError unless it is one row.
+        """Return a key or prefix as a frame, given as a table of one row. Raises ValueError for any other number of
+        rows.
 
         Without columns in the order, the frame is empty.
         """
@@ -183,7 +185,7 @@ class Ranks:
 
 
 def _last_that(holds: Callable[[int], bool], ends: tuple[int, int], guess: int) -> int:
-    """Return the last number for which a condition holds.
+    """Return the last number in a range for which a condition holds.
 
     Args:
         holds: The condition, which is monotonic: it holds for the first number, and once it is false, it is false for

@@ -95,7 +95,7 @@ def empty_frame(schema: pa.Schema) -> pl.DataFrame:
 
 
 def with_nulls(frame: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the columns of `empty`; columns that the frame lacks are null."""
+    """Return the frame with all columns of `empty`. Columns that the frame lacks are null."""
     missing = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
     return frame.with_columns(missing)[:, empty.columns]
 

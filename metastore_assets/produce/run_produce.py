@@ -1,4 +1,4 @@
-"""Calling a stage's Produce function on changed source keys, and turning its output into instructions.
+"""Calls of a stage's Produce function on changed source keys, and conversion of its output to instructions.
 
 A feeder is a node whose output the stage reads. Its keys are the source keys of the stage; the stage's output has
 target keys. The function is called for every source key in an update of a feeder, with all current values of the key.
@@ -46,8 +46,8 @@ class ProduceTask:
 class Instructions:
     """Sorted rows to apply to the content and to the key-mappings of a stage.
 
-    In content, a pair of target key and source key gets new rows, or a tombstone that deletes its rows. In
-    key-mappings, a source key gets its new set of target keys, or a tombstone.
+    For content, an instruction has the new rows of a pair of target key and source key, or a tombstone that deletes
+    its rows. For key-mappings, it has the new set of target keys of a source key, or a tombstone.
     """
 
     content: list[Part]
@@ -123,9 +123,9 @@ def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, por
 
 
 def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl.DataFrame]:
-    """Return each port's rows of the source keys numbered `start` to `stop` (exclusive).
+    """Return each port's rows of the source keys with the numbers `start` (inclusive) to `stop` (exclusive).
 
-    Their new numbers start at 0.
+    In the result, source keys are numbered from 0.
     """
     return [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
@@ -194,7 +194,7 @@ def _empty_outputs(task: ProduceTask) -> pl.DataFrame:
 
 
 def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: pl.DataFrame) -> None:
-    """Raise ProduceError for the first source key whose output differs between two calls."""
+    """Raise ProduceError if the outputs of two calls differ. The error names the first source key with a difference."""
     if once.equals(twice, null_equal=True):
         return
     for number in range(keys.height):

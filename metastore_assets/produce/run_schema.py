@@ -23,8 +23,8 @@ TOMBSTONE = "_gone"
 class RunSchema:
     """The columns of a dataset's runs, and how newer rows change older ones.
 
-    A unit is a group of rows that are replaced together. The newest run with rows of a unit provides all of its rows.
-    With `amounts`, each run has one row per unit instead, and the amounts of all runs are added up.
+    A unit is a group of rows that are replaced together. All current rows of a unit come from the newest run that has
+    any. With `amounts`, each run has at most one row per unit instead, and the amounts of all runs are added up.
     """
 
     schema: pa.Schema
@@ -43,7 +43,7 @@ class RunSchema:
 
     @cached_property
     def group(self) -> Order:
-        """The order by the columns that are looked up, which are the first columns of the sort order."""
+        """The order by the columns that lookups use, which are the first columns of the sort order."""
         return self.order.first(self.group_columns)
 
     @cached_property
@@ -53,7 +53,7 @@ class RunSchema:
 
     @cached_property
     def file_schema(self) -> pa.Schema:
-        """The columns of the files: the dataset's columns, and a tombstone column if newer rows replace older ones."""
+        """The columns of the files: those of the dataset, and a tombstone column if newer rows replace older ones."""
         return self.schema.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
 
     @property
@@ -63,15 +63,15 @@ class RunSchema:
 
     @cached_property
     def counted(self) -> tuple[str, ...]:
-        """The int64 amounts, whose sums per row group are stored in the file's footer."""
+        """The int64 amounts whose sums per row group are stored in the file's footer."""
         return tuple(name for name in self.amounts if self.schema.field(name).type == pa.int64())
 
     @cached_property
     def encodings(self) -> dict[str, str]:
         """Parquet encodings of key columns that suit sorted rows: small, and fast to read.
 
-        Adjacent rows rarely share a value of the last column with many values, so it needs no dictionary. Adjacent
-        texts share prefixes, and adjacent floats share their first bytes.
+        In the last column, adjacent rows rarely have equal values if there are many, so a dictionary would be large.
+        Adjacent texts share prefixes, and adjacent floats share their first bytes.
         """
         types = {name: self.schema.field(name).type for name in self.order.columns}
         encodings = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
@@ -114,12 +114,12 @@ def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
 
 
 def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
-    """Return the schema of totals by key. Those named in `unsigned` are never negative."""
+    """Return the schema of totals by key. The totals named in `unsigned` are never negative."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:
-    """Return the fields of a source key, renamed as they are in the content of a stage."""
+    """Return the fields of a source key with the names that they have in the content of a stage."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
 

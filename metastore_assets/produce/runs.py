@@ -1,4 +1,4 @@
-"""Runs: sorted, immutable Parquet files with an index of the keys of their row groups, which allows partial reads.
+"""Runs: sorted, immutable Parquet files. An index of the keys of their row groups allows partial reads.
 
 Runs of a sum stage have amounts: columns whose values are added up over all runs. The sums of int64 amounts
 (`RunSchema.counted`) are stored per row group.
@@ -59,7 +59,9 @@ class Run:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys after `after` and up to `until` (inclusive). Bounds are frames with one row; None means no bound."""
+    """The keys after `after` (exclusive) up to `until` (inclusive). Bounds are frames with one row; None means no
+    bound.
+    """
 
     after: pl.DataFrame | None = None
     until: pl.DataFrame | None = None
@@ -117,7 +119,7 @@ class RunWriter:
         self._context.__exit__(*exception)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Append rows in file order. Rows without the tombstone column are not tombstones."""
+        """Append rows in file order. If the tombstone column is missing, no row is a tombstone."""
         if self._run_schema.replaces and TOMBSTONE not in frame.columns:
             frame = frame.with_columns(pl.lit(False).alias(TOMBSTONE))
         frame = frame[:, self._run_schema.file_schema.names]
@@ -136,7 +138,7 @@ class RunWriter:
         self._flush()
 
     def run(self, level: int) -> Run:
-        """Return the written file as a run. Call it after the block."""
+        """Return the written file as a run. It can be called only after the block of the context."""
         sums = tuple(wrap_int64(sum(group_sums)) for group_sums in zip(*self._sums, strict=True))
         return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))
 
@@ -189,9 +191,9 @@ def _read(
 
 
 def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Divide row groups into portions to read at once. The first portion is one row group, later portions are larger.
+    """Divide row groups into portions that are read at once. The first one is one row group; later ones are larger.
 
-    So a reader that stops after a few rows reads little.
+    A reader that stops after a few rows therefore reads little.
     """
     start, size = 0, 1
     while start < len(groups):
@@ -243,7 +245,7 @@ class Footer:
 
     @cached_property
     def sums(self) -> list[list[int]]:
-        """Per row group, the sums of the int64 amounts in the order of `RunSchema.counted`, modulo 2**64."""
+        """For each row group, the sums of the int64 amounts in the order of `RunSchema.counted`, modulo 2**64."""
         sums: list[list[int]] = parse_json(self._text(_SUMS))
         return sums
 
@@ -293,6 +295,6 @@ def keys_text(keys: pl.DataFrame) -> str:
 def keys_of(text: str) -> pl.DataFrame:
     """Decode the keys in a text of `keys_text`. Raises ValueError for corrupt text.
 
-    Arrow decodes it, because Polars may panic on corrupt input.
+    Arrow decodes the text, because Polars may panic on corrupt input.
     """
     return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())

@@ -38,16 +38,16 @@ in their order."""
 
 
 class Preserve(Protocol):
-    """A hook that takes values over from previous rows of the same target key, such as a surrogate key."""
+    """A hook that copies values from previous rows of the same target key to new rows, such as a surrogate key."""
 
     def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
         """Return the new rows with the preserved columns filled in.
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: A table with one row per row of `rows`. Where `has_previous` is true, it is a row of the same
-                target key. If the key existed in the last version, it is a row of that version, even one that is being
-                deleted. If the key is new, its later rows get its first row, as this hook returned it.
+            previous: A table with one row per row of `rows`. If `has_previous` is true, it is a previous row of the
+                same target key. It comes from the last version if the key existed there, even if that row is being
+                deleted. For the later rows of a new key, it is the key's first row, as this hook returned it.
             has_previous: Boolean array: whether `previous` has a row.
             novel: Int64 array: an unused number for the first row of each new target key.
         """
@@ -89,7 +89,7 @@ class SurrogateKey:
 
 @dataclass(frozen=True)
 class Root:
-    """An external source whose updates are passed to `Dataflow.advance`."""
+    """An external source of rows. Its updates are passed to `Dataflow.advance`."""
 
     name: str
     rows: Rows
@@ -125,7 +125,7 @@ class Delta:
 
     @property
     def row_count(self) -> int:
-        """The approximate number of rows."""
+        """An upper bound of the number of rows."""
         return self.rows.num_rows if isinstance(self.rows, pa.Table) else self.count or 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:

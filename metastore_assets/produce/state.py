@@ -1,7 +1,6 @@
 """The state of a dataflow: the files of all nodes and a few numbers, as an immutable value.
 
-A state is a JSON object that its publisher can store in any document. A file that no published document references is
-garbage.
+A state can be stored in any document as a JSON object. A file that no published document references is garbage.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class FlowState:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FlowState:
-        """Return the state in the JSON object of `to_json`. Raises CorruptionError; StoreError for another format."""
+        """Parse the JSON object that `to_json` returns. Raises CorruptionError; StoreError for another format."""
         try:
             if fields["format"] > FORMAT:
                 raise StoreError(

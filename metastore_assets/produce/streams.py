@@ -20,7 +20,7 @@ class Stream:
 
 
 def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
-    """Read sorted streams together. Yield lists with one frame per stream: the stream's rows in a range of keys.
+    """Read sorted streams together. Yield lists with one frame per stream: its rows in the same range of keys.
 
     The ranges are consecutive, and a key is never split between two lists. One frame of each stream is in memory, or
     all rows of one key if that is more.
@@ -55,7 +55,7 @@ class Piece:
 
 
 def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
-    """Regroup the steps of `align_streams` so that they end at key boundaries of an order with fewer columns.
+    """Regroup the steps of `align_streams` so that each ends where the key of an order with fewer columns changes.
 
     Args:
         steps: One frame per stream in each step.
@@ -92,9 +92,9 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
 def _cut(
     frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
-    """Split each frame at a key, `bound`. Return the rows before the key, then the others, for each frame.
+    """Split each frame at a key, `bound`. Return the parts before the key, then the other parts.
 
-    Rows with the key itself are among the first if `inclusive`.
+    Rows with the key itself are in the parts before it if `inclusive`.
     """
     counts = [frame.select(order.before(bound, inclusive=inclusive).sum()).item() for frame in frames]
     pairs = list(zip(frames, counts, strict=True))
@@ -106,7 +106,7 @@ def _rows(frames: list[pl.DataFrame]) -> int:
 
 
 class _StreamCursor:
-    """The position in a stream: the buffered rows, which are read in frames and taken from the front.
+    """A position in a stream, with the buffered rows that follow it. Rows are read in frames.
 
     One frame is read ahead, also when the cursor is created.
     """
@@ -129,7 +129,7 @@ class _StreamCursor:
             self._read()
 
     def extend(self, bound: pl.DataFrame) -> None:
-        """Read one more frame if all buffered rows have the key `bound`, because more rows of this key may follow."""
+        """Read one more frame if all buffered rows have the key `bound`. More rows of this key may then follow."""
         if not self.ended and not self.frame.tail(1).filter(~self._order.before(bound, inclusive=True)).height:
             self._read()
 

@@ -1,11 +1,12 @@
 """Sum stages: the amounts that changed rows add or remove, and the totals that result.
 
-An amount is a number to add to a total. If the rows of a source key (a key of the stage's input) change, the amounts of
-its previous rows are subtracted from the totals, and those of its current rows are added. Nothing else is read. A key
-whose totals are all zero does not exist. The negation of every amount and total must fit its type, so that everything
-that was added can be removed.
+An amount is a number to add to a total. If the rows of a source key (a key of the stage's input) change, the amounts
+of its previous rows are subtracted from the totals, and those of its current rows are added. Nothing else is read. A
+key whose totals are all zero does not exist. The negation of every amount and total must fit its type, so that each
+amount can be subtracted again.
 
-The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with the
+The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with
+the
 changed keys. A delta root stores nothing, and passes deltas: batches of rows that were added or removed.
 """
 
@@ -151,7 +152,9 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return a feeder's rows of some keys with signs: current rows are added (1), previous ones subtracted (-1)."""
+    """Return a feeder's rows of some keys, each with a sign: 1 for current rows, which are added; -1 for previous
+    ones.
+    """
     if feeder.is_full:
         return [(feeder.values(keys), 1)]
     changed_rows = feeder.changed_rows(keys)
@@ -201,7 +204,7 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 def add_amounts(
     stage: str, run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame, *, is_followed: bool = True
 ) -> Step:
-    """Add changes to the totals of some keys. Return the new content, with an update if `is_followed`.
+    """Add changes to the totals of some keys. Return the new content, and an update if `is_followed`.
 
     Args:
         stage: Name of the stage, for messages.
@@ -234,7 +237,7 @@ def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> N
 
 
 def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return one row per key, sorted, with the exact sums of its amounts. Keys whose sums are all zero are left out.
+    """Return one row per key, sorted, with the exact sums of its amounts. Keys whose sums are all zero are omitted.
 
     Raises UpdateError if a sum does not fit the type of its total.
     """
@@ -253,7 +256,7 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Sort rows by key, and leave out the rows whose totals are all zero. The keys of the rows must be distinct."""
+    """Sort rows by key, without rows whose totals are all zero. The keys of the rows must be distinct."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)
@@ -300,7 +303,9 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the update rows (added, updated or deleted) of the changed keys, with current and previous totals."""
+    """Return the update rows of changed keys, with their current and previous totals. A key is added, updated or
+    deleted.
+    """
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
     rows = run_schema.group.beside(changes, previous.rename(before))
     now = {name: pl.col(name) + pl.col(was).fill_null(0) for name, was in before.items()}

@@ -1,4 +1,4 @@
-"""Updates: changes by key. Their schema, and the validation of updates that sources provide."""
+"""Updates: changes by key. The module has their schema, and validates updates that sources provide."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 
 
 def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
-    """Return the schema of update files, which are sorted by key. With `sums`, rows also have the previous totals."""
+    """Return the schema of update files, which are sorted by key. With `sums`, rows include the previous totals."""
     before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
     schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])
     # Plain files of rows: no amounts to add up, and no tombstones.
@@ -32,8 +32,8 @@ def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
 def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
     """Yield the frames of a root's update, after validation. Raises UpdateError if a row breaks the rules.
 
-    Keys must not decrease, so the rows of a key are adjacent. A key has one `delete`, or any number of `add` and
-    `update` rows, which mean the same.
+    Keys must not decrease, so the rows of a key are adjacent. A key has either one `delete` row, or any number of
+    `add` and `update` rows. `add` and `update` mean the same.
 
     Args:
         root: Name of the root, for messages.
@@ -59,7 +59,7 @@ def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> I
 
 
 def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
-    """Yield tables with the columns and types of a schema.
+    """Yield the rows of an update as tables with the columns and types of a schema.
 
     Args:
         root: Name of the root, for messages.

@@ -1,4 +1,4 @@
-"""Reading a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
+"""Reads of a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
 
 The keys of a stage's input are its source keys. From them, the stage computes its content: rows of target keys.
 Key-mappings are the pairs (source key, target key). An update is the changes of the content since the version before.
@@ -84,7 +84,7 @@ class View:
         return self._batches(stage, self._typed(stage).content, "content")
 
     def batches_from(self, stage: str, key: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield a stage's rows in batches, starting at a target key (a one-row table), which need not exist."""
+        """Yield a stage's rows in batches, from a target key on. The key is a one-row table and need not exist."""
         typed = self._typed(stage)
         names = typed.content.group.columns
         schema = pa.schema([typed.content.schema.field(name) for name in names])
@@ -95,7 +95,7 @@ class View:
                     yield from table_of(frame, typed.content.schema).combine_chunks().to_batches()
 
     def mappings(self, stage: str) -> pa.Table:
-        """Return the pairs (source key, target key), sorted. Raises GraphError for roots and sums, which have none."""
+        """Return the pairs (source key, target key) of a stage, sorted. Raises GraphError for roots and sums."""
         run_schema = self._typed(stage).mappings
         if run_schema is None:
             raise GraphError(f"{stage!r} is a root or a sum: it has no key-mappings")
@@ -111,7 +111,7 @@ class View:
         return _concat(self.update_batches(stage), schema)
 
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `update` in batches."""
+        """Yield the rows that `update` returns, in batches."""
         run_schema = self._update_schema(stage)
         self._check_followed(stage)
         state = self._state.stages.get(stage)
@@ -143,7 +143,8 @@ class View:
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
-        """Return key and value columns of a stage, sorted by target key: for all target keys, or only for `keys`.
+        """Return key and value columns of a stage, sorted by target key. `keys` limits the result to some target
+        keys.
 
         Keys that do not exist have no rows.
         """
@@ -163,7 +164,7 @@ class View:
         """Return the rows of a sum stage (key and value columns) whose first key columns equal a row of `prefixes`.
 
         Args:
-            stage: Name of a sum stage; GraphError for another.
+            stage: Name of a sum stage.
             prefixes: Values of the first key columns.
         """
         typed = self._typed(stage)
@@ -217,7 +218,7 @@ class View:
         return update_schema(typed.rows, sums=isinstance(typed.node, SumStage))
 
     def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
-        """Return the content or the key-mappings as a dataset in a list; no dataset if the stage has no state yet."""
+        """Return the content or the key-mappings as a list of one dataset; empty if the stage has no state yet."""
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
         dataset_state: DatasetState | None = getattr(state, name) if state else None
@@ -237,7 +238,7 @@ class View:
         Args:
             stage: Name of the stage.
             run_schema: The schema of the dataset.
-            name: The dataset: `content` or `mappings`. Without a state of the stage, it has no rows.
+            name: The dataset: `content` or `mappings`. If the stage has no state yet, nothing is yielded.
         """
         for dataset in self._dataset(stage, run_schema, name):
             with self._expiry_errors():

@@ -40,7 +40,7 @@ class Output(Protocol):
 
 @dataclass(frozen=True)
 class Input:
-    """An object that is open for ranged reads."""
+    """An open object that supports reads of byte ranges."""
 
     file: pa.NativeFile
     fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
@@ -77,7 +77,7 @@ class Backend(Protocol):
         """Return the names of the folders directly below the root, unordered."""
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. A missing object is no error."""
+        """Delete objects. An object that does not exist is ignored."""
 
     def delete_folder(self, prefix: str) -> None:
         """Delete everything below the folder `prefix`. The caller ensures that no process writes into it any more."""

@@ -1,4 +1,4 @@
-"""Numbered JSON documents. Put-if-absent creates each one once; the one with the highest number is current.
+"""Numbered JSON documents. Each one is created once, by put-if-absent. The one with the highest number is current.
 
     <folder>/<n>.json    n = 1, 2, 3, …, without a gap above the oldest retained document
     <folder>/newest      hint: the number of a recent document, as text
@@ -52,12 +52,12 @@ class Documents:
         return int(name) if _NUMBER.fullmatch(name) and path == self.path(int(name)) else None
 
     def contains(self, path: str) -> bool:
-        """Return whether a path is a document, the `newest` hint or the `oldest` record of this folder."""
+        """Return whether a path is in this folder: a document, the `newest` hint or the `oldest` record."""
         return path in (f"{self.folder}/{_NEWEST}", self.oldest_path) or self.number(path) is not None
 
     @property
     def oldest_path(self) -> str:
-        """Path of the file with the number of the oldest document, which `store.garbage` deletes next."""
+        """The path of the file with the number of the oldest document. `store.garbage` deletes that document next."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:
@@ -102,7 +102,7 @@ class Documents:
         Args:
             number: Number of the document.
             decode: Decodes the fields. It raises ValueError, KeyError, TypeError, AttributeError or CorruptionError
-                where they are damaged, and another StoreError where they are valid but cannot be used.
+                for damaged fields, and another StoreError for valid fields that cannot be used.
             advice: What a user can do about a damaged document, for the message.
 
         Raises:
@@ -124,7 +124,7 @@ class Documents:
             raise type(error)(f"{uri}: {error}") from None
 
     def publish(self, number: int, fields: Mapping[str, Any]) -> None:
-        """Create a document from fields, to which a unique id of the publisher is added, then update the `newest` hint.
+        """Create a document from fields, with a unique id of the publisher, and update the `newest` hint.
 
         Raises:
             VersionConflictError: Another publisher has created the document first.

@@ -81,7 +81,7 @@ class EntryKind(Generic[Entry]):
 
     @property
     def references_files(self) -> bool:
-        """Whether entries of this kind reference the files of a profile."""
+        """Whether entries of this kind reference files of profiles."""
         return set(FILE_COLUMNS) <= set(self.schema.names)
 
     @property
@@ -224,7 +224,7 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """Return the entries of one kind in a version. Entries that the version has as a mapping become entry objects."""
+    """Return the entries of one kind in a version. If the version stores a mapping, its items become entry objects."""
     if kind is METADATA_CACHE:
         if isinstance(version.metadata_cache, StoredMetadataCache | ChangedMetadataCache):
             return version.metadata_cache.entries
@@ -237,7 +237,7 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
 
 
 class Entries(Sequence[Entry]):
-    """The entries of one kind in a version, by ascending key, with lookups that do not read all of them."""
+    """The entries of one kind in a version, by ascending key. Lookups do not read all of them."""
 
     kind: EntryKind[Entry]
 
@@ -270,8 +270,8 @@ class Entries(Sequence[Entry]):
 class StoredEntries(Entries[Entry]):
     """The entries of one kind in a published version, by ascending key.
 
-    Lookups read only the row groups that may match. Iteration reads all entries, and keeps them in memory. A pickle
-    contains the paths of the files, but no entries.
+    Lookups read only the row groups that may match. Iteration reads all entries and caches them. A pickle contains
+    the paths of the files, and no entries.
     """
 
     def __init__(self, kind: EntryKind[Entry], objects: ObjectStore, files: SegmentFiles) -> None:
@@ -332,7 +332,7 @@ class StoredEntries(Entries[Entry]):
         return rows if len(self.files.files) == 1 else rows.take(pc.sort_indices(rows.column(0)))
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the entries as a table in no order: all columns, or some."""
+        """Return the entries as an unordered table, with all columns or some."""
         return SegmentReader(self._objects, self.kind.segments, self.files).read_rows(columns)
 
     def _decode(self, rows: pa.Table) -> tuple[Entry, ...]:
@@ -368,7 +368,7 @@ class StoredEntries(Entries[Entry]):
         return [MergeSource.of_segments(files, columns) for files in segments]
 
     def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the entries as tables of bounded size, by ascending key: all columns, or some besides the key."""
+        """Yield the entries as tables of bounded size, by ascending key: all columns, or the key and some others."""
         schema = self.kind.schema
         if columns is not None:
             schema = pa.schema([field for field in schema if field.name in {schema[0].name, *columns}])
@@ -404,7 +404,7 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 
 
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
-    """The profile specs of a published version: by spec id, the spec fingerprint of each column by field id.
+    """The profile specs of a published version: by spec id, the fingerprint of each column's spec by field id.
 
     The specs are read on first use. The fingerprint of a column is a digest of the statistics that the spec wants.
     """
@@ -436,7 +436,8 @@ CACHE_ERRORS = (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowExceptio
 class StoredMetadataCache(Mapping[bytes, bytes]):
     """The metadata cache of a published version.
 
-    The first values are looked up one by one; then all of them are read. Values that cannot be read are missing.
+    The first few requested values are looked up one by one. After that, all values are read. Values that cannot be
+    read are missing.
     """
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
@@ -475,9 +476,10 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 def diff_entries(
     kind: EntryKind[Entry], before: Sequence[Entry], after: Sequence[Entry]
 ) -> dict[Key, tuple[Entry | None, Entry | None]]:
-    """Return the entries that differ between two versions, by ascending key: the earlier and the later entry.
+    """Return the entries that differ between two versions: by ascending key, the earlier and the later entry.
 
-    An entry is None if its version lacks the key. If both versions are published, little is read: the keys in the files
+    An entry is None if its version lacks the key. If both versions are published, little is read: the keys in the
+    files
     that only one of them has, and the row groups with these keys. Otherwise all entries are read.
 
     Args:
@@ -499,7 +501,8 @@ def diff_entries(
 def partition_contents(version: Version) -> dict[str, str]:
     """Return the content id of each partition of a version, by partition key, in the order of keys.
 
-    Only these two columns are read, and no entry objects are created. So it suits versions with very many partitions.
+    Only these two columns are read, and no entry objects are created, so the function is fast for very many
+    partitions.
     """
     partitions = version.partitions
     if not isinstance(partitions, StoredEntries):
@@ -510,7 +513,7 @@ def partition_contents(version: Version) -> dict[str, str]:
 
 
 class ChangedMetadataCache(Mapping[bytes, bytes]):
-    """The metadata cache of a version that is being built, as changes of the one before."""
+    """The metadata cache of a version that is being built: the changes of the cache of the version before."""
 
     def __init__(self, entries: Entries[MetadataCacheEntry]) -> None:
         self.entries = entries
@@ -576,7 +579,7 @@ def _is_storable(key: Key) -> bool:
 
 
 def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
-    """Return a list array with one list per value, which has the items of the value."""
+    """Return an Arrow array of lists: one list for each value, with the items of the value."""
     offsets = [0]
     for value in values:
         offsets.append(offsets[-1] + len(value))
@@ -585,9 +588,9 @@ def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column, with lists as tuples.
+    """Return the values of a column as Python objects, with lists as tuples.
 
-    Cutting one flat list is several times as fast as `to_pylist`.
+    Lists are cut from one flat list, which is several times as fast as `to_pylist`.
     """
     if not pa.types.is_list(column.type):
         return list(column.to_pylist())

@@ -1,4 +1,4 @@
-"""The entries of a version that is being built, as changes of the entries of the version before."""
+"""The entries of a version that is being built: the changes of the entries of the version before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class DuplicateKeyError(ValueError):
 class EntryChanges(Entries[Entry]):
     """The entries of one kind in a new version, as changes of the stored entries of the version before.
 
-    A lookup searches the changes and the stored entries. `len` reads nothing. Iteration reads all stored entries.
+    A lookup searches the changes and the stored entries of the version before. `len` reads nothing. Iteration reads
+    all stored entries.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class EntryChanges(Entries[Entry]):
             kind: The kind of the entries.
             base: The entries of the version before; None if there is none.
             put: The new and the changed entries, by key.
-            dropped: The entries of `base` that the new version removes or replaces, by key. So every key that is in
-                both `base` and `put` is in `dropped`.
+            dropped: The entries of `base` that the new version removes or replaces, by key. They include each entry
+                of `base` whose key is also in `put`.
         """
         self.kind = kind
         self.base = base
@@ -99,7 +100,8 @@ class EntryChanges(Entries[Entry]):
     def between(
         cls, kind: EntryKind[Entry], base: StoredEntries[Entry] | None, entries: Iterable[Entry]
     ) -> EntryChanges[Entry]:
-        """Return the changes from stored entries to a complete list of entries. All stored entries are read.
+        """Return the changes that lead from stored entries to a complete list of entries. All stored entries are
+        read.
 
         Args:
             kind: The kind of the entries.
@@ -188,7 +190,7 @@ class EntryChanges(Entries[Entry]):
 def change_metadata_cache(
     base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed: Iterable[bytes] = ()
 ) -> Mapping[bytes, bytes]:
-    """Return the metadata cache of a new version, which keeps the values of the version before.
+    """Return the metadata cache of a new version: the values of the version before, with some changes.
 
     Args:
         base: The metadata cache of the version before; None if there is none.
@@ -219,12 +221,12 @@ def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
 
 
 def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return the removed and the added entries, to update data that is derived from the entries, such as an index.
+    """Return the entries that a new version removed and added, to update data that is derived from the entries.
 
     Args:
         entries: The entries of a new version.
-        is_rebuilt: Whether the derived data is built from scratch. Then no entry is returned as removed, and all
-            entries as added.
+        is_rebuilt: Whether the derived data, such as an index, is built from scratch. If so, no entry is returned as
+            removed, and all entries as added.
     """
     return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 

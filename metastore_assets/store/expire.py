@@ -1,8 +1,8 @@
 """Deletion of old documents and unreferenced files, safe beside readers and publishers.
 
 Old documents are deleted first, then unreferenced files. Nothing younger than the grace period is deleted, because a
-running publisher may be about to reference it. So the grace period must be longer than the longest run. Readers of a
-replaced version have the same time to finish.
+running publisher may still reference it. The grace period must therefore be longer than the longest run. Readers of a
+replaced version can finish within the grace period.
 
 The listed files and the referenced ones are sorted and compared in bounded memory, see `store.sorted_runs`.
 """
@@ -57,8 +57,8 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     Args:
         documents: The documents.
         retention: The documents and files that stay.
-        grace: A file younger than this stays. A document stays, with all later ones, while the document after it is
-            younger than this.
+        grace: The minimum age of a deleted file. A document is retained, with all later ones, while the document
+            after it is younger than this.
         now: The current time; None for the clock of this machine.
     """
     objects = documents.objects
@@ -66,7 +66,7 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     published: dict[int, datetime] = {}
 
     def candidates() -> Iterator[ObjectInfo]:
-        """Yield the files that may be deleted. Collect the times of documents."""
+        """Yield the files that may be deleted, and collect the times of documents."""
         for info in objects.scan():
             number = documents.number(info.path)
             if number is not None:
@@ -94,7 +94,10 @@ def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
 
 
 def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:
-    """Delete files that tables with the columns `FILES` list. Return their number and their total size in bytes."""
+    """Delete the files that some tables list. Return their number and their total size in bytes.
+
+    The tables have the columns `FILES`.
+    """
     count = size = 0
     for rows in files:
         objects.delete(rows["path"].to_pylist())
@@ -112,7 +115,7 @@ def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]]
     Args:
         published: The time at which each document was published, by number.
         first: Returns the number of the first document to retain, given all numbers.
-        deadline: A document that was replaced later stays.
+        deadline: A document that was replaced later is retained.
     """
     numbers = sorted(published)
     oldest_retained = first(numbers) if numbers else 0

@@ -4,12 +4,12 @@
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
                                          row groups of its garbage that are deleted already
 
-A portion is one row group of a garbage manifest: the paths that one request deletes. A version references new files and
-files of the version before, but no file of an earlier version that the version before lacks. So a file that the next
-version does not reference is referenced by no later version either. It is deleted with the last version that references
-it, without listing or comparing files. Deletions can be repeated, so a process may die at any point, and two may work
-at the same time. If `oldest` is missing or too low, the versions are listed. If it is too high, the versions below it
-stay until `expire` deletes them.
+A portion is one row group of a garbage manifest: the paths that one request deletes. A version references only new
+files and files of the version before it. A file that the next version does not reference is therefore referenced by
+no later version either. The file is deleted with the last version that references it, without listing or comparing
+files. Deletions can be repeated, so a process may die at any point, and two processes may work at the same time. If
+`oldest` is missing or too low, the versions are listed. If `oldest` is too high, the versions below it remain until
+`expire` deletes them.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
     Args:
         documents: The versions.
         last: The last version that may be deleted.
-        grace: A version stays, with all later ones, while the version after it is younger than this.
-        spared: Paths of files that must stay.
+        grace: A version is retained, with all later ones, while the version after it is younger than this.
+        spared: Paths of files that must be retained.
     """
     if last < 1:
         return
@@ -101,9 +101,9 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
-    """Delete the oldest version, if it still exists, and one portion of the files that only this version references.
+    """Delete the oldest version, if it still exists, and one portion of the files that only it references.
 
-    Return the next progress.
+    A portion is one row group of the garbage manifest. Return the next progress.
     """
     objects, following = documents.objects, state.oldest + 1
     try:
@@ -131,9 +131,10 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Return the next progress if the version after the oldest one is missing: continue at the next existing version.
+    """Return the progress that continues at the next existing version, because the version after the oldest is
+    missing.
 
-    The oldest version is deleted if that existing version was published before the time `before`.
+    The oldest version is deleted if the next existing version was published before the time `before`.
     """
     numbers = documents.numbers()
     if numbers[0] != state.oldest or len(numbers) == 1:

@@ -85,7 +85,7 @@ def moment(value: object, name: str) -> datetime:
 
 
 def record(kind: type[Record], value: object, name: str) -> Record:
-    """Decode a field with a JSON object as a dataclass whose fields are str, int or float. Raises ValueError."""
+    """Decode a JSON object as a dataclass whose fields are str, int or float. Raises ValueError."""
     stored = mapping(value, name)
     decoded: dict[str, Any] = {}
     for field in dataclass_fields(kind):  # type: ignore[arg-type]

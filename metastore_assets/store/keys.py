@@ -35,7 +35,7 @@ class KeySet:
         return bisect_left(self._keys, low) < bisect_right(self._keys, high)
 
     def filter(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with a selected key: by a hash table for many keys, else by binary search for each key."""
+        """Return the rows with a selected key. Many keys are looked up in a hash table, few keys by binary search."""
         keys = rows.column(0)
         if len(self._keys) > _FEW_KEYS:
             return rows.filter(pc.is_in(keys, value_set=pa.array(self._keys, keys.type)))
@@ -78,5 +78,5 @@ class KeyPrefixes:
 
 
 def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
-    """Return whether a key comes after all keys with a prefix. The key must not be less than the prefix."""
+    """Return whether a key is greater than all keys with a prefix. The key must not be less than the prefix."""
     return not keys[at].as_py().startswith(prefix)

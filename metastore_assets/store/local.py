@@ -1,8 +1,8 @@
 """Objects as files of a local or mounted file system.
 
-Plain system calls are used, because obstore's local store does not sync files before it makes them visible: after a
-power cut a published version could be a file of zeros. Here a file is written, synced, then renamed atomically (or
-linked exclusively to create it), and then its folder is synced.
+Plain system calls are used, because obstore's local store does not sync files before it makes them visible. After a
+power cut, a published version could be a file of zeros. This module writes a file, syncs it, then renames it
+atomically, and finally syncs its folder. To create a file exclusively, the module links it instead of renaming it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class LocalFiles:
     def __init__(self, root: str, depth: int = 0) -> None:
         """Create the backend for a folder.
 
-        The last `depth` folders of `root` were not named by the user. Deletions follow no symbolic link in them.
+        The last `depth` folders of `root` are not part of the path that the user configured. Deletions follow no
+        symbolic link in them.
         """
         self._root = root
         names = root.split(os.sep)
@@ -112,7 +113,7 @@ class LocalFiles:
         return ()
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files. A missing file is no error.
+        """Delete files. A file that does not exist is ignored.
 
         Raises StoreError if a folder on a path, below the folder that the user named, is a symbolic link.
         """
@@ -207,7 +208,7 @@ class LocalFiles:
         return os.path.join(self._root, *path.split("/")) if path else self._root
 
     def _walk(self, folder: str) -> Iterator[os.DirEntry[str]]:
-        """Yield everything below a folder, at any depth, except folders. Links are yielded, but not followed.
+        """Yield everything below a folder, at any depth, except folders. Links are yielded and not followed.
 
         If the folder is missing, yield nothing.
         """
@@ -301,7 +302,7 @@ def store_error(verb: str, full_path: str, error: OSError) -> StoreError:
 
 
 def _make_folders(folder: str) -> None:
-    """Create a folder and its parents, and sync each parent, so that the new folder survives a power cut."""
+    """Create a folder and its parents, and sync each parent. The new folder then survives a power cut."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)

@@ -24,9 +24,9 @@ MetadataCacheEntries: TypeAlias = Mapping[bytes, bytes]
 class ProfileFiles:
     """The paths of the files of one profile, relative to the table's folder in the root.
 
-    People and lookups read statistics, histograms and frequencies; merges read only the states. A profile that no
-    lookup reads has only a file of states, which then also contains its value counts. Several profiles may share a file
-    of states, with one section each.
+    Lookups read statistics, histograms and frequencies. Merges read only the states. A profile that no lookup reads
+    has only a file of states, which also contains its value counts. Several profiles may share a file of states, with
+    one section each.
     """
 
     statistics: str
@@ -47,7 +47,7 @@ class ProfileFiles:
 
     @property
     def name(self) -> str:
-        """An identifier of the profile. It stays the same when the profile's states move to another file."""
+        """An identifier of the profile. It does not change when the profile's states move to another file."""
         return self.statistics or self.section
 
     @property
@@ -57,7 +57,7 @@ class ProfileFiles:
 
     @classmethod
     def of_merge_files(cls, encoded: str) -> ProfileFiles:
-        """Return the profile whose files `encode_merge_files` has encoded. It has no histograms."""
+        """Return the profile whose files `encode_merge_files` encoded. It has no histograms."""
         statistics, states, *frequencies = encoded.split("\n")
         return cls(statistics, "", tuple(frequencies), states)
 
@@ -114,7 +114,7 @@ class PartitionIndex:
 
 @dataclass(frozen=True)
 class ValueFilterFiles:
-    """The files of a version's value filters, which exclude fragments that do not contain a value."""
+    """The files of a version's value filters. A value filter shows that a fragment does not contain a value."""
 
     files: SegmentFiles
     columns: tuple[str, ...]
@@ -140,7 +140,7 @@ def split_fragment_key(key: str) -> tuple[str, str]:
 
 
 def repeated_fragment_error(table: str, key: str) -> StoreError:
-    """Return the error for two fragments of a table that have the same key."""
+    """Return the error that two fragments of a table have the same key."""
     partition_key, path = split_fragment_key(key)
     return StoreError(
         f"table {table!r}: partition {partition_key!r} has two fragments with the path {path!r}: remove one of them "
@@ -207,7 +207,7 @@ def retired_prefix(number: int) -> str:
 
 
 def split_retired_key(key: str) -> tuple[int, str]:
-    """Return the number of a version, and the id of a fragment that it removed, from the key of the fragment's entry.
+    """Return the number of a version and the id of a fragment that it removed, given the key of the fragment's entry.
 
     Raises ValueError.
     """
@@ -248,8 +248,8 @@ class PartitionEntry:
 class NodeEntry:
     """One branch of a merge tree: an intermediate profile that the next version can reuse, and its inputs.
 
-    The profiles of a group (a partition's fragments, or all partitions) are merged along a tree. Groups of few profiles
-    store no nodes. Other groups store one node for each branch of the tree.
+    The profiles of a group are merged along a tree. A group is the fragments of a partition, or all partitions. A
+    large group stores one node for each branch of the tree; a small group stores none.
     """
 
     key: str
@@ -283,10 +283,10 @@ class NodeEntry:
 
 
 def node_key(group_key: str, name: str) -> str:
-    """Return the key of a node, so that the nodes on a path from a child to the root have neighbouring keys.
+    """Return the key of a node. The nodes on a path from a child to the root have neighbouring keys.
 
-    The upper levels of a group come first, because every path contains nodes of them. In the other levels, the nodes
-    below a node follow it.
+    The nodes of the upper levels of a group come first, because every path contains some of them. In the other
+    levels, a node is followed by the nodes below it.
 
     Args:
         group_key: The key of the partition, or `*` for the tree of the partitions.
@@ -330,7 +330,10 @@ class SharedFileEntry:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision how the frequencies of a column with the policy `auto` or `repeated` are stored, and its reason."""
+    """A decision about how the frequencies of a column are stored, with its reason.
+
+    The column has the policy `auto` or `repeated`.
+    """
 
     frequencies: Literal["enumerated", "estimated", "fingerprinted"]
     reason: str
@@ -346,7 +349,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class ProfileSpecEntry:
-    """One profile spec with which profiles were written: for each column, a digest (fingerprint) of what was wanted."""
+    """One profile spec that profiles were written with: for each column, a digest of the requested statistics."""
 
     spec_id: str
     field_ids: tuple[str, ...]
@@ -365,7 +368,7 @@ class MetadataCacheEntry:
 
 @dataclass(frozen=True)
 class RefreshStats:
-    """How much work it took to publish a version."""
+    """The amount of work that the publication of a version took."""
 
     fragments: int
     """Number of fragments that were read."""

@@ -33,7 +33,7 @@ _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
 def unique_name() -> str:
     """Return a name for a new file: 32 hexadecimal digits that begin with the time.
 
-    Files that are written together have neighbouring names, and so do the keys of their entries.
+    Files that are written together have neighbouring names, so the keys of their entries are neighbours, too.
     """
     return f"{time.time_ns():016x}{os.urandom(8).hex()}"
 
@@ -116,7 +116,9 @@ class ObjectStore:
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. A missing object is no error. On disk, a path through a symbolic link raises StoreError."""
+        """Delete objects. An object that does not exist is ignored. On disk, a symbolic link on a path raises
+        StoreError.
+        """
         self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:

@@ -181,7 +181,7 @@ class ParquetObject:
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of at most `batch_size` rows.
 
-        No batch spans two row groups, and only one row group at a time is open.
+        No batch contains rows of two row groups, and only one row group at a time is in memory.
         """
         for number in row_groups:
             leaves = self._leaves([number], columns)
@@ -198,9 +198,9 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Return the indices of the leaf columns of `columns`; None for all columns.
+        """Return the indices of the leaf columns in `columns`; None for all columns.
 
-        Remote objects prefetch these columns.
+        If the object is remote, these columns are prefetched.
         """
         if self._fetch is not None:
             self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
@@ -260,7 +260,7 @@ class SharedParquet:
 
 @contextmanager
 def parquet_errors(uri: str) -> Iterator[None]:
-    """Turn pyarrow's errors about a Parquet object into StoreErrors and CorruptionErrors that name the object."""
+    """Convert pyarrow's errors about a Parquet object to StoreErrors and CorruptionErrors that name the object."""
     try:
         yield
     except StoreError:
@@ -274,9 +274,10 @@ def parquet_errors(uri: str) -> Iterator[None]:
 
 
 def _bounded(field: pa.Field, path: str) -> Iterator[str]:
-    """Yield the leaf columns of a field that get a minimum and maximum, so that readers can skip row groups.
+    """Yield the leaf columns of a field that store a minimum and maximum, so that readers can skip row groups.
 
-    Text in structs and all binary columns are left out: long values would make the footer as large as the data.
+    Text in structs and all binary columns are omitted, because long values would make the footer as large as the
+    data.
     """
     if pa.types.is_struct(field.type):
         for child in field.type:

@@ -1,9 +1,8 @@
 """Pending profiles: an attempt saved them without publishing a version, and the next attempt reuses them.
 
-An attempt is one run that profiles fragments. A pending file lists the profiles that an attempt saved. When a pending
-file is no longer needed, it is cleared: an empty marker file is written beside it, and it is not deleted yet. `expire`
-retains the profiles of a cleared pending file for a grace period, because another attempt may have read the pending
-file just before.
+An attempt is one run that profiles fragments. A pending file lists the profiles that an attempt saved. A pending file
+that is no longer needed is cleared: an empty marker file is written beside it. The file is deleted later. `expire`
+retains its profiles for a grace period, because another attempt may have read the pending file just before.
 """
 
 from __future__ import annotations

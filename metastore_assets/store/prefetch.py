@@ -1,4 +1,4 @@
-"""Prefetching of byte ranges of a remote Parquet object: few requests instead of one per column chunk.
+"""Prefetching of byte ranges of a remote Parquet object. It takes few requests instead of one per column chunk.
 
 Arrow's own prefetching is not used. Its threads may release a Python object while the interpreter shuts down, which
 aborts the process.

@@ -90,7 +90,7 @@ class RemoteObjects:
             return tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, up to 1,000 per request. A missing object is no error."""
+        """Delete objects, up to 1,000 per request. An object that does not exist is ignored."""
         for start in range(0, len(paths), 1000):
             batch = list(paths[start : start + 1000])
             try:
@@ -155,7 +155,7 @@ class RemoteObjects:
             return bytes(obstore.get_range(self._store, path, start=start, end=end))
 
     def _delete_each(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one. A missing object is no error."""
+        """Delete objects one by one. An object that does not exist is ignored."""
         for path in paths:
             try:
                 with self._store_errors("delete", path):

@@ -1,7 +1,7 @@
 """Parquet files that consist of named sections of rows, each of which can be read alone.
 
-The rows of a section are contiguous. A large section has row groups of its own; small neighbours share one. The file's
-metadata lists name, first row and row count of every section.
+The rows of a section are contiguous. A large section has separate row groups; small neighbouring sections share one.
+The file's metadata lists name, first row and row count of every section.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class SectionWriter:
         return self._writer.footer_bytes
 
     def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section. A call with the name of the last section continues that section.
+        """Append a section. If the last section has the same name, append to that section.
 
         Raises ValueError if another section was written after the section of that name.
         """
@@ -185,7 +185,7 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
-        """End the current section: write its collected rows, or move them to the shared row group if they are few."""
+        """End the current section. Its collected rows are written, or moved to the shared row group if they are few."""
         if self._section_begun or self._section_rows >= self._large:
             self._write_large_section(full_groups_only=False)
         else:
@@ -210,7 +210,7 @@ class SectionWriter:
     def _write_large_section(self, *, full_groups_only: bool) -> None:
         """Write the collected rows of the current section to row groups of its own.
 
-        With `full_groups_only`, rows that do not fill a row group stay collected.
+        With `full_groups_only`, the last rows that do not fill a row group are not written yet.
         """
         self._write_shared()
         if not self._section_tables:
@@ -231,7 +231,7 @@ class SectionWriter:
 
 
 class RowGroupCache:
-    """The row groups that were read last, of one file or of several. Threads can share it."""
+    """A cache of the row groups that were used last, of one or several files. Threads can share it."""
 
     def __init__(self, max_bytes: int, max_groups: int | None = None) -> None:
         """Create a cache.
@@ -372,9 +372,9 @@ class SectionReader:
     def find_rows(self, selection: KeySelection, names: Sequence[str]) -> dict[str, pa.Table]:
         """Return the selected rows of several sections, by the section's name. Raises KeyError if one is missing.
 
-        Only row groups whose minimum and maximum of the first column allow a selected key are read. Long keys have no
-        such bounds. The row group that was read last is cached, because neighbours are often searched one after the
-        other.
+        Row groups are skipped if their minimum and maximum of the first column exclude all selected keys. Row groups
+        with long keys have no such bounds. The row group that was read last is cached, because successive searches
+        often need the same one.
 
         Args:
             selection: The keys to find in the first column.
@@ -400,7 +400,7 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return the row groups without those that are large and contain no key of the selection."""
+        """Return the row groups without the large ones that contain no key of the selection."""
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)
@@ -443,7 +443,9 @@ class SectionReader:
         return table
 
     def _read_groups(self, file: ParquetObject, groups: Sequence[int]) -> list[pa.Table]:
-        """Return the rows of each of several row groups, with all columns. Those not in the cache are read at once."""
+        """Return the rows of each of several row groups, with all columns. Row groups that are not in the cache are
+        read together.
+        """
         cached = [self._cache.get((self._path, group, None)) for group in groups]
         missing = [group for group, table in zip(groups, cached, strict=True) if table is None]
         by_group: dict[int, pa.Table] = {}

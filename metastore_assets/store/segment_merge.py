@@ -119,7 +119,7 @@ def _write_file(
     *,
     continues: bool,
 ) -> SegmentFile:
-    """Take ranges from the iterator, at least one, and write them to a file until the file has enough keys."""
+    """Write ranges from the iterator to a new file until the file has enough keys. At least one range is written."""
     rows, removed = next(ranges)
     group_rows = row_group_rows(kind, rows, min(row_count, _FILE_ROWS))
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
@@ -145,10 +145,10 @@ def _write_file(
 
 
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
-    """Return the number of rows per row group for which a lookup of one key reads the fewest bytes.
+    """Return the number of rows per row group with which a lookup of one key reads the fewest bytes.
 
-    A lookup reads the footer, which grows with the number of row groups, and one row group. Their sum is smallest if
-    both are about equal.
+    A lookup reads the footer, which grows with the number of row groups, and one row group. The sum of both sizes is
+    smallest if they are about equal.
 
     Args:
         kind: The kind of the segment.
@@ -180,7 +180,10 @@ class _TableCursor:
         return self._buffer.column(0)[-1].as_py()
 
     def take(self, upper: Any) -> pa.Table | None:
-        """Take the rows in memory with keys up to `upper` (inclusive), which is at most `last_key`; None at the end."""
+        """Return and remove the rows in memory with keys up to `upper` (inclusive).
+
+        `upper` must be at most `last_key`. The result is None if no rows are left.
+        """
         table = self._buffer
         if table is None or not len(table):
             return None
@@ -201,7 +204,7 @@ def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
 
 
 def _split(rows: pa.Table, removed: pa.Array) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Split the rows and the tombstones of a range into those of smaller ranges, which are not empty."""
+    """Split the rows and the tombstones of a range into smaller ranges, none of which is empty."""
     first_tombstone = 0
     for start in range(0, len(rows), _PIECE_ROWS):
         piece = rows.slice(start, _PIECE_ROWS)

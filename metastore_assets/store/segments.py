@@ -1,16 +1,18 @@
-"""Segment sets: rows with unique keys in immutable Parquet files. The newest file that contains a key is valid for it.
+"""Segment sets: rows with unique keys in immutable Parquet files. If several files contain a key, the newest is
+valid.
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
-The oldest file is the base; the others are deltas with tombstones for removed keys. A row of a segment (file) is *live*
-if no newer segment has its key, neither in a row nor as a tombstone. The live rows of all segments are the rows of the
-set.
+The oldest file is the base. The other files are deltas, with tombstones for removed keys. A row of a segment (file)
+is *live* if no newer segment has its key, neither in a row nor as a tombstone. The live rows of all segments are the
+rows of the set.
 
-A version of a segment set retains the segments of the version before and adds one, so the cost depends on the changes.
-If the deltas have half as many keys as the base, all segments are rewritten as one base. If there are too many deltas,
-the newest ones are merged. A row is rewritten only by these merges.
+A version of a segment set retains the segments of the version before and adds one, so its cost depends on the number
+of changes. If the deltas have half as many keys as the base, all segments are rewritten as one base. If there are too
+many deltas, the newest ones are merged. A row is rewritten only by these merges.
 
-The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may write
+The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may
+write
 more sections, such as one per column of the table.
 """
 
@@ -222,7 +224,7 @@ class Segment:
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return the tombstones, and some columns of all rows, live or not, from one read."""
+        """Return (tombstones, some columns of all rows) from one read. The rows may not be live."""
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
         except KeyError as error:
@@ -242,7 +244,7 @@ class Segment:
 
     @property
     def live_mask(self) -> npt.NDArray[np.bool_] | None:
-        """A mask of the rows of the section `rows`, which is true for live ones; None if all are live."""
+        """A mask of the section `rows` that is true for live rows; None if all rows are live."""
         live = self._reader.live_masks[self._number]
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
@@ -256,7 +258,7 @@ class Segment:
         return rows if live is None else rows.filter(live)
 
     def may_contain(self, selection: KeySelection) -> bool:
-        """Return whether the file may have a selected key, by its first and last key."""
+        """Return whether the file may have a selected key, judging by its first and last key."""
         file = self._file
         return file.first is None or file.last is None or selection.overlaps(file.first, file.last)
 
@@ -299,7 +301,7 @@ class SegmentReader:
     def __init__(
         self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles, replaced: Collection[Any] = ()
     ) -> None:
-        """Create a reader. Rows with one of the `replaced` keys are not live, as if a newer segment had these keys."""
+        """Create a reader. Rows whose key is in `replaced` are not live, as if a newer segment had these keys."""
         self.objects = objects
         self.kind = kind
         self._files = files
@@ -448,11 +450,11 @@ class SegmentOutput:
         self.file = SegmentFile(self.path, len(rows) + len(self._removed))
 
     def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section. The table may lack columns of the file; these are null."""
+        """Append a section. Columns that the table lacks are null."""
         self._writer.write_section(name, self._pad(table))
 
     def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
-        """Append several sections, whose rows the table contains one section after the other.
+        """Append several sections. The table contains their rows, one section after the other.
 
         Args:
             counts: The number of rows of each section, by name.
@@ -461,7 +463,7 @@ class SegmentOutput:
         self._writer.write_sections(counts, self._pad(table))
 
     def _pad(self, table: pa.Table) -> pa.Table:
-        """Return the table with all columns of the file; missing ones are null."""
+        """Return the table with all columns of the file; columns that it lacks are null."""
         if table.schema.equals(self._schema):
             return table
         arrays = [

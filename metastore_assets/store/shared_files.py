@@ -1,12 +1,14 @@
-"""Reference counts of files. They show which files a new version no longer references.
+"""Reference counts of files, which show the files that a new version no longer references.
 
-A file of profiles may be referenced by several entries: it has several profiles, or a partition of one fragment uses
-the files of the fragment. Such files have an entry that counts the references by group. Every other file has one
-reference, and no entry.
+Several entries may reference the same file: the file has several profiles, or a partition of one fragment uses the
+files of the fragment. Each such file has an entry that counts its references by group. Every other file has one
+reference, and no such entry.
 
 The counts of a new version are computed from the entries that it puts and drops. One case needs a lookup: a new entry
-references a file that has no count and that no dropped entry references. Then the file is new, or exactly one unchanged
-entry references it. An unchanged entry shares its file with a new one in two cases only: a partition uses the files of
+references a file that has no count and that no dropped entry references. Then the file is new, or exactly one
+unchanged
+entry references it. An unchanged entry shares its file with a new one in two cases only: a partition uses the files
+of
 its only fragment, or the table uses the files of its only partition. These entries are looked up.
 """
 
@@ -52,7 +54,7 @@ def count_references(
         counted: The counts of the version before; None if there is none.
 
     Returns:
-        The changes of the counts, and the paths, sorted, of the files that `base` references and `version` does not.
+        The changes of the counts; and the sorted paths of the files that `base` references and `version` does not.
 
     Raises:
         CorruptionError: The stored counts contradict the entries.
@@ -102,7 +104,8 @@ def _count(
     Args:
         references: The changes of the references, by path.
         stored: The stored counts of some of the files.
-        holders: The number of references of unchanged entries to files without a stored count, by path, then by group.
+        holders: By path, then by group: the number of references of unchanged entries to a file without a stored
+            count.
         table: Name of the table, for messages.
     """
     counts: dict[str, SharedFileEntry] = {}
@@ -165,7 +168,7 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Return the number of references of unchanged entries to files that have no stored count, by path, then by group.
+    """Return the references of unchanged entries to files without a stored count, by path, then by group.
 
     Args:
         version: The new version.

@@ -1,7 +1,7 @@
 """Sorting of more rows than fit into memory, and the difference of two sets of rows that are sorted in this way.
 
-Rows are collected until they fill a run. A full run is sorted and written to a temporary file without a name. The runs
-are merged when they are read. So memory depends on the size of a run, and hardly on the number of rows.
+Rows are collected until they fill a run. A full run is sorted and written to a nameless temporary file. Runs are
+merged when they are read. Memory therefore depends on the size of a run, and little on the number of rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
 class SortedRuns:
     """Rows that are sorted by their first column, the key, partly in a temporary file.
 
-    If several rows with the same key are added, only the last one is kept.
+    If several rows with the same key are added, only the last one is retained.
 
     Use it as a context manager: its end deletes the temporary file.
     """
@@ -54,7 +54,7 @@ class SortedRuns:
             self._write_run()
 
     def add_keys(self, keys: pa.Array) -> None:
-        """Add rows that have no other column than the key. Null keys are left out."""
+        """Add rows that have no other column than the key. Null keys are ignored."""
         self.add(pa.table([pc.unique(keys).drop_null().cast(self.schema.field(0).type)], schema=self.schema))
 
     def sources(self) -> list[MergeSource]:
@@ -122,7 +122,7 @@ class SortedRuns:
 
 
 class DistinctTexts:
-    """A check in bounded memory whether texts are distinct. Use it as a context manager."""
+    """A check in bounded memory of whether texts are distinct. Use it as a context manager."""
 
     def __init__(self) -> None:
         self._runs = SortedRuns(pa.schema([("text", pa.string())]))

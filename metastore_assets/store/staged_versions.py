@@ -1,10 +1,10 @@
-"""Staged versions: the finished part of a table's first version, while the version is made in lots of fragments.
+"""Staged versions: the finished parts of a table's first version, which is computed in lots of fragments.
 
     <root>/<table>/staged/<n>.json    the document of a version with the first n lots
 
-Readers do not see staged versions. The last one has all fragments, and is published as version 1 without rewriting its
-files. An interrupted refresh continues from the newest staged version. `expire` retains the files of staged versions
-while the table has no published version.
+Readers do not see staged versions. The last staged version has all fragments. It is published as version 1, without
+rewriting its files. An interrupted refresh continues from the newest staged version. `expire` retains the files of
+staged versions while the table has no published version.
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles, as `VersionStore.pending` does. Saved profiles may belong to any lot, so every lot
-        reads all of them. `clear_pending` therefore does not clear profiles that were only read.
+        """Return the saved profiles, as `VersionStore.pending` does.
+
+        Saved profiles may belong to any lot, so every lot reads all of them. `clear_pending` therefore does not clear
+        profiles
+        that were only read.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)
@@ -56,15 +59,15 @@ class StagedVersions(VersionStore):
         super().clear_pending()
 
     def remove_documents(self) -> None:
-        """Remove all staged versions, and leave their files to `expire`."""
+        """Remove the documents of all staged versions, and leave their other files to `expire`."""
         self._latest = None
         self.objects.delete_folder(STAGED)
 
     def remove(self) -> None:
-        """Remove all staged versions, and the files that only staged versions before the newest one reference.
+        """Remove all staged versions, and the files that only older ones than the newest reference.
 
-        The files of the newest staged version stay. If no published version references them, `expire` removes them, and
-        also the files of staged versions that cannot be read.
+        The files of the newest staged version are retained, because the published version may reference them.
+        Otherwise `expire` removes them. `expire` also removes the files of staged versions that cannot be read.
         """
         manifests = []
         for number in self.numbers():
@@ -75,7 +78,9 @@ class StagedVersions(VersionStore):
         self.objects.delete(paths)
 
     def _garbage(self, manifest: str) -> list[str]:
-        """Return the paths in a garbage manifest, and its own path; none if it is missing or damaged."""
+        """Return the paths in a garbage manifest, and the path of the manifest itself; none if it is missing or
+        damaged.
+        """
         try:
             return [*self.objects.read_parquet(manifest).column(0).to_pylist(), manifest]
         except (ObjectNotFoundError, CorruptionError):

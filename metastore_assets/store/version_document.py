@@ -199,7 +199,7 @@ def _compress(data: bytes) -> str:
 
 
 def _decompress(encoded: str, name: str) -> bytes:
-    """Decode bytes that `_compress` has encoded. Raises ValueError if they are corrupt, or too large."""
+    """Decode bytes that `_compress` encoded. Raises ValueError if they are corrupt or too large."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(base64.b64decode(encoded), _MAX_DECOMPRESSED_BYTES)

@@ -1,4 +1,5 @@
-"""The versions of one table. A version is published by one put-if-absent, so that readers see all of it or none of it.
+"""The versions of one table. A version is published by one put-if-absent, so that readers see all of it or none of
+it.
 
     <root>/<table>/versions/<n>.json                     names everything the version consists of
     <root>/<table>/entries/<unique>.fragments.parquet    and one per other kind of entry
@@ -6,7 +7,7 @@
     <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
     <root>/<table>/history/                              a Delta table that outlives the versions
 
-The JSON is written last. A crash before that leaves unreferenced files, which `expire` deletes.
+The JSON document is written last. A crash before that leaves unreferenced files, which `expire` deletes.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ class VersionStore:
     def purged(self) -> int:
         """Return the number of the version that the last purge published, or 0 before the first purge.
 
-        The purge deleted profiles that had been saved before. If the document of the newest version is corrupt, return
-        the number of that version, because a purge may have published it.
+        The purge deleted profiles that had been saved before. If the document of the newest version is corrupt, a
+        purge may have published it. Its number is then returned.
         """
         try:
             self.latest()
@@ -140,7 +141,8 @@ class VersionStore:
     def metadata_cache(self) -> Mapping[bytes, bytes]:
         """Return the metadata cache of the newest version; empty before the first, or if it is corrupt.
 
-        If this object has read a version before, its cache is returned. An outdated cache only saves less work.
+        If this object has read a version before, the cache of that version is returned. An outdated cache saves less
+        work and does no harm.
         """
         try:
             latest = self._latest or self.latest()
@@ -199,7 +201,7 @@ class VersionStore:
             raise repeated_fragment_error(self.table, error.key) from error
 
     def _write_metadata_cache(self, version: Version, base: StoredEntries[MetadataCacheEntry] | None) -> SegmentFiles:
-        """Write the metadata cache. If the one before cannot be read, only new values are written."""
+        """Write the metadata cache. If the cache of the version before cannot be read, only new values are written."""
         entries = version_entries(version, METADATA_CACHE)
         try:
             return write_entries(self.objects, EntryChanges.between(METADATA_CACHE, base, entries))
@@ -208,9 +210,9 @@ class VersionStore:
             return write_entries(self.objects, EntryChanges.changed(METADATA_CACHE, None, values))
 
     def discard(self, version: Version, base: Version | None) -> None:
-        """Delete the value counts and indexes of a version that was not published. Files of `base` stay.
+        """Delete the value counts and indexes of a version that was not published. Files of `base` are retained.
 
-        The profiles stay, too, because the next attempt may reuse them.
+        Profiles are retained, too, because the next attempt may reuse them.
         """
         self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
@@ -225,13 +227,13 @@ class VersionStore:
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
         """Delete a few of the outdated versions, and the files that only they reference.
 
-        The work per call is bounded; the next call continues. Files of pending profiles that this object has read stay
-        until `grace` after the profiles were cleared.
+        The work per call is bounded; the next call continues. Files of pending profiles that this object has read are
+        retained until `grace` after the profiles were cleared.
 
         Args:
             newest: Number of the newest version.
-            keep: The number of versions up to `newest` that stay.
-            grace: A version stays while the version after it is younger than this.
+            keep: The number of versions up to `newest` to retain.
+            grace: A version is retained while the version after it is younger than this.
         """
         drop_outdated(self.documents, newest - keep, grace, self._pending_profile_files)
         cleared = self._pending_listing.cleared_before(datetime.now(UTC) - grace)[:GARBAGE_BATCH]
@@ -272,12 +274,13 @@ class VersionStore:
         """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
 
         Args:
-            keep: The number of newest versions that stay, at least 1.
-            grace: Must be longer than the longest refresh. Versions that were replaced within this time stay too.
+            keep: The number of newest versions to retain, at least 1.
+            grace: Must be longer than the longest refresh. Versions that were replaced within this time are retained,
+                too.
             now: The current time; None for the clock of this machine.
 
         Raises:
-            StoreError: A retained version cannot be read. Nothing more is deleted.
+            StoreError: A retained version cannot be read. No unreferenced file is deleted.
         """
         if keep < 1:
             raise ValueError("keep must be at least 1: the newest version always stays")
@@ -333,14 +336,15 @@ def _referenced_paths(
 ) -> Iterator[pa.Array]:
     """Yield the paths that the numbered versions reference. Raises StoreError if a version cannot be read.
 
-    All entries of the newest version are read. Older versions need only garbage manifests: a version references at most
+    All entries of the newest version are read. Older versions need only garbage manifests: a version references at
+    most
     the files of the next version, and the files in the next version's garbage manifest.
 
     Args:
         documents: The documents of the versions.
         numbers: Numbers of the versions.
-        ignored: Versions whose documents raise these errors are left out. By default, another expire may have removed
-            a version.
+        ignored: Versions whose documents raise these errors are ignored. By default, these are the errors of a
+            version that another expiry has removed.
     """
     following: Version | None = None
     for number in sorted(numbers, reverse=True):
