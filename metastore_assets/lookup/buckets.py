@@ -1,4 +1,4 @@
-"""Buckets of Iceberg's partition transform `bucket[N]`: the numbers of the buckets in which values can be."""
+"""Buckets of Iceberg's partition transform `bucket[N]`: the bucket numbers of given values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NANOSECONDS = {"us": 1, "ns": 1000}
 def compute_buckets(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
     """Return the bucket numbers of values, as partition keys write them; None if Iceberg does not hash their type.
 
-    Iceberg's specification, appendix B: Murmur3 of 32 bits, seed 0, of the value's bytes.
+    The hash is that of Iceberg's specification, appendix B: 32-bit Murmur3 with seed 0 of the value's bytes.
 
     Args:
         values: Values of one type class.
@@ -57,7 +57,7 @@ def _long(number: int) -> bytes:
 
 
 def murmur3(data: bytes) -> int:
-    """Return the unsigned Murmur3 hash of 32 bits with seed 0."""
+    """Return the unsigned 32-bit Murmur3 hash of bytes, with seed 0."""
     state = 0
     aligned = len(data) // 4 * 4
     for at in range(0, aligned, 4):
@@ -79,7 +79,7 @@ def _rotate(number: int, by: int) -> int:
 
 
 def match_buckets(keys: Sequence[str], name: str, buckets: frozenset[str]) -> list[bool]:
-    """Return for each partition key whether its partition may contain rows of the given buckets.
+    """Return a mask of the partition keys whose partitions may contain rows of the given buckets.
 
     Args:
         keys: Partition keys.

@@ -133,12 +133,13 @@ def _parse_changes(table: pa.Table) -> Iterator[ValueChange]:
 
 
 def changes_json(table: str, changes: TableChanges, limit: int | None = None) -> Json:
-    """Return the document of `changes --json`.
+    """Return the JSON document that `changes --json` prints.
 
     Args:
         table: The table's name.
         changes: The changes.
-        limit: The greatest number of values per column; those whose frequency changed most are listed. None for all.
+        limit: The greatest number of values per column; the values whose frequency changed most are listed. None for
+            all.
     """
     return {
         "table": table,
@@ -165,7 +166,7 @@ def _count_changes(table: pa.Table) -> dict[str, int]:
 
 
 def _largest_changes(table: pa.Table, limit: int | None) -> pa.Table:
-    """Return the `limit` rows with the greatest change of frequency, in their order; all rows for None."""
+    """Return the `limit` rows with the greatest change of frequency, in their previous order; all rows for None."""
     if limit is None or table.num_rows <= limit:
         return table
     differences = pc.abs(pc.subtract(table["after"].fill_null(0), table["before"].fill_null(0))).to_numpy()
@@ -200,7 +201,10 @@ def _versions_between(before: Table, after: Table) -> list[Version] | None:
 
 
 def _why_not_comparable(before: ColumnStatistics | None, after: ColumnStatistics) -> str | None:
-    """Return why the value counts of a column cannot be compared, else None. A column that was added had no values."""
+    """Return the reason why the value counts of a column cannot be compared; None if they can.
+
+    A column that was added between the versions had no values before, and can be compared.
+    """
     if after.type_class is None or after.frequencies != "enumerated":
         return after.reason or f"it has no value counts: frequencies are {after.frequencies}"
     if before is None:

@@ -1,4 +1,4 @@
-"""How well columns are clustered: how many fragments may contain the same value, given their minima and maxima.
+"""Measures of clustering: the number of fragments that may contain the same value, by their minima and maxima.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """
@@ -69,7 +69,7 @@ def measure_clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> 
 
 
 def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.NDArray[np.int64]) -> ColumnClustering:
-    """Return the clustering of one column; `counts` are the row counts of all fragments."""
+    """Return the clustering of one column. `counts` are the row counts of all fragments."""
     unknown = ColumnClustering(row.column, None, None, None, None, "unknown")
     total = int((counts > 0).sum())
     if row.type_class is None or row.type_class == "null" or not row.value_count or not total:
@@ -99,12 +99,12 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
 
 
 def _verdict(total: int, depth: float, possible: float) -> Clustered:
-    """Return the verdict on a column: see `ColumnClustering.verdict`.
+    """Return the verdict on a column, one of those that `ColumnClustering.verdict` describes.
 
     Args:
         total: The number of fragments with rows.
         depth: The average number of fragments that may have the same value.
-        possible: What `depth` would be if the table were sorted by the column.
+        possible: The `depth` that a table sorted by the column would have.
     """
     if total < _FEWEST:
         return "unknown"

@@ -39,7 +39,9 @@ _DIGITS = 400
 
 @dataclass(frozen=True)
 class TextValue:
-    """A value as text, as in a command's arguments. It is parsed as the type of the column that it is compared with."""
+    """A value as text, such as an argument of a command. It is parsed as the type of the column that it is compared
+    with.
+    """
 
     text: str
 
@@ -63,7 +65,8 @@ def parse_fraction(q: object) -> Fraction:
 
 @dataclass(frozen=True)
 class ValueSource:
-    """Where values are read from: a stored profile, or the table's value counts if the profile describes all rows.
+    """The source of a column's values: a stored profile, or the table's value counts if the profile describes all
+    rows.
 
     A profile has the statistics of a set of rows. Value counts are distinct values with their frequencies.
     """
@@ -83,7 +86,7 @@ class ColumnValues:
     def __init__(
         self, row: ColumnStatistics, subject: str, source: ValueSource, reason: str | None, as_of: AsOf
     ) -> None:
-        """Answer from a source of values.
+        """Create an object that answers from a source of values.
 
         Args:
             row: The statistics of the column in the source's profile.
@@ -118,9 +121,9 @@ class ColumnValues:
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
         """Return at most n of the most frequent values, with their frequencies.
 
-        There are fewer than n if the column has fewer values, or if the policy (`top(n)`, `repeated`) restricts which
-        values are reported. Raises NotStoredError if the column has no value counts, and CorruptionError if no file has
-        them.
+        Fewer than n values are returned if the column has fewer, or if its policy (`top(n)`, `repeated`) restricts
+        the reported values. Raises NotStoredError if the column has no value counts, and CorruptionError if no file
+        has them.
         """
         row = self._row
         self._require_value_counts()
@@ -163,7 +166,7 @@ class ColumnValues:
         return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
 
     def rank(self, value: pa.Scalar) -> Count:
-        """Return how many values are less than a value. Raises NotStoredError."""
+        """Return the number of values that are less than a value. Raises NotStoredError."""
         values = self._ranked_values
         return Count(values.count_below(value), values.guarantee, self._as_of)
 
@@ -176,7 +179,9 @@ class ColumnValues:
             return False
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return how many values are below a value, or also equal if `inclusive`; None if the version cannot answer."""
+        """Return the number of values below a value, or also equal to it if `inclusive`; None if the version cannot
+        answer.
+        """
         try:
             values = self._ranked_values
         except NotStoredError:
@@ -184,14 +189,14 @@ class ColumnValues:
         return Count(values.count_below(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
-        """Return how many values lie from `low` to `high`, both inclusive. Raises NotStoredError."""
+        """Return the number of values from `low` to `high`, both inclusive. Raises NotStoredError."""
         values = self._ranked_values
         return Count(
             max(0, values.count_below(high, inclusive=True) - values.count_below(low)), values.guarantee, self._as_of
         )
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """Return how often a value occurs. Raises NotStoredError.
+        """Return the number of rows with a value. Raises NotStoredError.
 
         If the version stores only fingerprints (short hashes) of rare values, the count may be an estimate of 1,
         because another value may have the same fingerprint.
@@ -225,7 +230,7 @@ class ColumnValues:
         return self._table_counts().partitions_of(row.field_id, value)
 
     def spread(self) -> SpreadCounts:
-        """Return how many values are distinct, occur several times or once, and the entropy. Raises NotStoredError."""
+        """Return the numbers of distinct, repeated and unique values, and the entropy. Raises NotStoredError."""
         self._type_class()
         row = self._row
         frequencies = self._all_frequencies()
@@ -266,14 +271,16 @@ class ColumnValues:
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether the table stores repeated values with frequencies, and only hashes of all others.
+        """Return whether the table stores frequencies of repeated values, and only hashes of all other values.
 
-        False also if the source does not describe the whole table.
+        The result is also False if the source does not describe the whole table.
         """
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
-        """Return how often a value occurs, given the frequencies of repeated values and the hashes of all others."""
+        """Return the frequency of a value, given the frequencies of repeated values and the hashes of all other
+        values.
+        """
         type_class, table_counts = self._resolve_table_counts()
         frequency = table_counts.frequency(self._row.field_id, type_class, value)
         if frequency:
@@ -292,7 +299,7 @@ class ColumnValues:
         return class_named(self._row.type_class)
 
     def _all_frequencies(self) -> Frequencies | None:
-        """Return all values with their frequencies, from the profile or derived from statistics; else None."""
+        """Return all values with their frequencies, stored or derived from statistics; None without them."""
         row = self._row
         if not row.value_count:
             return EMPTY
@@ -313,7 +320,7 @@ class ColumnValues:
 
     @lock_free_cached_property
     def _ranked_values(self) -> RankedValues:
-        """The column's sorted values: exact ones, or else estimates from the quantile sketch.
+        """The column's sorted values: exact ones; without these, estimates from the quantile sketch.
 
         Raises NotStoredError if the version has neither.
         """
@@ -341,7 +348,10 @@ class ColumnValues:
         return row.type_class, table_counts
 
     def _frequency_by_statistics(self, value: pa.Scalar) -> int | None:
-        """Return the frequency of a value if it is NaN, or 0 if it is beyond minimum or maximum; else None."""
+        """Return the frequency of a value if statistics alone show it; otherwise None.
+
+        They show the frequency of NaN, and 0 for a value that is less than the minimum or greater than the maximum.
+        """
         row = self._row
         key = order_key(value)
         if key != key:
@@ -353,7 +363,7 @@ class ColumnValues:
         return None
 
     def _why_no_value_counts(self) -> str:
-        """Return why there are no value counts of the column, and which setting stores them."""
+        """Return the reason why a column has no value counts, and the setting that stores them."""
         row = self._row
         if row.frequencies == "off":
             return "its policy is `frequencies: off`; with `frequencies: all` a refresh stores them"

@@ -1,4 +1,4 @@
-"""The differences between two versions of a table, or two tables: schema, rows, partitions, distributions."""
+"""The differences between two versions of a table, or between two tables: schema, rows, partitions, distributions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Change: TypeAlias = Literal["added", "removed", "changed", "same"]
 
 @dataclass(frozen=True)
 class ColumnDiff:
-    """The statistics of one column in two versions, and how they differ."""
+    """The statistics of one column in two versions, and their differences."""
 
     name: str
     """The current name of the column, or the last name of a removed one."""
@@ -65,7 +65,7 @@ class ColumnDiff:
 
 @dataclass(frozen=True)
 class PartitionsDiff:
-    """The numbers of partitions that were added, removed, changed, or are the same."""
+    """The numbers of partitions that were added, removed, changed, or are equal."""
 
     added: int
     removed: int
@@ -135,9 +135,9 @@ def _columns_table(columns: Sequence[ColumnDiff]) -> pa.Table:
 
 
 def diff_partitions(before: Version, after: Version) -> PartitionsDiff:
-    """Return how many partitions of a table were added, removed or changed between two versions.
+    """Return the numbers of partitions of a table that were added, removed or changed between two versions.
 
-    Entries that both versions share are not read. Raises StoreError.
+    Entries of partitions that both versions share are not read. Raises StoreError.
     """
     pairs = diff_entries(PARTITIONS, before.partitions, after.partitions).values()
     added = sum(old is None for old, _ in pairs)
@@ -185,7 +185,9 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns have the same values. If that cannot be decided, compare their statistics instead."""
+    """Return whether two columns have the same values. If that cannot be decided, return whether their statistics are
+    equal.
+    """
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)
     first, second = column_to_json(old), column_to_json(new)
@@ -197,7 +199,7 @@ def _from_to(column: ColumnDiff, name: str) -> Json:
 
 
 def _column_diff_json(column: ColumnDiff) -> Json:
-    """Return the difference of a column as JSON, with null distances if there are none."""
+    """Return the difference of a column as JSON. Missing distances are null."""
     distances = column.distances
     return {
         "column": column.name,

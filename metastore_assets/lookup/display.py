@@ -1,4 +1,4 @@
-"""How a `ResultSet` appears in a Python prompt and in a notebook: the first rows as a table, with small charts."""
+"""Display of a `ResultSet` in a Python prompt and in a notebook: the first rows as a table, with small charts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STYLE = (
 
 
 def rows_text(rows: ResultSet[Any]) -> str:
-    """Return the first rows as aligned text, under a line with their number and version."""
+    """Return the first rows as aligned text, with a header line of their number and version."""
     names, cells = _cells(rows)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
     lines = [
@@ -90,7 +90,7 @@ def _more(rows: ResultSet[Any]) -> list[str]:
 
 
 def _names(row: Any) -> list[str]:
-    """Return the names of the fields of a row that are shown."""
+    """Return the names of the fields that are shown for each row."""
     if isinstance(row, ColumnStatistics):
         return [name for name in _STATISTICS if name != "partition" or row.partition is not None]
     assert is_dataclass(row)
@@ -98,7 +98,7 @@ def _names(row: Any) -> list[str]:
 
 
 def _cells(rows: ResultSet[Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the names of the columns, and the texts of the first rows."""
+    """Return the names of the columns, and the texts in the cells of the first rows."""
     if not rows:
         return [], []
     names = _names(rows[0])

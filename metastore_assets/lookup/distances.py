@@ -37,7 +37,7 @@ _Counts: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Distances:
-    """Distances between two distributions. NaN, infinities and null of numbers and times are left out."""
+    """Distances between two distributions. NaN, infinities, and null of numbers and times are not compared."""
 
     stability_index: float
     """The population stability index. By custom, less than 0.1 is stable and more than 0.25 has shifted."""
@@ -161,7 +161,8 @@ def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tup
     Args:
         before: The frequencies of some values, before.
         after: The frequencies of the same values, after.
-        max_groups: The maximum number of groups: of `max_groups - 1` single values, and one of all other values.
+        max_groups: The maximum number of groups: `max_groups - 1` groups of a single value, and one group of all
+            other values.
     """
     order = np.argsort(-before, kind="stable")
     head, others = order[: max_groups - 1], order[max_groups - 1 :]
@@ -178,7 +179,7 @@ def _measure(
     Args:
         counts: The frequencies of the same values or bins, before and after.
         groups: The frequencies of groups of these values or bins, before and after, for the stability index.
-        over: What was compared, such as `5 values`.
+        over: A text that names the compared parts, such as `5 values`.
         guarantee: The guarantee of the distances.
     """
     return Distances(

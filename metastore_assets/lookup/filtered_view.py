@@ -36,9 +36,9 @@ _OPEN_PROFILES = 32
 
 @dataclass(frozen=True)
 class FilterMatch:
-    """The partitions and fragments of a version that match a predicate: entirely (`full_…`) or partly (`partial_…`).
+    """The partitions and fragments of a version that match a predicate, entirely (`full_…`) or partly (`partial_…`).
 
-    Partitions and fragments that certainly have no matching row are left out.
+    Partitions and fragments that certainly have no matching row are not included.
     """
 
     full_partitions: tuple[PartitionEntry, ...]
@@ -66,7 +66,7 @@ class FilterMatch:
     def within(self, partition: str) -> FilterMatch:
         """Return the match restricted to one partition, with `is_table` false.
 
-        `row_bounds` and `fragments_total` remain those of the whole version.
+        `row_bounds` and `fragments_total` are still those of the whole version.
         """
         return replace(
             self,
@@ -120,7 +120,7 @@ def match_filter(pruning: Pruning) -> FilterMatch:
 
 
 class MatchReader(Protocol):
-    """Computes profiles (statistics) of matching rows from stored profiles and, if allowed, by reading fragments."""
+    """A reader of profiles (statistics) of matching rows. It merges stored profiles and, if allowed, reads fragments."""
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
         """Return the profile of the matching rows. Raises NotStoredError.
@@ -132,11 +132,11 @@ class MatchReader(Protocol):
         """Return the number of matching rows in `match.partial_fragments`. Raises NotStoredError."""
 
     def cost(self) -> tuple[int, int]:
-        """Return how many fragments of the table were read so far, and how many bytes of them."""
+        """Return the number of fragments of the table that were read so far, and their size in bytes."""
 
 
 class _MatchProfiles:
-    """The profiles of the rows of a filtered view: of all rows, or of the rows in one partition."""
+    """The profiles of the rows of a filtered view: of all its rows, or of its rows in one partition."""
 
     def __init__(self, table: Table, match: FilterMatch, reader: MatchReader) -> None:
         self._table = table
@@ -171,20 +171,22 @@ class _MatchProfiles:
         return sorted(entries, key=lambda entry: entry.key)
 
     def within(self, partition: str | None) -> FilterMatch:
-        """Return the match restricted to a partition, or the whole match for None. Raises PartitionNotFoundError."""
+        """Return the match restricted to a partition, or the unrestricted match for None. Raises
+        PartitionNotFoundError.
+        """
         return self._match if partition is None else self._match.within(self._table.profiles.partition(partition).key)
 
 
 class FilteredView(Relation):
     """The rows of a version that match a predicate.
 
-    With the argument `partition`, methods answer for the matching rows in that partition. Answers are exact where there
-    are value counts, and else estimates, as those of a table. A user-defined statistic is absent, with a reason, if its
-    class was not passed to `open_table`.
+    With the argument `partition`, methods answer for the matching rows in that partition. As for a table, answers are
+    exact if there are value counts, and otherwise estimates. A user-defined statistic is absent, with a reason, if
+    its class was not passed to `open_table`.
     """
 
     def __init__(self, table: Table, predicate: Predicate, match: FilterMatch, reader: MatchReader) -> None:
-        """Answer for the matching rows.
+        """Create a view of the matching rows.
 
         Args:
             table: The table as of a version.
@@ -209,12 +211,12 @@ class FilteredView(Relation):
 
     @property
     def row_bounds(self) -> tuple[int, int]:
-        """The least and the greatest possible number of matching rows, both inclusive. Reads nothing."""
+        """The least and the greatest possible number of matching rows, both inclusive. No file is read."""
         return self.match.row_bounds
 
     @property
     def cost(self) -> ReadCost:
-        """How much of the table's data files was read so far to answer questions."""
+        """The number and the size of the table's data files that were read so far to answer questions."""
         fragments, size = self._reader.cost()
         return ReadCost(fragments, size, self.match.fragments_total)
 

@@ -1,4 +1,4 @@
-"""Histograms of columns: reading them, selecting and merging bins, and the reason why a column has none."""
+"""Histograms of columns: reads, selection and merging of bins, and the reason why a column has none."""
 
 from __future__ import annotations
 
@@ -96,9 +96,10 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the histogram without the bins that cannot have values from `lower` to `upper`, both inclusive.
+    """Return the histogram without bins that cannot have values from `lower` to `upper` (inclusive); None if none
+    remain.
 
-    Return None if no bin remains. A `lower` or `upper` of None excludes no bins.
+    If `lower` or `upper` is None, that side excludes no bins.
     """
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
@@ -115,7 +116,7 @@ def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar 
 def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
     """Return the number of the bin of a value. A value outside the histogram has a number outside its range.
 
-    -inf is before the first bin; +inf and NaN are after the last one.
+    -inf has a number before the first bin. +inf and NaN have a number after the last bin.
     """
     physical = physical_value(value)
     if isinstance(physical, float) and not math.isfinite(physical):
@@ -124,7 +125,7 @@ def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
 
 
 def explain_no_histogram(row: ColumnStatistics) -> str | None:
-    """Return why a column has no histogram; None if the only reason is that it has no finite values."""
+    """Return the reason why a column has no histogram; None if the only reason is that it has no finite values."""
     if row.type_class is None:
         return explain_no_values(row)
     cls = class_named(row.type_class)

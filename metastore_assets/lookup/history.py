@@ -49,7 +49,7 @@ class History:
         return self._open_version(version) if isinstance(version, Version) else version
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
-        """Return the statistics of a column, or of all columns for None: a row per version and column."""
+        """Return the statistics of a column, or of all columns for None, with one row for each version and column."""
         from metastore_assets.history.rows import parse_history
 
         table = self._read(column)
@@ -89,7 +89,7 @@ class History:
 
 
 def _points_table(points: Sequence[HistoryPoint]) -> pa.Table:
-    """Return points as a table. Values of user-defined statistics that are no numbers, flags or texts are JSON."""
+    """Return points as a table. A value of a user-defined statistic is JSON unless it is a number, flag or text."""
     values = [point.value for point in points]
     if any(isinstance(value, list | dict) for value in values):
         values = [None if value is None else json.dumps(value) for value in values]

@@ -1,4 +1,4 @@
-"""The JSON documents that the `metastore` command prints. `values.json` formats the values in them."""
+"""The JSON documents that the `metastore` command prints. `values.json` formats the values in the documents."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def columns_json(
         version: The version.
         statistics: The statistics of the columns, in the table or in a partition.
         spreads: Distinct counts and entropy of columns, by name; columns without an entry have null.
-        built: How the value counts of columns were built, by name; columns without an entry have null.
+        built: The way in which the value counts of columns were built, by name; columns without an entry have null.
     """
     return [
         {
@@ -120,7 +120,7 @@ def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
 
 
 def histogram_json(bins: Sequence[Bin]) -> list[Json]:
-    """Return the document of `histogram`: bins by increasing minimum. `Bin` says which of its edges are inclusive."""
+    """Return the document of `histogram`: bins by increasing minimum. `Bin` documents which edges are inclusive."""
     return [
         {
             "minimum": scalar_json(bin_.minimum),

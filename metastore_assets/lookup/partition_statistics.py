@@ -26,7 +26,9 @@ class StatisticsSource(Protocol):
 
 
 class PartitionStatistics:
-    """The statistics of the partitions of one version. Each file is opened once, on first use. Threads may share it."""
+    """The statistics of the partitions of one version. Each file is opened once, on first use. Threads may share the
+    object.
+    """
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class PartitionStatistics:
 
 
 class _StatisticsRows:
-    """Collects rows of statistics in any order, and returns them by partition and column."""
+    """A collection of rows of statistics. Rows are added in any order, and returned by partition and column."""
 
     def __init__(self, partitions: int, columns: int) -> None:
         self._is_present = np.zeros((partitions, columns), np.bool_)
@@ -110,7 +112,7 @@ class _StatisticsRows:
         """Add the rows of a table.
 
         Args:
-            ranks: The position of each row's partition in the result; -1 leaves the row out.
+            ranks: The position of each row's partition in the result; rows with -1 are ignored.
             columns: The position of each row's column, or one position for all rows.
             table: The rows.
         """
@@ -126,7 +128,10 @@ class _StatisticsRows:
         return np.flatnonzero(~self._is_present[:, column])
 
     def ordered(self) -> pa.Table:
-        """Return all rows by partition, then column, in new buffers, so that the tables they came from can be freed."""
+        """Return all rows, sorted by partition, then column.
+
+        The rows are copied to new buffers, so that the memory of the added tables can be freed.
+        """
         from metastore_assets.index.partitions import cast_statistics, statistics_schema
 
         tables = self._tables or [build_statistics_table([])]

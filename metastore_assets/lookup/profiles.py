@@ -1,8 +1,8 @@
 """Readers of stored profiles of tables and partitions: a column's statistics, its values, its histogram.
 
-The files of a profile have the column names and the column order of the time when they were written. Readers find
-columns by field id and return them under their current names. A column that is not in the files was added to the table
-later, and is null in all rows of the profile.
+The files of a profile have the column names and the column order that the table had when they were written. Readers
+find columns by field id and return them under their current names. A column that is not in the files was added to the
+table later, and is null in all rows of the profile.
 """
 
 from __future__ import annotations
@@ -77,19 +77,20 @@ class Profile(Protocol):
         """Return all values of a column with their frequencies; None without value counts."""
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values that occur at least twice, if the profile has only these; else None."""
+        """Return the values that occur at least twice, if the profile has only such values; otherwise None."""
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
         """Return the quantile sketch of a column and the frequencies of -inf and +inf; None if no sketch is stored."""
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None where there is none. Raises KeyError for an unknown path."""
+        """Return the histogram of a column; None if there is none. Raises KeyError for an unknown path."""
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return a digest of finite values with the frequencies of -inf and +inf, which are read from the encoded moments.
+    """Return a digest of finite values together with the frequencies of -inf and +inf. The encoded moments have
+    these.
 
-    Without moments, both frequencies are 0. Without a digest, return None, unless all values are infinite.
+    Without moments, both frequencies are 0. Without a digest, the result is None unless all values are infinite.
     """
     if moments is None:
         return None if digest is None else (digest, (0, 0))
@@ -100,7 +101,7 @@ def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Diges
 
 
 class ProfileReader:
-    """The stored files of one profile. Opens each file once, on first use. Safe to share between threads."""
+    """The stored files of one profile. Each file is opened once, on first use. Threads can share the object."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None, because a stored profile never has repeated values alone; only filtered views do."""
+        """Return None: a stored profile never has only repeated values. Only profiles of filtered views do."""
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
@@ -205,7 +206,7 @@ class ProfileReader:
         return None
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None where there is none. Raises KeyError for an unknown path."""
+        """Return the histogram of a column; None if there is none. Raises KeyError for an unknown path."""
         written = self._written_name(self._leaves[self.columns[column]])
         if written not in self._histogram_columns:
             return None
@@ -220,7 +221,7 @@ class ProfileReader:
         return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
 
     def _written_name(self, leaf: LeafColumn) -> str | None:
-        """Return the name that a column has in the files; None if they do not have it."""
+        """Return the name that a column has in the files; None if the files do not have the column."""
         row = self._positions.get(leaf.field_id)
         return None if row is None else self._names[row][0]
 
@@ -288,7 +289,9 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the row in `statistics` of a frequency file's first column; -1 for a file without columns."""
+        """Return the row in `statistics` that describes a frequency file's first column; -1 for a file without
+        columns.
+        """
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)
 
@@ -307,7 +310,7 @@ class ProfileReader:
 
 
 class TableProfiles:
-    """The profiles of a version: of the table, and of its partitions. Safe to share between threads."""
+    """The profiles of a version: of the table, and of its partitions. Threads can share the object."""
 
     def __init__(self, objects: ObjectStore, version: Version, columns: VersionColumns) -> None:
         """Prepare to read profiles of a version. A reader is created when a profile is first used.
@@ -364,7 +367,7 @@ class TableProfiles:
         return self._version.partitions
 
     def find_partition(self, key: str) -> PartitionEntry | None:
-        """Return the partition with a key; None if there is none. Reads little, however many partitions there are."""
+        """Return the partition with a key; None if there is none. Only a few entries are read."""
         if key not in self._entries:
             self._entries[key] = find_partition(self._version, key)
         return self._entries[key]
@@ -481,7 +484,7 @@ def _null_column(
     Args:
         leaf: The column.
         rows: The number of rows.
-        table_row: The statistics of the column in the table, from which its policy is inferred.
+        table_row: The statistics of the column in the whole table, from which the column's policy is inferred.
         decision: The decision of an automatic policy; None if there is none.
     """
     # Both import the configuration models, which most lookups do not need.

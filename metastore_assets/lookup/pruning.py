@@ -1,6 +1,7 @@
-"""Pruning: which fragments of a version may have rows that match a predicate, and why the others have none.
+"""Pruning: the fragments of a version that may have rows that match a predicate, and why the others have none.
 
-A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the conditions
+A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the
+conditions
 that `and` joins in a predicate. A leaf is a condition on one column.
 """
 
@@ -112,10 +113,11 @@ class Pruner:
 
         Args:
             predicate: A predicate that is bound to columns and types.
-            unknown_columns: Field ids of columns whose statistics in this version are ignored, because the columns were
+            unknown_columns: Field ids of columns whose statistics in this version are ignored, because the columns
+                were
                 added later or have another type now.
-            limit: A number of rows, at least 0. Then only as many fragments are returned as are needed to certainly
-                have that many matching rows.
+            limit: A number of rows, at least 0. With a limit, the fewest fragments that certainly have that many
+                matching rows are returned.
 
         Raises:
             ValueError: The limit is negative.
@@ -153,10 +155,10 @@ class Pruner:
         return IndexReader(self._objects, self.version.index)
 
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
-        """Return the number of matching rows by partition key, without partitions that have none.
+        """Return the number of matching rows by partition key, without partitions that have no matching rows.
 
-        Returns None if the condition is not `=` or `in` with few values, or the column has no value counts by
-        partition.
+        The result is None if the condition is not `=` or `in` with few values, or if the column has no value counts
+        by partition.
         """
         values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
@@ -277,8 +279,8 @@ class EliminatedFragment:
 class Elimination:
     """The number of fragments that one conjunct eliminates by one statistic.
 
-    Fragments that an earlier conjunct eliminates do not count. Fragments that need not be read because of a limit are
-    counted like those of a conjunct: `conjunct` is then `limit` and its number.
+    Fragments that an earlier conjunct eliminates are not included. Fragments that need not be read because of a limit
+    are counted in the same way, with `limit` and its number as `conjunct`.
     """
 
     conjunct: str
@@ -289,7 +291,7 @@ class Elimination:
 
 @dataclass(frozen=True)
 class PruningCost:
-    """How much of the index a pruning has read."""
+    """The part of the index that a pruning has read."""
 
     files: int
     bytes: int
@@ -311,13 +313,14 @@ class Pruning:
         *,
         selects_all: bool = False,
     ) -> None:
-        """Prune the fragments. Reads the predicate's columns in the zones of the index that may match.
+        """Prune the fragments. Only zones of the index that may match are read, and only the predicate's columns.
 
         Args:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
-            limit: A number of rows. Then only as many fragments must be read as surely have that many matching rows.
+            limit: A number of rows. With a limit, only the fewest fragments that certainly have that many matching
+                rows must be read.
             selects_all: Whether to select all fragments, whatever their bounds are.
         """
         self.version = pruner.version
@@ -427,9 +430,10 @@ class Pruning:
 
     @lock_free_cached_property
     def explanation(self) -> ResultSet[Elimination]:
-        """How many fragments each conjunct eliminates by which statistic, in the order of the predicate.
+        """The number of fragments that each conjunct eliminates by each statistic, in the order of the predicate.
 
-        The statistics of one conjunct are by decreasing number of fragments. The last entry has the fragments that need
+        The statistics of one conjunct are by decreasing number of fragments. The last entry has the fragments that
+        need
         not be read because of the limit, if there are any.
         """
         if self._complete is not self:
@@ -447,7 +451,7 @@ class Pruning:
         return ResultSet(explanation, AsOf.of(self.version), _ELIMINATION_SCHEMA)
 
     def eliminated_fragments(self) -> ResultSet[EliminatedFragment]:
-        """Return the fragments that need not be read: by conjunct, then those beyond the limit."""
+        """Return the fragments that need not be read: first by conjunct, then because of the limit."""
         if self._complete is not self:
             return self._complete.eliminated_fragments()
         eliminated = []
@@ -493,11 +497,11 @@ class Pruning:
         return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)
 
     def _bound_rows(self, rows: BoundedRows) -> RowBounds:
-        """Return bounds of the matching rows in each set of rows, by the bounds of columns."""
+        """Return bounds of the number of matching rows in each set of rows, derived from the bounds of columns."""
         return self.predicate.bound_rows(rows.row_counts, self._with_unknown_columns(rows))
 
     def _with_unknown_columns(self, rows: BoundedRows) -> dict[str, ColumnBounds]:
-        """Return the bounds of all columns of the predicate, in which unknown columns may have any value."""
+        """Return the bounds of all columns of the predicate. Unknown columns have bounds that allow any value."""
         columns = dict(rows.columns)
         for column in referenced_columns(self.predicate):
             if column.field_id in self._unknown_columns:
@@ -510,7 +514,8 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield each conjunct with the fragments that it, and no earlier conjunct, eliminates; without empty sets.
+        """Yield each conjunct with the fragments that it eliminates and no earlier conjunct does. Empty sets are
+        omitted.
 
         The fragments are given as two arrays: their positions, and the names of the statistics that exclude them.
         """
@@ -525,8 +530,8 @@ class Pruning:
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
         """Return an upper bound of the matching rows of each fragment, from value counts or buckets of its partition.
 
-        Returns None if partitions exclude nothing. Also returns None if minimum and maximum leave fewer than two
-        fragments, because the lookup would then cost more than it saves.
+        The result is None if partitions exclude nothing. It is also None if fewer than two fragments may match by
+        minimum and maximum, because a lookup would cost more than it saves.
         """
         if not leaf.equal_values():
             return None
@@ -545,8 +550,8 @@ class Pruning:
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
         """Return a mask of the fragments whose value filter may contain a matching value.
 
-        Returns None if there are no value filters, or if other statistics leave fewer than two fragments. Then no
-        filter is read.
+        The result is None, and no filter is read, if there are no value filters, or if fewer than two fragments may
+        match by other statistics.
         """
         if not pruner.has_value_filter(leaf):
             return None
@@ -556,7 +561,7 @@ class Pruning:
         return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return, by leaf, an upper bound of the matching rows of each fragment, from partitions and value filters."""
+        """Return, by leaf, an upper bound of the matching rows in each fragment, from partitions and value filters."""
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():
             caps[leaf] = np.where(mask, caps.get(leaf, self._row_counts), 0)
@@ -587,8 +592,8 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
         limit: A number of rows, at least 0.
 
     Returns:
-        The mask. If all fragments together do not certainly have `limit` matching rows, it selects all fragments that
-        may match.
+        The mask. It selects all fragments that may match, if they do not certainly have `limit` matching rows
+        together.
     """
     may_match = bounds.most > 0
     order = np.lexsort((sizes, -bounds.least))
@@ -603,7 +608,10 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
 
 
 def bounds_without_statistics(column: BoundColumn, rows: RowCounts) -> ColumnBounds:
-    """Return bounds that exclude nothing, for a column without statistics; `rows` are the fragments' row counts."""
+    """Return bounds that exclude nothing, for a column without statistics.
+
+    `rows` are the row counts of the fragments.
+    """
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
     nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
     return ColumnBounds(rows, anything, nans, nothing, nothing)

@@ -1,7 +1,7 @@
 """Ranks and quantiles of the values of a column in ascending order.
 
-Values come from a profile in memory, or from the table's value counts, of which one or two blocks are read. Without
-value counts they are estimated from a sketch.
+Values come from a profile in memory, or from one or two blocks of the table's value counts. Without value counts,
+they are estimated from a sketch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RankedValues(Protocol):
         """Return the value at a rank from 0, inclusive, to the number of values without NaN, exclusive."""
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less than a value, or also equal to it if `inclusive`.
+        """Return the number of values that are less than a value, or also equal to it if `inclusive`.
 
         Args:
             value: A scalar of the canonical Arrow type of the column's type class.
@@ -101,7 +101,7 @@ class TableValues:
         return self._ranks.at_rank(self._column, rank)["value"][0].cast(self._arrow)
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less than a value, or also equal if `inclusive`."""
+        """Return the number of values that are less than a value, or also equal to it if `inclusive`."""
         key = self._column.append_column("value", pa.repeat(value, 1))
         (rank,) = self._ranks.rank(key)
         return rank + self._ranks.count_between(key, key) if inclusive else rank
@@ -131,7 +131,10 @@ class SketchedValues:
         return value
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Estimate how many values are less than a value. `inclusive` matters only for NaN and the greatest value."""
+        """Return an estimate of the number of values that are less than a value.
+
+        `inclusive` also counts values that equal it. It matters only for NaN and the greatest value.
+        """
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)
         if is_nan:
@@ -144,7 +147,7 @@ class SketchedValues:
 
 
 def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Scalar | None:
-    """Return the quantile of a fraction, without NaN; None where there is no value.
+    """Return the quantile of a fraction, without NaN; None if there is no value.
 
     Args:
         values: The values of a column.
@@ -166,7 +169,7 @@ def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Sca
 
 
 def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
-    """Return the value that lies a share of the way from `low` to `high`, in the type that `quantile` describes."""
+    """Return the value at a share of the way from `low` to `high`, in the type that `quantile` describes."""
     if t.is_floating(low.type):
         first, last = physical_value(low), physical_value(high)
         if first == last or math.isinf(first) or math.isinf(last):
@@ -182,7 +185,7 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Interpolate between two equal values, or two values of which one is infinite."""
+    """Interpolate between two equal values, or between two values of which at least one is infinite."""
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first

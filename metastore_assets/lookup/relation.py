@@ -48,11 +48,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MissingFileError(ObjectNotFoundError):
-    """Raised when a file of a version does not exist, mostly because the version expired after it was opened."""
+    """An error about a missing file of a version, which usually means that the version expired after it was opened."""
 
 
 def explain_missing_files(method: F) -> F:
-    """Wrap a method of an object with a `version`, so that a missing file raises a MissingFileError."""
+    """Return a method that raises MissingFileError if a file of its object's `version` is missing."""
 
     @wraps(method)
     def explained(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -124,7 +124,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def top(self, column: str, n: int = 10, *, partition: str | None = None) -> ResultSet[ValueFrequency]:
-        """Return the n most frequent values of a column, or all of them where it has fewer.
+        """Return the n most frequent values of a column; all of them if the column has fewer.
 
         Args:
             column: The dotted path of a leaf column.
@@ -154,13 +154,15 @@ class Relation(ABC):
     ) -> Quantile | ResultSet[Quantile]:
         """Return the quantile of a fraction, or one row for each of several fractions. NaN is left out.
 
-        A quantile is exact where the version has value counts. Else it is an estimate, of numbers and times only.
+        A quantile is exact if the version has value counts of the column. Otherwise it is an estimate, which exists
+        only for numbers and times.
 
         Args:
             column: The dotted path of a leaf column.
             q: A fraction from 0 to 1, both inclusive, or a sequence of them.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
-            method: `discrete` returns the least value v such that at least this fraction of the values is at most v, as
+            method: `discrete` returns the least value v such that at least this fraction of the values is at most v,
+                as
                 SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
                 `percentile_cont`; it returns a float64 for numbers and a timestamp for dates.
 
@@ -174,9 +176,10 @@ class Relation(ABC):
 
     @explain_missing_files
     def rank(self, column: str, value: object, *, partition: str | None = None) -> Count:
-        """Return how many values of a column are less than a value. NaN is the greatest value.
+        """Return the number of values of a column that are less than a value. NaN is the greatest value.
 
-        The count is exact where the version has value counts. Else it is an estimate, of numbers and times only.
+        The number is exact if the version has value counts of the column. Otherwise it is an estimate, which exists
+        only for numbers and times.
 
         Args:
             column: The dotted path of a leaf column.
@@ -193,15 +196,16 @@ class Relation(ABC):
 
     @explain_missing_files
     def frequency_between(self, column: str, low: object, high: object, *, partition: str | None = None) -> Count:
-        """Return how many rows have a value from `low` to `high`, both inclusive: the sum of their frequencies.
+        """Return the number of rows with a value from `low` to `high`, both inclusive.
 
-        Guarantee and errors are those of `rank`. `estimate` answers for any predicate, and `count` reads the table.
+        Guarantee and errors are those of `rank`. For other predicates, use `estimate`, or `count`, which reads the
+        table.
         """
         return self.value_counts.frequency_between(column, low, high, self._partition_key(partition))
 
     @explain_missing_files
     def frequency(self, column: str, value: object, *, partition: str | None = None) -> Count:
-        """Return how many rows have a value, 0 where it does not occur. Arguments are those of `rank`.
+        """Return the number of rows with a value; 0 if it does not occur. Arguments are those of `rank`.
 
         Raises:
             NotStoredError: The version has no value counts of the column, and its bounds do not exclude the value.
@@ -213,11 +217,12 @@ class Relation(ABC):
 
     @explain_missing_files
     def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
-        """Return the keys of the partitions that have a value, with its frequency in each, in the order of the version.
+        """Return the keys of the partitions that have a value, with its frequency in each, in the order of the
+        version.
 
-        With the policy `by_partition: on` this is one small read. Otherwise the value counts of one partition after the
-        other are read, until all rows with the value are found; partitions whose bounds exclude it are skipped. Errors
-        are those of `frequency`.
+        With the policy `by_partition: on` this is one small read. Otherwise, the value counts of one partition after
+        the other are read until all rows with the value are found. Partitions whose bounds exclude the value are
+        skipped. Errors are those of `frequency`.
         """
         return self.value_counts.locate(column, value)
 
@@ -229,7 +234,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def spread(self, column: str | None = None, *, partition: str | None = None) -> Spread | ResultSet[Spread]:
-        """Return how many values of a column are distinct, occur several times or once, and the entropy; all are exact.
+        """Return the numbers of distinct, repeated and unique values of a column, and the entropy. All are exact.
 
         Args:
             column: The dotted path of a leaf column. None for one row for each column that has value counts.
@@ -257,7 +262,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def built(self) -> dict[str, Built]:
-        """Return, by column name, how the value counts of the table were built from scratch.
+        """Return the way in which the value counts of the table were built from scratch, by column name.
 
         Columns whose value counts were first built by an update are not included.
         """
@@ -273,8 +278,9 @@ class Relation(ABC):
     def value_files(self, column: str) -> list[str]:
         """Return the Parquet files with the values of a column, as paths below the table's folder.
 
-        A row has `column` (the column's `field_id`), `value` and `frequency`. Where there are several files, the
-        frequencies of a value add up, and a sum of 0 means that the value no longer occurs. Errors are those of `top`.
+        A row has `column` (the column's `field_id`), `value` and `frequency`. If there are several files, the
+        frequency of a value is the sum over all of them. A sum of 0 means that the value no longer occurs. Errors are
+        those of `top`.
         """
         return self.value_counts.files(column)
 
@@ -286,8 +292,8 @@ class Relation(ABC):
     def values(self, column: str, *, partition: str | None = None) -> ResultSet[ValueFrequency]:
         """Return all values of a column with their frequencies, by increasing value. Null is not included.
 
-        The answer is in memory. `value_batches` yields the values of columns that have very many. With the policy
-        `frequencies: repeated` only the values that occur at least twice are returned. Errors are those of `top`.
+        The answer is in memory. For columns with very many values, use `value_batches`. With the policy `frequencies:
+        repeated`, only the values that occur at least twice are returned. Errors are those of `top`.
 
         Args:
             column: The dotted path of a leaf column.
@@ -317,17 +323,17 @@ class Relation(ABC):
         lower: object = None,
         upper: object = None,
     ) -> ResultSet[Bin]:
-        """Return the bins of a column's histogram by increasing minimum, without gaps. NaN and infinities are in none.
+        """Return the bins of a column's histogram by increasing minimum, without gaps. No bin has NaN or infinities.
 
         Args:
             column: The dotted path of a leaf column.
-            bins: The greatest number of bins to return, at least 1; neighbouring bins are added up. None for all.
+            bins: The greatest number of bins to return, at least 1. Neighbouring bins are merged. None for all bins.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
             lower: Return only bins that may have values greater than or equal to this one. Bins are not cut.
             upper: Return only bins that may have values less than or equal to this one. Bins are not cut.
 
         Returns:
-            The bins, none for a column without finite values.
+            The bins; none for a column without finite values.
 
         Raises:
             NotStoredError: The version has no histogram of the column.

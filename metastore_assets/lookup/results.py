@@ -1,4 +1,4 @@
-"""The results of lookups. Each carries the version and snapshot that it is true for.
+"""The results of lookups. Each result carries the version and snapshot that it describes.
 
 An answer with rows is a `ResultSet`. An answer with one number or value has the fields `value`, `guarantee` and
 `as_of`.
@@ -42,7 +42,7 @@ class AsOf:
 
 @dataclass(frozen=True)
 class ReadCost:
-    """How much of the table's data files was read so far to answer questions."""
+    """The number and the size of the table's data files that were read so far to answer questions."""
 
     fragments_read: int
     bytes_read: int
@@ -88,7 +88,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Spread:
-    """How many values of a column are distinct, and their entropy. NaN counts as a value, null does not."""
+    """The number of distinct values of a column, and their entropy. NaN counts as a value, null does not."""
 
     column: str
     """The dotted path of the column."""
@@ -130,7 +130,7 @@ class PartitionFrequency:
 
 
 class TableRows(Sequence[T]):
-    """The rows of an Arrow table as dataclass instances, which are created when they are read."""
+    """The rows of an Arrow table as dataclass instances. An instance is created when its row is read."""
 
     def __init__(self, table: pa.Table, parse: Callable[[pa.Table], Iterable[T]]) -> None:
         """Create the rows.
@@ -165,15 +165,15 @@ class TableRows(Sequence[T]):
 
 
 def explain_no_values(row: ColumnStatistics) -> str:
-    """Return why a version has no values of a column: the stored reason, or a text that names the type."""
+    """Return the reason why a version has no values of a column: the stored reason, or a text that names the type."""
     return row.reason or f"{row.type} has no values of its own"
 
 
 class ResultSet(Sequence[T_co], Generic[T_co]):
     """An answer with rows: an immutable sequence of dataclass instances, which is also an Arrow table.
 
-    It equals another one, or a list, with the same rows. Other libraries read it through the Arrow PyCapsule interface:
-    `pyarrow.table(rows)`.
+    A result set equals another one, or a list, with the same rows. Other libraries read it through the Arrow
+    PyCapsule interface: `pyarrow.table(rows)`.
     """
 
     def __init__(
@@ -190,8 +190,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         Args:
             rows: The rows.
             as_of: The version that the answer is true for.
-            table: A function that returns the rows as a table; or only the table's schema, if each column holds the
-                rows' field of that name.
+            table: A function that returns the rows as a table. If each column contains the field of the same name,
+                the table's schema is enough.
             guarantee: The guarantee of all rows; None if each row has its own.
             shapes: A function that returns the frequencies of a small bar chart for each row, for notebooks.
         """

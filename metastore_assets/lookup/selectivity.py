@@ -1,8 +1,8 @@
 """Estimates of the number of rows that match a predicate, with bounds that always hold.
 
-Value counts, histograms and sketches bound each condition on one column for the whole table. The index bounds the whole
-predicate fragment by fragment. Both pairs of bounds hold, so the result has the greater lower bound and the smaller
-upper bound.
+Value counts, histograms and sketches give bounds for each condition on one column, over the whole table. The index
+gives bounds for the whole predicate, fragment by fragment. Both pairs of bounds are valid. The result therefore has
+the greater lower bound and the smaller upper bound.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class ColumnDistribution(Protocol):
         """Whether all answers of `count_below` are exact."""
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return how many values are less than a value, or also equal if `inclusive`; None if that is not stored."""
+        """Return the number of values below a value, or also equal to it if `inclusive`; None if it is not stored."""
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """Return how often a value occurs. An estimate is an upper bound. Raises NotStoredError."""
+        """Return the frequency of a value. An estimate is an upper bound. Raises NotStoredError."""
 
     @property
     def bins(self) -> HistogramBins | None:
@@ -108,12 +108,12 @@ class _RowEstimate:
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
         """Return an estimate of these rows without the rows of a subset.
 
-        Its numbers may be negative; `within` limits them.
+        The numbers of the result may be negative; `within` limits them.
         """
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
-        """Return an estimate of the other rows: of `total` rows without these."""
+        """Return an estimate of the rows that are not among these, out of `total` rows."""
         return _RowEstimate(total - self.most, total - self.least, total - self.estimate).within(total)
 
 
@@ -123,7 +123,7 @@ def estimate_rows(
     distributions: Callable[[BoundColumn], ColumnDistribution],
     index: tuple[int, int],
 ) -> Estimate:
-    """Return an estimate of how many rows of a version match a predicate.
+    """Return an estimate of the number of rows of a version that match a predicate.
 
     Args:
         predicate: The predicate.
@@ -161,14 +161,16 @@ def _estimate_or(predicate: Or, rows: int, distributions: _Distributions) -> _Ro
 
 
 def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
-    """Combine estimates of conditions that must all match: Fréchet bounds, and an estimate by independence."""
+    """Combine estimates of conditions that must all match: bounds by Fréchet, and an estimate that assumes
+    independence.
+    """
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
     share = float(np.prod([part.estimate / rows for part in parts])) if rows else 0.0
     return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)
 
 
 def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn, list[Comparison]], list[Predicate]]:
-    """Return the comparisons that bound the values of a column, grouped by column, and all other predicates."""
+    """Split predicates into comparisons that bound a column's values, grouped by column, and all other predicates."""
     by_column: dict[BoundColumn, list[Comparison]] = {}
     others: list[Predicate] = []
     for child in children:
@@ -180,7 +182,7 @@ def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn,
 
 
 def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows that match all of some comparisons of one column, none of which is `!=`."""
+    """Estimate the rows that match all of some comparisons of one column. None of the comparisons is `!=`."""
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)
         for comparison in comparisons
@@ -276,7 +278,7 @@ def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _R
 
 
 def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value, by its frequency, or else by ranks and the number of distinct values."""
+    """Estimate the rows with a value from its frequency; without one, from ranks and the number of distinct values."""
     row = distribution.row
     try:
         answer = distribution.frequency(value)
@@ -333,7 +335,8 @@ def _estimate_like(leaf: Like, rows: int, distributions: _Distributions) -> _Row
 def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
     """Estimate the rows that match a LIKE pattern, by the range of values that begin with its prefix.
 
-    Half of the values in that range are assumed to match the rest of the pattern. A negation is ignored here.
+    Half of the values in that range are assumed to match the rest of the pattern. The estimate ignores whether the
+    pattern is negated.
     """
     values = distribution.row.value_count
     try:
@@ -352,7 +355,7 @@ def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstim
 
 
 def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
-    """Return the narrower bounds of two estimates of the same rows, with the estimate of the second."""
+    """Return the intersection of the bounds of two estimates of the same rows, with the estimate of the second."""
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
     return _RowEstimate(least, most, min(max(other.estimate, least), most))
 

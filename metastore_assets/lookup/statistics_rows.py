@@ -38,7 +38,7 @@ def statistics_rows(
 
 
 def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: AsOf) -> ResultSet[ColumnStatistics]:
-    """Return statistics of many partitions as an answer, whose rows become objects when one is first accessed.
+    """Return stored statistics of many partitions as an answer. Rows become objects when one is first accessed.
 
     Args:
         table: The rows, with the columns of `build_statistics_table`. Its structs, such as `minimum`, may also have

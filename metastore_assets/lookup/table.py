@@ -131,7 +131,7 @@ class Scanner(Protocol):
 class Table(Relation):
     """One table as of one version. Of the version's files, only the ones that an answer needs are read.
 
-    It is made of parts that can be used alone: `profiles`, `value_counts`, `histograms`, `pruner` and `past`.
+    A table consists of parts that can be used alone: `profiles`, `value_counts`, `histograms`, `pruner` and `past`.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Table(Relation):
         self._open_scanner = open_scanner
 
     def __repr__(self) -> str:
-        """Return a line with the table's name, version, snapshot and size. Reads nothing."""
+        """Return a line with the table's name, version, snapshot and size. No file is read."""
         version = self._version
         return (
             f"<Table {version.table!r}: version {version.number} of snapshot {version.snapshot}, "
@@ -173,14 +173,14 @@ class Table(Relation):
         )
 
     def _repr_html_(self) -> str:
-        """Return that line and the statistics of the columns with small charts, for notebooks."""
+        """Return HTML with the table's name, version and size, and the statistics of its columns with small charts."""
         from metastore_assets.markup.elements import tag
 
         return f"{tag('p', repr(self)[1:-1]).html}{self.statistics()._repr_html_()}"
 
     @lock_free_cached_property
     def pruner(self) -> Pruner:
-        """Prunes fragments and estimates row counts by predicates."""
+        """An object that prunes fragments and estimates row counts by predicates."""
         from metastore_assets.lookup.pruning import Pruner  # statistics are read without the index and predicates
 
         return Pruner(self.objects, self._version, self.columns, self.profiles, self.value_counts)
@@ -201,7 +201,8 @@ class Table(Relation):
 
     @property
     def location(self) -> str | None:
-        """The URI of the table, as its version records it; None if it does not. A table in a catalog has `catalog://`.
+        """The URI of the table, as its version records it; None if it does not. A table in a catalog has
+        `catalog://…`.
 
         The Metastore's files about the table are in `metastore_folder`.
         """
@@ -219,7 +220,7 @@ class Table(Relation):
         return VersionStore.of_folder(self._version.table, self.objects)
 
     def newer_version(self) -> int | None:
-        """Return the number of the newest version if it is newer than this one, else None. Reads the store."""
+        """Return the number of the newest version if it is newer than this version; otherwise None. The root is read."""
         newest = self.versions.newest()
         return newest if newest > self._version.number else None
 
@@ -228,7 +229,7 @@ class Table(Relation):
         return ResultSet(self._version.partitions, self.as_of, PARTITION_SCHEMA)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
-        """Return the partition with a key; None if there is none. Reads little, however many partitions there are."""
+        """Return the partition with a key; None if there is none. Only a few entries are read."""
         return self.profiles.find_partition(key)
 
     def resolve_partition(self, partition: str) -> str:
@@ -241,7 +242,7 @@ class Table(Relation):
     ) -> ResultSet[ColumnStatistics]:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
-        Mergeable states are None. One column of all partitions is read in one slice.
+        Mergeable states are None. The statistics of one column in all partitions are read at once.
 
         Args:
             columns: Dotted paths of leaf columns; None for all.
@@ -259,7 +260,7 @@ class Table(Relation):
         return self.profiles.partition_statistics(names, partition)
 
     def _shapes(self, rows: Iterable[ColumnStatistics]) -> list[list[int]]:
-        """Return the frequencies of a few bins, or of the most frequent values, of each column; empty without them."""
+        """Return data for small charts of columns: the frequencies of a few bins or of the most frequent values."""
         shapes = []
         for row in rows:
             try:
@@ -282,8 +283,8 @@ class Table(Relation):
     def frequencies_file(self) -> str | None:
         """The path, below the table's folder, of one Parquet file with all value counts, by decreasing frequency.
 
-        Its columns are `column`, `value` and `frequency`. None unless value counts are compacted and have not changed
-        since.
+        Its columns are `column`, `value` and `frequency`. The path is None unless value counts are compacted and have
+        not changed since.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
@@ -310,8 +311,8 @@ class Table(Relation):
 
         Args:
             where: SQL text or a pyarrow expression.
-            limit: A number of rows, at least 0. Then only as many fragments are returned as are needed to certainly
-                have that many matching rows.
+            limit: A number of rows, at least 0. With a limit, the fewest fragments that certainly have that many
+                matching rows are returned.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
@@ -324,14 +325,15 @@ class Table(Relation):
     def estimate(self, where: str | pc.Expression) -> Estimate:
         """Return bounds and an estimate of the number of rows that match a predicate.
 
-        The number is exact for one comparison, `in` or prefix of a column with value counts. Reads the index, and the
-        value counts or the histogram of each column. Errors are those of `prune`.
+        The number is exact for a single comparison, `in` or prefix of a column with value counts. The index is read,
+        and the value counts or the histogram of each column. Errors are those of `prune`.
         """
         return self.pruner.estimate(self.predicate(where))
 
     @explain_missing_files
     def clustering(self, columns: Iterable[str] | None = None) -> ResultSet[ColumnClustering]:
-        """Return how well each column is clustered: in how many fragments one value may lie.
+        """Return measures of each column's clustering: in particular, the number of fragments in which one value may
+        be.
 
         Reads one slice of the index per column. Raises ColumnNotFoundError.
         """
@@ -385,15 +387,16 @@ class Table(Relation):
     ) -> Count:
         """Return the exact number of rows, without deleted rows.
 
-        Without a predicate it is the stored number of rows of the version, and nothing is read. With a predicate it
-        reads the fragments for which the version cannot answer; `estimate` never reads the table.
+        Without a predicate, the version stores the number, and no file of the table is read. With a predicate,
+        fragments are read if the version cannot answer for them. `estimate` never reads the table.
 
         Args:
             where: SQL text or a pyarrow expression; None for all rows of the version.
             partition: The key of a partition, or a pattern that selects one. Only without a predicate.
             table: The table's URI or configuration. None for the location that the version records, which must be one
                 of the `table_locations` of `open_table`.
-            spark: A session that reads where there is much to read; without it, child processes read.
+            spark: A Spark session that reads fragments if there is much to read. Without it, child processes read
+                them.
             snapshot: `now` counts the table's current snapshot, `version` the snapshot of the version.
             storage_options: Options of the table's object store, which versions do not record.
 
@@ -423,11 +426,12 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Return the rows that match a predicate as a Spark DataFrame, which opens only fragments that may match.
+        """Return the rows that match a predicate as a Spark DataFrame. Only fragments that may match are opened.
 
         Args:
             spark: The session.
-            request: The predicate, columns, limit and snapshot. A predicate alone, as SQL text or a pyarrow expression,
+            request: The predicate, columns, limit and snapshot. A predicate alone, as SQL text or a pyarrow
+                expression,
                 requests all columns of all matching rows of the current snapshot.
             table: The table's location, as in `count`.
             storage_options: Options of the table's object store, as in `count`.
@@ -453,9 +457,9 @@ class Table(Relation):
     ) -> pa.RecordBatchReader:
         """Return the table's live rows as a stream of Arrow batches, in no particular order.
 
-        Opens only the data files that may have matching rows, in child processes that read a few batches ahead. Deletes
-        are applied, and columns have their present names and types. The stream supports `read_all`, `read_pandas` and
-        `__arrow_c_stream__`; closing it ends the children.
+        Only data files that may have matching rows are opened, in child processes that read a few batches ahead.
+        Deletes are applied. Columns have their current names and types. The stream supports `read_all`, `read_pandas`
+        and `__arrow_c_stream__`; closing it ends the children.
 
         Args:
             columns: Names of top-level columns; None for all.
@@ -510,15 +514,15 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> ds.Dataset:
-        """Return a pyarrow dataset of the table's data files, whose fragments have their bounds as guarantees.
+        """Return a pyarrow dataset of the table's data files. The bounds of its fragments are their guarantees.
 
-        Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow reads the
-        files itself, so this is for Delta tables and plain Parquet files on local disk, without deleted rows and
-        without renamed columns.
+        Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
+        the files. Therefore only Delta tables and plain Parquet files on local disk are supported, without deleted
+        rows and renamed columns.
 
         Args:
-            where: Leaves out the files that have no matching row: SQL text or a pyarrow expression. Other rows of the
-                remaining files are not left out, so filter them in the query, too.
+            where: A predicate that excludes files without matching rows: SQL text or a pyarrow expression. It does
+                not filter the rows of the remaining files, so use it in the query, too.
             version: Shows the snapshot of this version, as in `read`. None for the table's current snapshot.
             table: The table's location, as in `count`.
             storage_options: Options of the table's object store, as in `count`.
@@ -549,17 +553,18 @@ class Table(Relation):
     ) -> TableConfig:
         """Return a configuration with the table's location, from the caller or from the version.
 
-        A user who can write the root can forge the locations that a version records. Each of them must therefore lie at
+        A user who can write the root can forge the locations that a version records. Each of them must therefore lie
+        at
         or below the `table` that the caller passes, or one of the `table_locations` of `open_table`.
 
         Args:
-            table: The table's URI; None for the one that the version records. A configuration is returned unchanged.
+            table: The table's URI; None for the URI that the version records. A configuration is returned unchanged.
             storage_options: Options of the table's object store, which versions do not record.
 
         Raises:
             ConfigError: The version does not record the location, the table is in a catalog, or the caller does not
                 confirm the location.
-            CorruptionError: What the version records is no valid configuration.
+            CorruptionError: The location that the version records is no valid configuration.
         """
         from metastore_assets.config import TableConfig  # lookups that read no table do not need it
 
@@ -587,7 +592,7 @@ class Table(Relation):
     def history(
         self, column: str | None = None, statistic: str | None = None
     ) -> ResultSet[HistoryRow] | ResultSet[HistoryPoint]:
-        """Return the statistics of every version up to this one, expired versions included, the oldest first.
+        """Return the statistics of every version up to this one, the oldest first. Expired versions are included.
 
         A column is followed through renames by its `field_id`.
 

@@ -60,7 +60,7 @@ class ValueCounts:
         profiles: RelationProfiles,
         open_reader: Callable[[], ValueCountReader],
     ) -> None:
-        """Answer from profiles and, where these describe the whole table, from the table's value counts.
+        """Create queries that answer from profiles, and from the table's value counts for all rows of the table.
 
         Args:
             version: The version that answers.
@@ -133,17 +133,17 @@ class ValueCounts:
         return ResultSet(quantiles, self._as_of, schema, guarantee=quantiles[0].guarantee if quantiles else "exact")
 
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
-        """Return how many values of a column are less than a value. Raises as `Relation.rank`."""
+        """Return the number of values of a column that are less than a value. Raises as `Relation.rank`."""
         values = self.column(column, partition)
         return values.rank(values.literal(value))
 
     def frequency_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
-        """Return how many values lie from `low` to `high`, both inclusive. Raises as `Relation.rank`."""
+        """Return the number of rows with a value from `low` to `high`, both inclusive. Raises as `Relation.rank`."""
         values = self.column(column, partition)
         return values.count_between(values.literal(low), values.literal(high))
 
     def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
-        """Return how many rows have a value. Raises as `Relation.frequency`."""
+        """Return the number of rows with a value. Raises as `Relation.frequency`."""
         values = self.column(column, partition)
         return values.frequency(values.literal(value))
 
@@ -169,7 +169,7 @@ class ValueCounts:
         return ResultSet([PartitionFrequency(*pair) for pair in pairs], self._as_of, schema)
 
     def spread(self, column: str, partition: str | None = None) -> SpreadCounts:
-        """Return how many values are distinct, occur several times or once, and the entropy. Raises NotStoredError."""
+        """Return the numbers of distinct, repeated and unique values, and the entropy. Raises NotStoredError."""
         return self.column(column, partition).spread()
 
     def table_spreads(self, statistics: Iterable[ColumnStatistics]) -> dict[str, SpreadCounts]:
@@ -187,7 +187,9 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return, by column name, how value counts were built from scratch, for the columns in `statistics`."""
+        """Return the way in which value counts were built from scratch, by column name, for the columns in
+        `statistics`.
+        """
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
 

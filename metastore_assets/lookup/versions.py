@@ -1,12 +1,14 @@
 """Published versions: listing them, resolving references to them, and their leaf columns.
 
-A version reference is what `version=` in Python and every option of a command that names a version take:
+A version reference selects a version, as `version=` in Python or as an option of a command:
 
 - a number of up to nine digits: `3` or `"3"`;
-- a snapshot: `"snapshot:12"`, with the id by which the table's format names the snapshot. The prefix can be left out if
+- a snapshot: `"snapshot:12"`, with the id by which the table's format names the snapshot. The prefix can be left out
+if
   the id is no number of up to nine digits and no time. So Delta's ids need it, and Iceberg's `7263012345678901234`
   (a text or an int) does not;
-- a time: a `datetime`, or a text in ISO 8601 such as `"2024-01-31"` or `"2024-01-31T12:00+01:00"`. Times without a zone
+- a time: a `datetime`, or a text in ISO 8601 such as `"2024-01-31"` or `"2024-01-31T12:00+01:00"`. Times without a
+zone
   are in UTC.
 
 A snapshot selects its newest version. A time selects the newest version of a snapshot that was committed by then.
@@ -56,7 +58,7 @@ class VersionColumns:
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
         """Return column names as a list, after a check that the columns exist.
 
-        None stands for all columns and is returned unchanged. A single text is one name. Raises ColumnNotFoundError.
+        None means all columns and is returned unchanged. A single text is one name. Raises ColumnNotFoundError.
         """
         if columns is None:
             return None
@@ -165,7 +167,7 @@ def resolve_version(versions: VersionStore, reference: VersionReference) -> Vers
 
 
 def _read_number(versions: VersionStore, number: int) -> Version:
-    """Return the version with a number. The error of an unknown number names a snapshot of the same id."""
+    """Return the version with a number. The error for an unknown number suggests a snapshot with that id."""
     try:
         return versions.read(number)
     except VersionNotFoundError as error:

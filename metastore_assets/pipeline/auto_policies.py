@@ -1,4 +1,4 @@
-"""Policies that depend on the data: decide which columns are enumerated (stored as value counts).
+"""Decisions of policies that depend on the data: which columns are enumerated (stored as value counts).
 
 A column with the policy `auto` is either enumerated or estimated. A column with the policy `repeated` is either
 enumerated or fingerprinted, that is stored as short hashes of its values. The numbers of distinct values and of all
@@ -6,16 +6,17 @@ values decide:
 
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
   NEAR_UNIQUE_FROM values and more than half of them are distinct.
-- It becomes enumerated again only if it has at most half of FREQUENCY_LIMIT distinct values, which occur four times on
-  average or are few. So a column near a limit does not change with each commit.
+- It becomes enumerated again only if it has at most half of FREQUENCY_LIMIT distinct values, and if these are few or
+occur four times on average. A column near a limit therefore does not change with each commit.
 - A `repeated` column follows the same rules, but without FREQUENCY_LIMIT.
 
-Distinct values are counted by merging sketches, which depend only on the sets of values. Two processes that publish the
+Distinct values are counted by merging sketches, which depend only on the sets of values. Two processes that publish
+the
 same fragments after the same version therefore decide the same.
 
-A change to estimated or fingerprinted takes effect at once, because it needs no reading: fingerprints are derived from
-value counts. A change of an estimated column to enumerated takes effect with the next commit, because the plan must
-list what is read again.
+A change to estimated or fingerprinted takes effect at once, because it needs no reading: fingerprints are derived
+from value counts. A change of an estimated column to enumerated takes effect with the next commit, because fragments
+must be read again and the plan must list them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _OVERESTIMATE = 1.1
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
-    """Return why an enumerated `auto` column becomes estimated; None if it stays enumerated."""
+    """Return the reason why an enumerated `auto` column becomes estimated; None if it stays enumerated."""
     if distinct > FREQUENCY_LIMIT:
         return f"about {distinct:,} distinct values, more than {FREQUENCY_LIMIT:,}"
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
@@ -61,21 +62,21 @@ def why_estimated(distinct: int, values: int) -> str | None:
 
 
 def why_enumerated(distinct: int, values: int) -> str | None:
-    """Return why an estimated `auto` column becomes enumerated again; None if it stays estimated."""
+    """Return the reason why an estimated `auto` column becomes enumerated again; None if it stays estimated."""
     if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values):
         return f"about {distinct:,} distinct values among {values:,}: few enough to be enumerated"
     return None
 
 
 def why_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated."""
+    """Return the reason why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated."""
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
         return f"about {distinct:,} of {values:,} values are distinct: few of them can occur twice"
     return None
 
 
 def why_not_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted."""
+    """Return the reason why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted."""
     if 2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values:
         return f"about {distinct:,} distinct values among {values:,}: they repeat, so that value counts are shorter"
     return None
@@ -87,12 +88,12 @@ def _why_not_enumerated(policy: ResolvedPolicy, estimate: CardinalityEstimate) -
 
 
 def _alternative(policy: ResolvedPolicy) -> CardinalityMode:
-    """Return the alternative to enumerated under a policy: fingerprinted for `repeated`, estimated for `auto`."""
+    """Return the alternative to `enumerated` under a policy: `fingerprinted` for `repeated`, `estimated` for `auto`."""
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
 
 
 def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """Return how a version stores its columns with `auto` or `repeated`, by field id.
+    """Return the form in which a version stores each column with `auto` or `repeated`, by field id.
 
     Columns without a recorded decision are enumerated.
     """
@@ -114,7 +115,7 @@ def planned_resolutions(
             again.
 
     Returns:
-        The decisions by field id. Columns that `base` does not have are left out.
+        The decisions by field id. Columns that `base` does not have are omitted.
     """
     column_specs = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
     states = {leaf: spec.state(leaf) for spec in column_specs if spec is not None for leaf in spec.values}
@@ -139,9 +140,9 @@ def planned_resolutions(
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> ProfileSpec:
-    """Decide about columns with `auto` or `repeated` after profiling; return the resulting profile spec.
+    """Decide about columns with `auto` or `repeated` after profiling, and return the resulting profile spec.
 
-    Returns the planned spec if no decision differs from the plan.
+    If no decision differs from the plan, the planned spec is returned.
 
     Args:
         context: The table, its store and engine.
@@ -231,7 +232,7 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
 def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
     """Return whether a policy is already resolved to a mode.
 
-    True if `mode` is None, because then there is no decision to apply.
+    The result is True if `mode` is None, because there is no decision to apply.
     """
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
@@ -245,8 +246,8 @@ def _needs_sketch(
 ) -> set[str]:
     """Return the undecided columns whose decision needs merged sketches.
 
-    The other columns stay enumerated in every case: even if all values of added fragments were new and distinct, the
-    column would have few enough distinct values.
+    The other columns stay enumerated in any case: they would have few enough distinct values even if all values of
+    added fragments were new and distinct.
 
     Args:
         store: The table's folder.
@@ -293,7 +294,7 @@ def _is_enumerated(
         policy: The column's policy.
         before: The estimate of the published version.
         added: The estimate of the added fragments.
-        has_removed: Whether fragments were removed, so that `before` counts too many values.
+        has_removed: Whether fragments were removed. `before` still includes their values.
     """
     if added.not_enumerated:
         return False

@@ -1,8 +1,8 @@
-"""Column specs: short texts that say what the profile of a top-level column contains, or has to contain.
+"""Column specs: short texts that describe the content of a top-level column's profile, stored or wanted.
 
 A stored profile satisfies a spec if it contains at least the wanted outputs. Statistics, frequencies and histograms
 each have a version, so that a change of one output does not outdate the others. Names and column order are recorded
-separately, because no number depends on them. Default values are left out of the text, so that a new option does not
+separately, because no number depends on them. Default values are omitted from the text, so that a new option does not
 change stored specs.
 
 A top-level column has one or more leaves: columns without children, such as the fields of a struct.
@@ -69,7 +69,7 @@ class ColumnSpec:
     histograms_version: str = ""
 
     def state(self, leaf: str, not_enumerated: Collection[str] = ()) -> str:
-        """Return how frequencies of a leaf are stored.
+        """Return the form in which frequencies of a leaf are stored.
 
         Args:
             leaf: The field id.
@@ -82,7 +82,7 @@ class ColumnSpec:
         return _NOT_ENUMERATED.get(state, state) if leaf in not_enumerated else state
 
     def satisfies(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
-        """Return whether each wanted output is stored, or can be derived from stored ones.
+        """Return whether every wanted output is stored, or can be derived from stored outputs.
 
         Args:
             wanted: The spec with the wanted outputs.
@@ -93,7 +93,8 @@ class ColumnSpec:
     def missing_outputs(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> Iterator[tuple[str, str]]:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
-        The outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of user-defined
+        The outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of
+        user-defined
         statistics. If the types differ, all statistics of the column are missing, and only these are reported.
 
         Args:
@@ -144,7 +145,7 @@ class ColumnSpec:
     def _has_frequencies(self, wanted: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
         """Return whether the frequencies of a leaf that `wanted` requires are stored or can be derived.
 
-        True if `wanted` requires none, because the leaf is `estimated` or `off`.
+        The result is True if `wanted` requires none, because the leaf is `estimated` or `off`.
         """
         if wanted.state(leaf) in ("estimated", "off"):
             return True
@@ -184,7 +185,7 @@ class ColumnSpec:
 
 @lru_cache(maxsize=65_536)
 def parse_column_spec(text: str) -> ColumnSpec | None:
-    """Parse a stored spec. Returns None for a text of another form, which satisfies no spec."""
+    """Parse a stored spec. Return None for a text of another form. Such a text satisfies no spec."""
     try:
         document = json.loads(text)
         frequencies_version, histograms_version = document["versions"]
@@ -239,11 +240,11 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
 
 
 def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mapping[str, str]) -> None:
-    """Raise ConfigError if the source of a user-defined statistic changed while its revision did not.
+    """Raise ConfigError if the source of a user-defined statistic changed and its revision did not.
 
     Args:
         table: Name of the table.
-        stored: The specs of stored profiles. Each has the texts of its column specs, by identity of the column.
+        stored: The specs of stored profiles: for each, the texts of its column specs by identity of the column.
         wanted: The texts of the wanted column specs, by identity of the column.
     """
     sources = dict(_sources(wanted))
@@ -271,7 +272,8 @@ def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
     """Return the digests of the source code of a leaf's user-defined statistics, by key.
 
-    Keys are those of `ColumnSpec.user_defined`. Empty if the leaf is hidden, or if its type is not supported.
+    Keys are those of `ColumnSpec.user_defined`. The result is empty if the leaf is hidden, or if its type is not
+    supported.
     """
     if not policy.statistics or policy.values == "hidden" or not _is_typed(leaf):
         return {}
@@ -288,7 +290,7 @@ def _hidden_suffix(policy: ResolvedPolicy) -> str:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Return a digest of 128 bits, as hexadecimal text."""
+    """Return a 128-bit digest as hexadecimal text."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -1,6 +1,6 @@
 """The context that all stages of a refresh share.
 
-A separate module, because the modules of the stages import it.
+This is a separate module, because the modules of all stages import it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metastore_assets.store.versions import VersionStore
 
 
 def ignore_progress(progress: Progress) -> None:
-    """Do nothing with reported progress."""
+    """Do nothing. It is the default for functions that receive progress."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Decide where the work of a refresh runs: on Spark, or in this process and its child processes.
+"""The choice where the work of a refresh runs: on Spark, or in this process and its child processes.
 
-Starting a Spark session takes seconds, and each job some tenths of a second. Most commits change little, so their work
-is done sooner without Spark.
+Starting a Spark session takes seconds, and each job some tenths of a second. Most commits change little, so they
+finish earlier without Spark.
 
 The files of a table may crash the process that reads them, so a child process reads them. This process merges only
 files that the Metastore wrote.
@@ -37,7 +37,9 @@ _SMALL_FILES = 32
 
 
 def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
-    """Raise ConfigError if the configured engine runs refreshes as jobs of Dagster, not in this process."""
+    """Raise ConfigError if refreshes cannot run in this process, because the configured engine runs them as Dagster
+    jobs.
+    """
     if config.engine == EMR_SERVERLESS:
         raise ConfigError(
             f"table {table.name!r}: with `engine: {EMR_SERVERLESS}` refreshes are jobs that runs of Dagster launch: "
@@ -47,10 +49,11 @@ def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
 
 
 class Engine:
-    """Runs the tasks of a refresh on Spark, or without Spark if there is little work.
+    """A runner of the tasks of a refresh, on Spark or, if there is little work, without Spark.
 
-    Starts Spark at the first need. An engine of kind `spark` always reads the files of tables on Spark. One of kind
-    `auto` reads few and small files in a child process. Both kinds do small merges in this process.
+    Spark is started when it is first needed. An engine of kind `spark` always reads the files of tables on Spark. An
+    engine of kind `auto` reads them in a child process if they are few and small. Both kinds do small merges in this
+    process.
     """
 
     def __init__(self, start: Callable[[], SparkSession] | None, kind: Literal["spark", "auto"] = "spark") -> None:
@@ -100,14 +103,15 @@ class Engine:
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
-        """Return the runner of tasks that read fragments: child processes if `reads_here(…)` is true, else Spark.
+        """Return the runner of tasks that read fragments: child processes if `reads_here(…)` is true, otherwise
+        Spark.
 
         Without Spark, child processes read all fragments.
         """
         return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
 
     def summing_runner(self, columns: int, values: int) -> TaskRunner:
-        """Return the runner of tasks that sum value counts: this process if `sums_here(…)` is true, else Spark.
+        """Return the runner of tasks that sum value counts: this process if `sums_here(…)` is true, otherwise Spark.
 
         Args:
             columns: Number of column profiles to sum.
@@ -118,8 +122,8 @@ class Engine:
     def reads_here(self, fragments: Sequence[Fragment]) -> bool:
         """Return whether fragments are read without Spark, because they are few and small.
 
-        Sizes come from the table's metadata. If these say that there is too much to read, the sizes of the stored files
-        decide, because wrong metadata would start Spark in vain.
+        Sizes come from the table's metadata. If these are too large, the sizes of the stored files are checked as
+        well, because wrong metadata would start Spark unnecessarily.
         """
         if self._kind != "auto" or len(fragments) > _SMALL_FILES:
             return False
@@ -133,7 +137,7 @@ class Engine:
         return True
 
     def sums_here(self, columns: int, values: int) -> bool:
-        """Return whether this process sums value counts, without Spark.
+        """Return whether this process sums value counts without Spark.
 
         Args:
             columns: Number of column profiles to sum.
@@ -142,7 +146,7 @@ class Engine:
         return values <= _SMALL_SUM and self.merges_here(columns)
 
     def merges_here(self, columns: int) -> bool:
-        """Return whether this process merges this many column profiles, without Spark."""
+        """Return whether this process merges a number of column profiles without Spark."""
         return columns <= _SMALL_MERGE
 
     def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:
@@ -160,7 +164,7 @@ class Engine:
 def _stored_size(fragment: Fragment) -> int:
     """Return the stored size of a fragment; 0 if it cannot be determined.
 
-    Reading the file then reports the error.
+    In that case, the task that reads the file reports the error.
     """
     if not isinstance(fragment.source, ClaimedSource):
         return fragment.bytes

@@ -1,4 +1,4 @@
-"""Run the stages of a refresh plan. The last stage publishes the version."""
+"""Execution of the stages of a refresh plan. The last stage publishes the version."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ use."""
 
 
 class UnreadableFragmentsError(MetastoreError):
-    """Raised if fragments cannot be read.
+    """An error that fragments cannot be read.
 
-    If the table has changed since the plan was made, the refresh plans again. Otherwise it raises `reported`.
+    If the table has changed since it was planned, the refresh plans again. Otherwise the refresh raises `reported`.
     """
 
     def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
         """Create the error.
 
         Args:
-            reported: The error that says which fragments cannot be read, and why.
+            reported: The error to raise to the user. It names the fragments and the reasons.
             is_missing: Whether a file is missing, so that the table may have changed since the plan was made.
         """
         super().__init__(str(reported))
@@ -116,7 +116,7 @@ def execute(
     started: float,
     cached_metadata: Mapping[bytes, bytes],
 ) -> Execution:
-    """Run the stages of a plan in their order, and publish the version. Returns the results of the stages.
+    """Run the stages of a plan in order, publish the version, and return the results of the stages.
 
     Args:
         context: The table, its store and engine.
@@ -145,7 +145,8 @@ def execute(
 def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
     """Profile the fragments that the plan reads, and add their entries to `execution.fragments`.
 
-    If some fail, raise UnreadableFragmentsError. The entries of the others are then added to `attempt.entries`.
+    If some fragments fail, raise UnreadableFragmentsError, after adding the entries of the other fragments to
+    `attempt.entries`.
     """
     context, attempt = execution.context, execution.attempt
     profiled = execution.profiled = profile_all(context, execution.plan, attempt.name)
@@ -159,7 +160,9 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
 
 
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
-    """Resolve `auto` and `repeated` policies. If the profile spec changes, the target gets all partitions."""
+    """Resolve `auto` and `repeated` policies. If they change the profile spec, replace the target by one of all
+    partitions.
+    """
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:
         # Under another spec, any partition may have to be merged again.
@@ -266,9 +269,10 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """Turn the error of a missing file into CorruptionError with advice, if the stage reads stored state.
+    """Convert the error of a missing file to CorruptionError with advice, if the stage reads stored state.
 
-    Such a stage reads files of the last version, so a missing file means that this version is damaged. Errors in other
+    Such a stage reads files of the last version, so a missing file means that this version is damaged. Errors in
+    other
     stages are raised unchanged.
     """
     try:
@@ -285,7 +289,7 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
 
 @contextmanager
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
-    """Turn the FragmentError of a merge into an UnreadableFragmentsError.
+    """Convert the FragmentError of a merge to an UnreadableFragmentsError.
 
     A merge reads a file of the table only if values of a fingerprinted column have to be read again.
     """

@@ -31,10 +31,10 @@ _HOST = re.compile(r"[^/]+://[^/]*|")
 
 
 class _FragmentCodec:
-    """Encodes fragments as bytes, and decodes them again.
+    """An encoder of fragments to bytes, and a decoder.
 
-    The storage options and hosts of locations stay in memory, and numbers stand for them in the bytes. They may contain
-    credentials, which must not be in a file. Fragments share them, but may have a location each.
+    Storage options and hosts of locations may contain credentials, which must not be in a file. They therefore stay
+    in memory, and the bytes contain numbers that refer to them. Many fragments share the same ones.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class FragmentRuns:
-    """The fragments of a snapshot, partly in a temporary file. Use it as a context manager."""
+    """The fragments of a snapshot, partly in a temporary file. It is a context manager."""
 
     def __init__(self, fragments: Iterable[Fragment]) -> None:
         """Read all fragments. Raises UnstreamableError if two of them have the same partition key and path."""
@@ -110,7 +110,7 @@ class FragmentRuns:
             raise
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield key, id and encoded fragment (see `decode`), by ascending key.
+        """Yield the key, the id and the encoded form (see `decode`) of each fragment, by ascending key.
 
         Raises UnstreamableError at the end if two fragments have the same key.
         """
@@ -137,7 +137,7 @@ class FragmentRuns:
 
 
 def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntry], reason: str) -> SnapshotChanges:
-    """Compare all fragments of a snapshot with the published ones. Only those that differ are in memory.
+    """Compare all fragments of a snapshot with the published ones. Only fragments that differ are in memory.
 
     Args:
         stream: The snapshot.
@@ -158,7 +158,7 @@ def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntr
 
 @dataclass(frozen=True)
 class Lot:
-    """Some of the differences between a snapshot and stored entries."""
+    """A limited number of the differences between a snapshot and stored entries."""
 
     added: tuple[Fragment, ...]
     """Fragments that are not stored, or are stored with another id, sorted by (partition_key, id)."""
@@ -184,7 +184,7 @@ def stream_lots(runs: FragmentRuns, stored: StoredEntries[FragmentEntry] | None,
 def _differences(
     runs: FragmentRuns, stored: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
-    """Yield (added fragment, key of the removed entry) of each key that differs, by ascending key."""
+    """Yield, for each key that differs, (added fragment, key of the removed entry), by ascending key."""
     current, published = runs.rows(), stream_ids(stored) if stored is not None else iter(())
     new, old = next(current, None), next(published, None)
     while new is not None or old is not None:
@@ -202,6 +202,6 @@ def _differences(
 
 
 def stream_ids(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:
-    """Yield key and id of each published fragment, by ascending key."""
+    """Yield the key and the id of each published fragment, by ascending key."""
     for table in published.stream_rows([FRAGMENTS.schema[0].name, "id"]):
         yield from zip(table["key"].to_pylist(), table["id"].to_pylist(), strict=True)

@@ -1,7 +1,7 @@
-"""Profile fragments: each task reads a bundle of fragments, and writes their profiles to one file.
+"""Profiling of fragments: each task reads a bundle of fragments, and writes their profiles to one file.
 
-If a partition has only one fragment, the fragment's profile is also the partition's profile. This profile usually gets
-files of its own instead of a section in the shared file, because people read the files of partitions.
+If a partition has only one fragment, the fragment's profile is also the partition's profile. Such a profile is
+usually written to separate files instead of a section in the shared file, because users read the files of partitions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ProfilingContext:
 
 @dataclass(frozen=True)
 class FragmentFailure:
-    """A fragment that could not be profiled, and why."""
+    """A fragment that could not be profiled, with the reason."""
 
     fragment_id: str
     partition_key: str
@@ -79,7 +79,7 @@ def read_cost(fragments: Iterable[Fragment]) -> float:
 
 
 class FragmentProfiler:
-    """Profiles fragments on Spark, or in a child process if they are few and small."""
+    """A profiler of fragments on Spark, or in a child process if they are few and small."""
 
     def __init__(self, engine: Engine, context: ProfilingContext) -> None:
         self._engine = engine
@@ -88,7 +88,7 @@ class FragmentProfiler:
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
         """Profile bundles of fragments in parallel; return the entries of profiled fragments, and the failures.
 
-        If a bundle crashes the process that reads it, each of its fragments is read again in a process of its own. Only
+        If a bundle crashes the process that reads it, each of its fragments is read again in a separate process. Only
         fragments that crash again are failures.
         """
         results, crashed = self._profile(bundles)
@@ -138,7 +138,7 @@ def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
         bundle: The fragments.
 
     Returns:
-        The entry of each profiled fragment, and a failure for each other one. A failure names the file.
+        The entry of each profiled fragment, and a failure for each other fragment. A failure names the file.
 
     Raises:
         StoreError: A profile cannot be written.
@@ -165,7 +165,7 @@ def _outcome(
 ) -> FragmentEntry | FragmentFailure:
     """Return the entry that `profile` returns, or a failure if it raises an error about the fragment.
 
-    A StoreError is not about the fragment, and is raised.
+    A StoreError is not about the fragment, and is not caught.
     """
     try:
         return profile()
@@ -186,7 +186,7 @@ def _outcome(
 def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseException, text: str) -> str:
     """Return the message of an error about a fragment, for the list of failures.
 
-    If the table has hidden columns, details that may quote values are left out. A `FragmentError` never quotes hidden
+    If the table has hidden columns, details that may quote values are omitted. A `FragmentError` never quotes hidden
     values (see `formats.redaction`), so its message is complete.
     """
     if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):

@@ -1,4 +1,4 @@
-"""Hidden columns: the key that hashes their values, and checks that nothing else reveals the values."""
+"""Hidden columns: the key that hashes their values, and checks that nothing else reveals these values."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
     Args:
         config: The configuration with the root.
         table: The table.
-        create: Whether to write a new `KEY_FILE` if there is no key. If false, the table then gets a random key that is
+        create: Whether to write a new `KEY_FILE` if there is no key. If false, the table gets a random key that is
             not stored.
 
     Raises:
         ConfigError: The key is too short.
-        CorruptionError: `KEY_FILE` holds no key.
+        CorruptionError: `KEY_FILE` contains no key.
         StoreError: `KEY_FILE` cannot be read or written.
     """
     if not table.hides_values:
@@ -57,8 +57,8 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
 def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
     """Return the key in `KEY_FILE`.
 
-    If there is no file, the key is random. It is then written to the file if `create` is true, and not stored
-    otherwise. Raises CorruptionError if the file holds no key.
+    If there is no file, the key is random. It is written to the file only if `create` is true. Raises CorruptionError
+    if the file contains no key.
     """
     for _ in range(2):
         try:
@@ -80,7 +80,7 @@ def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
 
 
 def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
-    """Raise ConfigError if a hidden column may have got a new name, under which its values would be shown.
+    """Raise ConfigError if a hidden column may have been renamed, so that its values would be shown.
 
     The error is raised if the snapshot lacks a hidden column of the published version, and has new columns that are
     shown.
@@ -137,7 +137,7 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 def _hidden_source(
     table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that a derived column may be computed from; None without one.
+    """Return the path of a hidden column that a derived column may be computed from; None if there is none.
 
     A derived column without known sources may be computed from any hidden column.
     """

@@ -1,4 +1,4 @@
-"""Build the next version of a table from the profiles of its fragments, once policies are resolved."""
+"""Construction of the next version of a table from the profiles of its fragments, once policies are resolved."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class _PartitionChildren:
 
 
 class VersionBuilder:
-    """Builds the next version step by step. Call each method once, in the order of their definition.
+    """A builder of the next version, step by step. Call each method once, in the order of their definition.
 
-    All entries are given as changes of those of the published version, so the work depends on the number of changed
-    partitions only. `discard` and `new_paths` are called only if the version is not published.
+    All entries are changes of the entries of the published version, so the work depends only on the number of changed
+    partitions. `discard` and `new_paths` are called only if the version is not published.
     """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
@@ -181,7 +181,7 @@ class VersionBuilder:
         """Update the value counts of the table by the changed fragments, and write their files."""
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
-            """Return the profiles with the value counts.
+            """Return the profiles that contain the value counts: those of the partitions.
 
             If there is only one partition, these are the fragments' profiles.
             """
@@ -259,7 +259,7 @@ class VersionBuilder:
         )
 
     def new_paths(self, version: Version) -> set[str]:
-        """Return the paths of files that this version references and the document of the version before does not.
+        """Return the paths of files that this version references and the document of the previous version does not.
 
         Other versions may reference some of them, such as profiles of fragments that moved.
         """
@@ -298,16 +298,16 @@ class VersionBuilder:
     def _compacts_table_nodes(self) -> bool:
         """Return whether the nodes of the table's tree may be compacted.
 
-        A compaction reads all nodes. In a large tree, where each commit changes few nodes, it is due only every few
-        commits.
+        A compaction reads all nodes. In a large tree, each commit changes few nodes, so nodes are compacted only
+        every few commits.
         """
         root = self._nodes.find(node_key(TABLE, ROOT))
         return root is None or self._target.number % (1 + root.count // _CHILDREN_PER_COMPACTION) == 0
 
     def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
-        """Return the published profile of a partition, which the next profile may be computed from.
+        """Return the published profile of a partition, from which the next profile may be computed.
 
-        Returns None if the profile does not have exactly the wanted outputs.
+        The result is None if the profile does not have exactly the wanted outputs.
         """
         if not self._compatibility.equals(entry.spec_id):
             return None
@@ -344,7 +344,8 @@ class VersionBuilder:
     def _changed_retired(self) -> EntryChanges[RetiredFragment]:
         """Return the retired fragments of the next version.
 
-        A removed fragment is retained for `keep_versions` versions. If a restore brings it back, it is not read again.
+        The entry of a removed fragment is retained for `keep_versions` versions. If a restore adds the fragment
+        again, the fragment is not read again.
         """
         target, number = self._target, self._target.number
         if target.base is None:
@@ -362,8 +363,8 @@ class VersionBuilder:
         """Return the profile specs that entries of the version refer to, by id.
 
         Args:
-            is_complete: Whether all entries are read, so that the result is exact. Otherwise the result is all specs of
-                the published version, and those of changed entries.
+            is_complete: Whether all entries are read, so that the result is exact. Otherwise, the result has all
+                specs of the published version and of changed entries.
         """
         specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
         used = {self._target.spec.id}

@@ -1,4 +1,4 @@
-"""The progress and the result of a refresh, and their text in logs."""
+"""The progress and the result of a refresh, with their text in logs."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ def counts_by_step(counter: IoCounter) -> dict[str, IoCounts]:
 
 
 def log_progress(log: Callable[[str], object]) -> Callable[[Progress], None]:
-    """Return a function that logs when a stage starts, and then its progress at most every ten seconds.
+    """Return a function that logs the start of each stage, and then its progress at most every ten seconds.
 
-    There are few lines, because each is a row in Dagster's database.
+    Few lines are logged, because each is a row in Dagster's database.
     """
     stage, logged = "", 0.0
 

@@ -116,8 +116,8 @@ class TypeChange:
 class Target:
     """The partitions and the profile spec of the next version, given as a difference from the published version.
 
-    The target is planned before fragments are profiled. Then two stages may change it. `ResolveAutoPolicies` changes
-    the spec, and with it which partitions are reused. `SkipRewrites` adds reused partitions.
+    The target is planned before fragments are profiled. After that, two stages may change it. `ResolveAutoPolicies`
+    may change the spec, and thereby the set of reused partitions. `SkipRewrites` may add reused partitions.
     """
 
     number: int
@@ -152,10 +152,10 @@ class Target:
 
     @property
     def needs_partition_value_counts(self) -> bool:
-        """Whether an unchanged partition needs value counts of its own, which the published version does not store.
+        """Whether an unchanged partition needs separate value counts, which the published version does not store.
 
         If a table has only one partition, the table's value counts are not stored again for the partition. When a
-        second partition is added, the first one needs value counts of its own.
+        second partition is added, the first one needs separate value counts.
         """
         base = self.base
         return (
@@ -194,8 +194,8 @@ class Target:
 
         Args:
             spec: The profile spec.
-            fragments: The profiles of all fragments of `partitions`, by id. If the spec differs, these must be all
-                partitions of the next version, see `with_all_partitions`.
+            fragments: The profiles of all fragments of `partitions`, by id. If the spec differs, `partitions` must
+                have all partitions of the next version, see `with_all_partitions`.
         """
         if spec.id == self.spec.id:
             return self
@@ -213,7 +213,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages that lead from the published version to the next one, and their inputs."""
+    """The stages that lead from the published version to the next one, with their inputs."""
 
     table: str
     target: Target
@@ -261,7 +261,7 @@ class Plan:
 
     @property
     def spec(self) -> ProfileSpec:
-        """The wanted profile spec. Policies that depend on profiles which do not exist yet are not resolved."""
+        """The wanted profile spec. Policies that depend on missing profiles are not resolved yet."""
         return self.target.spec
 
     @property
@@ -288,8 +288,8 @@ class Plan:
     def may_read_again(self) -> dict[str, int]:
         """Number of unchanged fragments whose values may be read again, by path of each fingerprinted column.
 
-        Fingerprinted columns store short hashes, and values only where a hash occurs at least twice. A fragment is read
-        again if one of its values occurs twice now and once before. Which fragments these are is unknown before
+        Fingerprinted columns store short hashes, and values only for hashes that occur at least twice. A fragment is
+        read again if one of its values occurred once before and occurs twice now. These fragments are unknown before
         profiling.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
@@ -328,8 +328,8 @@ class Plan:
 def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
     """Plan a refresh from the changes of the table since the last published version.
 
-    Only the partitions that changed are looked at. If the profile spec differs from the published one, or if columns
-    are fingerprinted, these are all partitions.
+    Only the partitions that changed are considered. If the profile spec differs from the published one, or if columns
+    are fingerprinted, all partitions are considered.
 
     Args:
         inputs: The published version, the changes, the profile spec and the stored profiles.
@@ -405,7 +405,7 @@ class _AffectedPartitions:
 def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _AffectedPartitions:
     """Return the partitions that may differ from the published version.
 
-    These are the partitions of added and removed fragments and those that the request names. If the profile spec
+    They are the partitions of added and removed fragments, and those that the request names. If the profile spec
     changed, or if values may be read again from any fragment, all partitions are returned.
 
     Raises PartitionNotFoundError if the request names a partition that the snapshot does not have.
@@ -445,7 +445,9 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
 
 
 def needs_all_fragments(spec: ProfileSpec) -> bool:
-    """Return whether a plan needs all fragments of the snapshot, because values may be read again from any of them."""
+    """Return whether a plan needs all fragments of the snapshot. It does if values may be read again from any of
+    them.
+    """
     return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
 
@@ -491,7 +493,7 @@ def _reuse_partitions(
 
 
 def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragment]) -> tuple[PlanStage, ...]:
-    """Return the stages of a plan, in the order in which they run."""
+    """Return the stages of a plan in the order of execution."""
     spec, changes, valued = target.spec, target.changes, target.spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
@@ -528,7 +530,7 @@ def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragme
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
     """Return the field ids of columns that are planned as enumerated, but may be stored otherwise after profiling.
 
-    Their policy, `auto` or `repeated`, depends on the values.
+    Their policy is `auto` or `repeated` and depends on the values.
     """
     enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
     return frozenset(enumerated & spec.auto_leaves & spec.typed_leaves)
@@ -541,7 +543,7 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
 
     Args:
         target: The next version, as planned before profiling.
-        profiled: Ids of the fragments that the refresh reads. A partition is left out if one of its unchanged
+        profiled: Ids of the fragments that the refresh reads. A partition is omitted if one of its unchanged
             fragments is among them.
     """
     keys = []
@@ -557,7 +559,7 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
 def _type_changes(before: pa.Schema, snapshot: SnapshotMetadata) -> tuple[TypeChange, ...]:
     """Return the columns of the snapshot whose type differs from the schema `before`.
 
-    Columns are matched by identity. New columns are left out.
+    Columns are matched by identity. New columns are omitted.
     """
     types = {field_identity(field): field.type for field in before}
     reasons = {(reason.column, reason.type): reason.counterexample for reason in snapshot.type_reasons}
@@ -574,12 +576,13 @@ def members_id(fragments: Iterable[str]) -> str:
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
-    """Return a digest of all that determines a partition's profile: its profile spec and its fragments."""
+    """Return a digest of everything that determines a partition's profile: its profile spec and its fragments."""
     return digest([spec_id, *sorted(fragments)])
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Return a digest of all that determines a version's numbers: its spec, and its partitions' content.
+    """Return a digest of everything that determines a version's numbers: its profile spec, and its partitions'
+    content.
 
     The digest is a sum of digests of the partitions, so that `updated_content_id` can add and subtract some.
     """
@@ -594,8 +597,8 @@ def updated_content_id(
     Args:
         spec: The profile spec of both versions.
         before: The content id of the other version.
-        removed: The old entries: of partitions that were removed or changed from the other version to this one.
-        added: The new entries: of partitions that were added or changed.
+        removed: The old entries of the partitions that were removed or changed since the other version.
+        added: The new entries of the partitions that were added or changed.
     """
     difference = int(content_id(spec, added), 16) - int(content_id(spec, removed), 16)
     return f"{(int(before, 16) + difference) % _MODULUS:064x}"
@@ -609,7 +612,7 @@ def _content_digest(spec_id: str, partition: PartitionEntry) -> int:
 def is_current_partition(
     compatibility: SpecCompatibility, entry: PartitionEntry, fragments: Sequence[FragmentEntry]
 ) -> bool:
-    """Return whether a published partition has the profile that a new merge would give.
+    """Return whether a published partition already has the profile that a new merge would produce.
 
     Args:
         compatibility: Compares specs of stored profiles with the wanted spec.
@@ -637,7 +640,7 @@ def is_current_partition(
 def _read_again(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
-    """Return how many fragments are read again because of each missing output.
+    """Return the number of fragments that are read again because of each missing output.
 
     Args:
         compatibility: Compares specs of stored profiles with the wanted spec.
@@ -659,7 +662,7 @@ def _read_again(
 def _usable_profiles(
     profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, locations: Mapping[str, tuple[str, str]]
 ) -> dict[str, FragmentEntry]:
-    """Return the profiles that can be used instead of reading their fragments, by fragment id.
+    """Return the stored profiles that replace reading of their fragments, by fragment id.
 
     A usable profile satisfies the wanted spec. It gets the partition key and path that the fragment has in the
     snapshot.

@@ -1,4 +1,4 @@
-"""Compute the plan of a refresh from the newest version, the current snapshot and the configuration."""
+"""Computation of a refresh plan from the newest version, the current snapshot and the configuration."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AttemptProfiles:
 
     @property
     def new_entries(self) -> Sequence[FragmentEntry]:
-        """The profiles that this refresh made, without those of interrupted refreshes."""
+        """The profiles that this refresh computed, without those of interrupted refreshes."""
         return self.entries[self.resumed :]
 
     @property
@@ -99,10 +99,10 @@ class AttemptProfiles:
 
 
 class ManyFragmentsError(MetastoreError):
-    """Raised if a table has no version, and so many fragments that the first one is made in lots."""
+    """An error that the first version of a table has to be built in lots, because the table has very many fragments."""
 
     def __init__(self, stream: SnapshotStream) -> None:
-        """Create the error. `stream` is the snapshot, with all fragments still to be read."""
+        """Create the error. `stream` is the snapshot, of which no fragment has been read yet."""
         super().__init__("the table has too many files for one plan")
         self.stream = stream
 
@@ -117,7 +117,7 @@ def plan_lot(
         table_format: The table.
         attempt: The profiles of this part.
         metadata: The metadata of the snapshot.
-        lot: The differences between the snapshot and the staged version that the part makes.
+        lot: The differences between the snapshot and the staged versions that this part processes.
     """
     planner = _Planner(context.versions, table_format, context.table, DEFAULT_REQUEST, attempt)
     return planner.plan_lot(metadata, lot)
@@ -129,9 +129,10 @@ def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
 
 
 def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
-    """Return the name of a refresh attempt, under which its profiles are saved.
+    """Return the name of a refresh attempt. Profiles of the attempt are saved under this name.
 
-    The name is a digest of the request and the newest version. If the request forces no reading, the name is empty: any
+    The name is a digest of the request and the newest version. If the request forces no reading, the name is empty:
+    any
     refresh may then use the profiles.
 
     Args:
@@ -175,8 +176,8 @@ def current_plan(
 ) -> Plan:
     """Plan a refresh to the table's current snapshot.
 
-    The plan is made from what the commits since the newest version changed, if the table's format reports that.
-    Otherwise all fragments are compared, and the plan says why.
+    If the table's format reports what the commits since the newest version changed, the plan is made from these
+    changes. Otherwise all fragments are compared, and the plan contains the reason.
 
     Args:
         versions: The published versions of the table.
@@ -204,7 +205,9 @@ def complete_plan(
     request: RefreshRequest,
     attempt: AttemptProfiles,
 ) -> Plan:
-    """Plan a refresh like `current_plan`, but compare all fragments, so that the plan's snapshot has all of them."""
+    """Return a plan like `current_plan`, made by a comparison of all fragments. The plan's snapshot has all
+    fragments.
+    """
     return _retry_without_newest(
         lambda: _Planner(versions, table_format, table, request, attempt).plan_from_snapshot(
             "all fragments are needed"
@@ -215,7 +218,7 @@ def complete_plan(
 
 
 def _retry_without_newest(make: Callable[[], Plan], request: RefreshRequest, attempt: AttemptProfiles) -> Plan:
-    """Return a plan. If the newest version is damaged, a full request is planned again without that version.
+    """Return a plan that `make` computes. If the newest version is damaged, a full request is planned without it.
 
     Args:
         make: Plans the refresh.
@@ -237,7 +240,7 @@ def _retry_without_newest(make: Callable[[], Plan], request: RefreshRequest, att
 
 @contextmanager
 def _explain_missing_entries() -> Iterator[None]:
-    """Turn the error of a missing file of the newest version into a CorruptionError."""
+    """Convert the error of a missing file of the newest version to a CorruptionError."""
     try:
         yield
     except ObjectNotFoundError as error:
@@ -245,10 +248,10 @@ def _explain_missing_entries() -> Iterator[None]:
 
 
 class _Planner:
-    """Makes the plan of one refresh.
+    """A planner of one refresh.
 
-    `plan_current` chooses one of the next three methods. `plan_from_difference` uses what the commits since the newest
-    version changed. `plan_from_stream` and `plan_from_snapshot` compare all fragments of the current snapshot.
+    `plan_current` chooses one of the next three methods. `plan_from_difference` uses the changes of the commits since
+    the newest version. `plan_from_stream` and `plan_from_snapshot` compare all fragments of the current snapshot.
     """
 
     def __init__(
@@ -268,7 +271,7 @@ class _Planner:
         self._pending = versions.pending()
 
     def plan_current(self) -> Plan:
-        """Return the plan made from what the commits changed, or else by a comparison of all fragments."""
+        """Return the plan made from the changes of the commits; if these are unknown, from all fragments."""
         try:
             return self.plan_from_difference()
         except NoDiffError as error:
@@ -279,7 +282,7 @@ class _Planner:
         return self.plan_from_snapshot(reason, plan_or_snapshot)
 
     def plan_from_difference(self) -> Plan:
-        """Return the plan made from what the commits changed. Raises NoDiffError if all fragments must be compared."""
+        """Return the plan made from the changes of the commits. Raises NoDiffError if all fragments must be compared."""
         base = self._base
         if base is None:
             raise NoDiffError("no version is published")
@@ -298,7 +301,8 @@ class _Planner:
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
         """Return the plan made by a comparison of all fragments in bounded memory.
 
-        If the plan needs all fragments in memory, return the complete snapshot, or None if it has not been read.
+        If the plan needs all fragments in memory, it is not made. The result is then the complete snapshot, or None
+        if the snapshot has not been read.
 
         Args:
             reason: Why all fragments are compared.
@@ -321,7 +325,8 @@ class _Planner:
     def _first_snapshot(self) -> Snapshot | None:
         """Return the complete snapshot, to plan the first version; None if its fragments cannot be streamed.
 
-        Raises ManyFragmentsError if it has more fragments than a lot, and the refresh can make the version in lots.
+        Raises ManyFragmentsError if the snapshot has more fragments than a lot, and the refresh can build the version
+        in lots.
         """
         stream = self._format.stream()
         try:
@@ -342,11 +347,11 @@ class _Planner:
             return None
 
     def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
-        """Return the plan of a part of the first version, after the parts that are staged.
+        """Return the plan of the part of the first version that follows the staged parts.
 
         Args:
             metadata: The metadata of the snapshot.
-            lot: The differences between the snapshot and the staged version that the part makes.
+            lot: The differences between the snapshot and the staged versions that this part processes.
 
         Raises:
             NoDiffError: The version cannot be made in lots.
@@ -379,10 +384,11 @@ class _Planner:
     def _resolve_policies(self, snapshot: SnapshotMetadata) -> tuple[ProfileSpec, tuple[str, ...]]:
         """Return the wanted profile spec, and the columns that a policy names and the table no longer has.
 
-        `auto` and `repeated` policies are resolved as far as the newest version allows it.
+        `auto` and `repeated` policies are resolved if the newest version has the necessary statistics.
 
         Raises:
-            ConfigError: A policy names a column that never existed, a hidden column would be revealed, or the source of
+            ConfigError: A policy names a column that never existed, a hidden column would be revealed, or the source
+                of
                 a user-defined statistic changed without its revision.
         """
         base, table = self._base, self._table
@@ -426,8 +432,8 @@ def _dropped_columns(
 ) -> tuple[str, ...]:
     """Return the columns that a policy names and the table no longer has.
 
-    Each version records these columns, because the versions that had them expire. Older versions are read only for
-    names that the newest version does not have.
+    Each version records these columns, because the versions that contained them expire. Older versions are read only
+    for names that the newest version does not record.
 
     Raises:
         ConfigError: No published version had such a column, so its name is misspelt.

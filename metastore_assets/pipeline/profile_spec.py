@@ -1,4 +1,4 @@
-"""Profile specs: what the profiles of a table have to contain, and whether stored profiles satisfy it.
+"""Profile specs: the wanted content of a table's profiles, and comparisons of stored profiles with it.
 
 A leaf is a column without children: a top-level column, or a field nested in one.
 """
@@ -58,13 +58,13 @@ class ProfileSpec:
 
     @property
     def unresolved(self) -> tuple[str, ...]:
-        """Field ids of the leaves whose policy (`auto` or `repeated`) is not resolved to enumerated or not."""
+        """Field ids of the leaves whose policy (`auto` or `repeated`) is not resolved yet."""
         typed = self.typed_leaves
         return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in typed)
 
 
 class SpecCompatibility:
-    """Compares the specs of stored profiles with the wanted spec. Results are cached."""
+    """A comparison of the specs of stored profiles with the wanted spec. Results are cached."""
 
     def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
         """Prepare comparisons.
@@ -123,11 +123,11 @@ class SpecCompatibility:
         ]
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
-        """Return whether any of the columns, given by identity, has user-defined statistics."""
+        """Return whether any of the columns with some identities has user-defined statistics."""
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
-        """Return whether files with this spec have the wanted columns, with equal names and order."""
+        """Return whether files with this spec have the wanted columns with the same names in the same order."""
         if spec_id not in self._has_current_names:
             self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
         return self._has_current_names[spec_id]
@@ -140,7 +140,7 @@ class SpecCompatibility:
     def _compare(self, method: str, spec_id: str, not_enumerated: tuple[str, ...]) -> bool:
         """Return whether each column that both specs have passes a comparison.
 
-        False if the profile's spec is unknown, or if the spec of such a column cannot be parsed.
+        The result is False if the profile's spec is unknown, or if the spec of such a column cannot be parsed.
 
         Args:
             method: The method of `ColumnSpec` that compares: `satisfies` or `equals`.
@@ -163,7 +163,7 @@ class SpecCompatibility:
     def _shared_columns(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
         """Return (stored spec, wanted spec) of each column that both have.
 
-        Specs that cannot be parsed are left out.
+        Specs that cannot be parsed are omitted.
         """
         stored = self.specs.get(spec_id, {})
         pairs = [
@@ -179,12 +179,13 @@ def table_profile_spec(
 ) -> ProfileSpec:
     """Return the profile spec of a schema under a table's policies.
 
-    Policies of columns that the schema does not have are ignored: planning reports names that never existed.
+    Policies of columns that the schema does not have are ignored, because planning reports names that never existed.
 
     Args:
         schema: The schema.
         table: The configured policies.
-        resolved: Decisions about `auto` and `repeated` policies, by field id of the leaf. Other leaves stay undecided.
+        resolved: Decisions about `auto` and `repeated` policies, by field id of the leaf. Other leaves stay
+            undecided.
     """
     leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []
     column_specs: dict[str, str] = {}
@@ -214,7 +215,9 @@ def table_profile_spec(
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that identifies the selected partitions. With `current_date` it changes every day."""
+    """Return a text that identifies the selected partitions. If the selection uses `current_date`, the text changes
+    every day.
+    """
     if not isinstance(partitions, str):
         return json.dumps(partitions)
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
@@ -223,8 +226,8 @@ def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
 def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
     """Return the effective policy of a leaf.
 
-    If the leaf's values are hidden and the table has a key, the policy gets the leaf's key for hashing them. An `auto`
-    or `repeated` policy is resolved by the decision about the leaf. Without a decision it stays undecided.
+    If the leaf's values are hidden and the table has a key, the policy contains the leaf's hash key. An `auto` or
+    `repeated` policy is resolved by the decision about the leaf. Without a decision it stays undecided.
 
     Args:
         table: The configured policies, and the key of hidden values.
@@ -242,7 +245,7 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
     """Raise ConfigError if the policy of a single column requests a statistic without the value counts that it needs.
 
-    If the policy is one for many columns, there is no error, and the column does not get the statistic.
+    A policy for many columns causes no error; the column does not get the statistic.
     """
     column_policy = table.columns.get(leaf.path)
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":
@@ -262,7 +265,7 @@ def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPoli
 
 @contextmanager
 def _naming_table(table: TableConfig) -> Iterator[None]:
-    """Name the table in errors of user-defined statistics."""
+    """Add the table's name to errors of user-defined statistics that are raised in the block."""
     try:
         yield
     except ConfigError as error:

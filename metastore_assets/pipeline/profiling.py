@@ -1,4 +1,4 @@
-"""Profile the fragments of a plan in several jobs.
+"""Profiling of the fragments of a plan in several jobs.
 
 Finished profiles are saved even if other fragments fail. A bundle is a group of fragments of one partition, which one
 task profiles. A slot is a task that can run at a time.
@@ -144,7 +144,7 @@ def bundle_fragments(
 
 
 def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finished: int) -> ProfileError:
-    """Return the error that says which fragments could not be profiled, and why.
+    """Return an error that names the fragments that could not be profiled, with the reasons.
 
     Args:
         table: The table.
@@ -160,7 +160,7 @@ def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finis
 
 
 def failure_advice(is_unsupported: Sequence[bool]) -> str:
-    """Return what to do about files that could not be read.
+    """Return advice about files that could not be read.
 
     Args:
         is_unsupported: For each file, True if its content is not supported, False if it is damaged.

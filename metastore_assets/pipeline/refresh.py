@@ -1,4 +1,4 @@
-"""Refresh the Metastore of one table: plan, run the stages, and plan again if the plan was outdated."""
+"""The refresh of one table's Metastore: plan, run the stages, and plan again if the plan was outdated."""
 
 from __future__ import annotations
 
@@ -86,19 +86,20 @@ def refresh(
 ) -> RefreshResult:
     """Publish a version for the table's current snapshot. Reads only fragments without a stored profile.
 
-    Nothing is published if the newest version is up to date. Several refreshes of a table may run at the same time: one
-    publishes first, and the others plan again with the profiles that they have made.
+    Nothing is published if the newest version is up to date. Several refreshes of a table may run at the same time.
+    One of them publishes first. The others then plan again and reuse the profiles that they have computed.
 
     Args:
         config: The configuration.
         table: The table.
         spark: Starts Spark. Called only if there is work that `config.engine` leaves to Spark.
-        request: The fragments to read again. Fragments that an interrupted refresh with the same request has read since
+        request: The fragments to read again. Fragments that an interrupted refresh with the same request has read
+            since
             the newest version are not read again.
         progress: Called with the progress.
 
     Raises:
-        ProfileError: Fragments cannot be read. The last version stays, and finished profiles are saved for the next
+        ProfileError: Fragments cannot be read. The last version remains, and finished profiles are saved for the next
             attempt.
         MetastoreError: The table changed during each attempt, or cannot be read.
     """
@@ -133,7 +134,7 @@ def refresh(
 
 
 class _PurgedError(MetastoreError):
-    """Raised if a purge removed files of this refresh while the plan was made."""
+    """An error that a purge removed files of this refresh while the plan was made."""
 
 
 class _Refresh:
@@ -168,15 +169,15 @@ class _Refresh:
     def cached_metadata(self, plan: Plan) -> Mapping[bytes, bytes]:
         """Return the metadata cache of the next version.
 
-        A plan that compares all fragments reads everything that is needed from the cache, so entries that it did not
-        use are dropped. A plan from a difference reads few entries, so the others are retained.
+        A plan that compares all fragments reads every cache entry that is still needed, so unused entries are
+        dropped. A plan from a difference reads few entries, so unused entries are retained.
         """
         if plan.base is None or plan.target.changes.comparison:
             return self.cache.entries
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Publish the first version, made in lots; see `FirstVersion.publish`.
+        """Build the first version in lots, and publish it. See `FirstVersion.publish`.
 
         Args:
             stream: The snapshot.
@@ -215,9 +216,10 @@ class _Refresh:
         return self._plan
 
     def check_outdated(self, error: MetastoreError) -> None:
-        """Raise the error of a failed attempt, unless its plan was outdated: then another attempt may succeed.
+        """Raise the error of a failed attempt unless its plan was outdated. Another attempt may then succeed.
 
-        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because the
+        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
+        the
         table has changed. If the newest version is damaged, a full refresh makes another attempt without it.
         """
         if isinstance(error, CorruptionError):
@@ -258,9 +260,9 @@ def _result(execution: Execution) -> RefreshResult:
 
 @contextmanager
 def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
-    """Add advice to errors from damaged files, crashed workers and missing tables.
+    """Add advice to errors of damaged files, crashed workers and missing tables.
 
-    Removes the saved profiles of the attempt if a damaged profile may have caused the error.
+    The saved profiles of the attempt are removed if a damaged profile may have caused the error.
     """
     table = versions.table
     try:

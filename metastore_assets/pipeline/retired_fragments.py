@@ -1,4 +1,4 @@
-"""Fragments that a recent version removed, whose profiles are retained in case a restore brings them back."""
+"""Retired fragments: a recent version removed them, and their profiles are retained in case of a restore."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment
 
 
 def expired_fragments(version: Version, last_expired: int) -> list[RetiredFragment]:
-    """Return the retired fragments of a version that were removed in the version `last_expired` or an earlier one."""
+    """Return the retired fragments that were removed in the version `last_expired` or earlier."""
     prefixes = [retired_prefix(number) for number in _retiring_versions(version) if number <= last_expired]
     return entries_of(version, RETIRED).find_prefixes(prefixes)
 

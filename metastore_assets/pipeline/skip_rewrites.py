@@ -1,6 +1,7 @@
-"""Detect commits that move rows between files without changing any row, such as a compaction.
+"""Detection of commits that move rows between files without changing any row, such as a compaction.
 
-The numbers of a partition depend only on the multiset of each column's values. Profiles store a hash of each multiset.
+The numbers of a partition depend only on the multiset of each column's values. Profiles store a hash of each
+multiset.
 If the added and the removed fragments of a partition have equal hashes, the partition's published profile is reused,
 and so is everything that was merged from this profile.
 """
@@ -85,10 +86,10 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return the added and removed fragments of a partition as a list with one possible rewrite.
+    """Return the added and removed fragments of a partition, as a list with at most one rewrite.
 
-    The list is empty if the change cannot be a rewrite: no fragment was added, none was removed, or the number of rows
-    changed.
+    The list is empty if the change of the partition cannot be a rewrite: no fragment was added, none was removed, or
+    the number of rows changed.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]
@@ -117,7 +118,7 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
 
 
 def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
-    """Return the partition with its published entry, updated to the partition's next fragments.
+    """Return the partition with its published entry, updated for its fragments in the next version.
 
     Args:
         partition: The partition in the next version.

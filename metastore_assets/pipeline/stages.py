@@ -1,7 +1,7 @@
-"""The stages of a refresh as data: what each stage works on, and its text and JSON.
+"""The stages of a refresh as data: the work of each stage, as text and JSON.
 
-A plan consists of stages. A dry run prints them, and a refresh executes the same objects. Some work depends on profiles
-that do not exist yet. The `rule` of a stage says how this work is decided.
+A plan consists of stages. A dry run prints them, and a refresh executes the same objects. Some work depends on
+profiles that do not exist yet. The `rule` of a stage describes how this work is determined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PlanStage(ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """Return what the stage works on as a short text, such as `2 columns ('a', 'b')`."""
+        """Return a short text that names the work of the stage, such as `2 columns ('a', 'b')`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the stage as it appears in `refresh --dry-run --json`."""
@@ -45,7 +45,7 @@ class PlanStage(ABC):
 
 @dataclass(frozen=True)
 class ProfileFragments(PlanStage):
-    """Reads the fragments that have no usable stored profile, and writes a profile for each."""
+    """The stage that reads the fragments without a usable stored profile, and writes a profile for each."""
 
     name = "profile_fragments"
     step = "profile"
@@ -56,13 +56,13 @@ class ProfileFragments(PlanStage):
     """Number of fragments that are not read, because a stored profile is used."""
 
     def summary(self) -> str:
-        """Return how many fragments and bytes are read, and how many stored profiles are reused."""
+        """Return the numbers of fragments and bytes that are read, and the number of stored profiles that are reused."""
         return f"{_count(self.fragments, 'fragment')}, {self.bytes:,} bytes; {self.reused:,} stored profiles are reused"
 
 
 @dataclass(frozen=True)
 class ResolveAutoPolicies(PlanStage):
-    """Decides whether columns whose policy is `auto` or `repeated` are stored as value counts."""
+    """The stage that decides whether `auto` and `repeated` columns are stored as value counts."""
 
     name = "resolve_auto_policies"
     step = "decide"
@@ -80,7 +80,7 @@ class ResolveAutoPolicies(PlanStage):
 
 @dataclass(frozen=True)
 class DropValueCounts(PlanStage):
-    """Removes value counts from fragment profiles, for the columns that are no longer enumerated."""
+    """The stage that removes value counts from fragment profiles, for columns that are no longer enumerated."""
 
     name = "drop_value_counts"
     step = "decide"
@@ -96,20 +96,20 @@ class DropValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class SaveProfiles(PlanStage):
-    """Saves new fragment profiles. If this attempt does not publish, another one uses them."""
+    """The stage that saves new fragment profiles. If this attempt does not publish, another one uses them."""
 
     name = "save_profiles"
     step = "decide"
     fragments: int
 
     def summary(self) -> str:
-        """Return how many profiles are saved."""
+        """Return the number of profiles that are saved."""
         return _count(self.fragments, "profile")
 
 
 @dataclass(frozen=True)
 class SkipRewrites(PlanStage):
-    """Reuses the published profile of partitions whose files were rewritten with the same rows."""
+    """The stage that reuses the published profiles of partitions whose files were rewritten with the same rows."""
 
     name = "skip_rewrites"
     step = "decide"
@@ -125,7 +125,7 @@ class SkipRewrites(PlanStage):
 
 @dataclass(frozen=True)
 class MergePartitions(PlanStage):
-    """Merges fragment profiles into the profiles of partitions."""
+    """The stage that merges fragment profiles into the profiles of partitions."""
 
     name = "merge_partitions"
     step = "reduce"
@@ -138,14 +138,14 @@ class MergePartitions(PlanStage):
     """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
 
     def summary(self) -> str:
-        """Return how many partitions are merged, their first keys, and the stages that may change this set."""
+        """Return the number of merged partitions, their first keys, and the stages that may change this set."""
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
 
 
 @dataclass(frozen=True)
 class MergeTable(PlanStage):
-    """Merges partition profiles into the profile of the table."""
+    """The stage that merges partition profiles into the profile of the table."""
 
     name = "merge_table"
     step = "reduce"
@@ -159,7 +159,7 @@ class MergeTable(PlanStage):
 
 @dataclass(frozen=True)
 class UpdateValueCounts(PlanStage):
-    """Adds the value counts of added fragments to the table's, and subtracts those of removed ones."""
+    """The stage that adds the value counts of added fragments to the table's, and subtracts those of removed ones."""
 
     name = "update_value_counts"
     step = "reduce"
@@ -175,7 +175,7 @@ class UpdateValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class CompactSegments(PlanStage):
-    """Copies profiles that are in use out of files whose other profiles are mostly unused."""
+    """The stage that copies profiles in use out of files whose other profiles are mostly unused."""
 
     name = "compact_segments"
     step = "reduce"
@@ -189,7 +189,7 @@ class CompactSegments(PlanStage):
 
 @dataclass(frozen=True)
 class WriteIndexes(PlanStage):
-    """Updates the fragment index, the partition index, and the value filters."""
+    """The stage that updates the fragment index, the partition index, and the value filters."""
 
     name = "write_indexes"
     step = "reduce"
@@ -198,14 +198,14 @@ class WriteIndexes(PlanStage):
     """Columns with value filters."""
 
     def summary(self) -> str:
-        """Return the indexes that are updated, with the columns that have value filters."""
+        """Return the names of the updated indexes, and of the columns that have value filters."""
         filters = f", value filters of {_names('column', self.filtered_columns)}" if self.filtered_columns else ""
         return f"fragments, partition statistics{filters}"
 
 
 @dataclass(frozen=True)
 class Publish(PlanStage):
-    """Publishes the version, and removes versions that expired."""
+    """The stage that publishes the version, and removes versions that expired."""
 
     name = "publish"
     step = "publish"
@@ -224,7 +224,7 @@ def stages_to_json(stages: Sequence[PlanStage]) -> list[dict[str, Any]]:
 
 
 def stages_to_text(stages: Sequence[Mapping[str, Any]], *, with_rules: bool = False) -> list[str]:
-    """Return one line for each stage, in the order in which they run.
+    """Return one line for each stage, in the order of execution.
 
     Args:
         stages: The stages as `stages_to_json` returns them.

@@ -1,6 +1,6 @@
 """The location of a table, as a version records it for the readers of the version.
 
-A module by itself, because scans import it without the rest of the pipeline.
+This is a separate module, because scans import it without the rest of the pipeline.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
 
 
 def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
-    """Return the part of a table's configuration that selects the table's location and rows.
+    """Return the part of a table's configuration that determines the table's location and rows.
 
     Args:
         table: The configuration.
         format: The table's format, which is added to the result.
 
     Returns:
-        Keys and values as JSON, without default values. None if a URI contains a password, or a query string, which may
+        Keys and values as JSON, without default values. None if a URI contains a password, or a query string, which
+        may
             be a signature.
     """
     location = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True, by_alias=True)

@@ -61,7 +61,7 @@ def ports(node: Node) -> tuple[tuple[str, ...], ...]:
 
 
 def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
-    """Validate declared nodes, and return them by name in execution order: each after its feeders. Raises GraphError."""
+    """Validate declared nodes, and return them by name, each after its feeders. Raises GraphError."""
     by_name = {node.name: node for node in nodes}
     if len(by_name) < len(nodes):
         names = [node.name for node in nodes]

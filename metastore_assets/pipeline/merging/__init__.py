@@ -1,1 +1,1 @@
-"""Merge profiles along a tree: the tree, the merges of a commit, and the compaction of files."""
+"""The merging of profiles along a tree: the tree, the merges of a commit, and the compaction of files."""

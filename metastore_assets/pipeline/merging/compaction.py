@@ -1,4 +1,4 @@
-"""Rewrite files with several profiles: leave out unused profiles, or value counts that are not needed.
+"""Compaction of files with several profiles: removal of unused profiles, and of value counts that are not needed.
 
 A profile is a section of such a file. It is used if an entry of the version references it. A profile retains its name
 in the new file, so profiles that were merged from it stay valid.
@@ -130,10 +130,10 @@ def compact_segments(
 ) -> SegmentEntries:
     """Copy profiles that are in use out of files whose other profiles are mostly unused.
 
-    A file is sparse if its share of used profiles is below `min_used_share`. The sparse files of a group (a partition,
-    or the nodes of one merge tree) are compacted when their unused profiles exceed `max_waste` times the group's used
-    profiles. If every commit compacted, it would copy the same profiles again and again. With the default limits, files
-    take little more than twice the space of their used profiles.
+    A file is sparse if its share of used profiles is below `min_used_share`. The sparse files of a group (a
+    partition, or the nodes of one merge tree) are compacted when their unused profiles exceed `max_waste` times the
+    group's used profiles. Compaction in every commit would copy the same profiles again and again. With the default
+    limits, files take little more than twice the space of their used profiles.
 
     Args:
         engine: The engine that copies.
@@ -143,7 +143,7 @@ def compact_segments(
         limits: The limits that decide which files are compacted.
 
     Returns:
-        The same entries. Those of copied profiles have new files.
+        The same entries. Entries of copied profiles have new files.
 
     Raises:
         CorruptionError: A file with several profiles is damaged.
@@ -174,11 +174,11 @@ def compact_changes(
     counted: StoredEntries[SharedFileEntry] | None,
     spared_nodes: Collection[str] = (),
 ) -> SegmentChanges:
-    """Copy profiles that are in use out of files whose other profiles are mostly unused, as `compact_segments` does.
+    """Copy profiles that are in use out of files whose other profiles are mostly unused, for changed entries.
 
-    Only groups that may now have too many unused profiles are read: groups that lost an entry, and groups with entries
-    in a sparse file whose number of references changes. If one of them is a group of fragments, the entries of all
-    retired fragments are read, too.
+    The function does the same as `compact_segments`, and reads fewer entries: only groups that may now have too many
+    unused profiles. These are groups that lost an entry, and groups with entries in a sparse file whose number of
+    references changes. If one of them is a group of fragments, the entries of all retired fragments are read, too.
 
     Args:
         context: The table, its store and engine.
@@ -223,7 +223,8 @@ def plan_compaction(
     counted: StoredEntries[SharedFileEntry] | None,
     spared_nodes: Collection[str] = (),
 ) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
-    """Return the tasks that copy used profiles out of sparse files, and the entries of all profiles in their groups.
+    """Return the tasks that copy used profiles out of sparse files, and the entries of all profiles in the same
+    groups.
 
     Args:
         table: Name of the table, for messages.
@@ -270,9 +271,9 @@ def drop_value_counts(
 ) -> dict[str, FragmentEntry]:
     """Remove the value counts of columns that are no longer enumerated from fragment profiles.
 
-    Value counts take most of the space of small fragments. Fragments are nevertheless profiled with them, because only
-    all profiles together show whether values repeat. If `before` already wanted fingerprints of a column, its value
-    counts stay, because fingerprints are derived from them.
+    Value counts take most of the space of small fragments. Fragments are nevertheless profiled with value counts,
+    because only all profiles together show whether values repeat. If `before` already wanted fingerprints of a
+    column, its value counts are retained, because fingerprints are derived from them.
 
     Args:
         context: The table, its store and engine.
@@ -281,7 +282,7 @@ def drop_value_counts(
         fragments: The profiles of all fragments, by id.
 
     Returns:
-        The same entries, by id. Those of changed profiles have new files, and list the columns in `not_enumerated`.
+        The same entries, by id. Entries of changed profiles have new files, and list the columns in `not_enumerated`.
 
     Raises:
         CorruptionError: A profile is damaged.
@@ -344,13 +345,14 @@ def _copy_tasks(
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy the used profiles out of sparse files: files in which few profiles are still used.
+    """Yield the tasks that copy used profiles out of sparse files, in which few profiles are still used.
 
-    A group whose sparse files waste little space is left as it is.
+    Groups whose sparse files waste little space are skipped.
 
     Args:
         folder: The folder of the new files.
-        shared: The entries of used profiles that share their file with other profiles. It has all such entries of each
+        shared: The entries of used profiles that share their file with other profiles. It has all such entries of
+            each
             group that occurs.
         used_sections: Number of used profiles in each of these files, by path.
         limits: The limits that decide which files are compacted.
@@ -379,7 +381,7 @@ def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileF
 
 
 def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
-    """Copy the profiles of a task to a new file, without the value counts to drop.
+    """Copy the profiles of a task to a new file, without the value counts that are to be dropped.
 
     May run in a worker process.
     """

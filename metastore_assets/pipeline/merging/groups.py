@@ -69,7 +69,7 @@ class LoadedChildren:
 
 @dataclass(frozen=True)
 class GroupChildren:
-    """The children of a group, as their changes since the published version."""
+    """The children of a group in the next version: the changes since the published version."""
 
     changed: Mapping[str, Child]
     """The children that the published version lacks, or has in another form, by key."""
@@ -89,7 +89,7 @@ class GroupChildren:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether all children are new or changed, so that nothing of the published profile can be reused."""
+        """Whether all children are new or changed. Nothing of the published profile can then be reused."""
         return len(self.changed) == self.count
 
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
@@ -111,7 +111,7 @@ class GroupChildren:
 class PreviousResult:
     """The published profile of a group.
 
-    The next profile may be computed from it and from the changed children.
+    The next profile may be computed from this profile and the changed children.
     """
 
     files: ProfileFiles
@@ -123,7 +123,7 @@ class PreviousResult:
 
 @dataclass(frozen=True)
 class MergeGroup:
-    """Profiles that are merged into one profile, either of a partition or of the table."""
+    """Some profiles that are merged into the profile of a partition or of the table."""
 
     key: str
     folder: str
@@ -136,12 +136,14 @@ class MergeGroup:
     """Whether value counts are stored with the merged profile. If not, they are those of the table."""
 
     def without_children(self) -> MergeGroup:
-        """Return the group without its changed and stored children, which is smaller to send to a task."""
+        """Return the group without its changed and stored children. It is smaller to send to a task."""
         return replace(self, children=GroupChildren({}, frozenset(), self.children.count), previous=None)
 
 
 class NodeLookup(Protocol):
-    """Lookup of nodes of the published version: stored intermediate profiles, one for each branch of a merge tree."""
+    """A lookup of nodes of the published version. A node is the stored intermediate profile of a branch of a merge
+    tree.
+    """
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, NodeEntry]:
         """Return the nodes that have one of the keys, by key."""

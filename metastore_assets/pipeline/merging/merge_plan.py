@@ -1,10 +1,10 @@
-"""Plan the merges of groups: which branches of their trees are merged, and which stored nodes are reused.
+"""Planning of the merges of groups: which branches of their trees are merged, and which stored nodes are reused.
 
 A group has a tree: its children (profiles) are the leaves, and each branch merges the parts below it. A node is the
-stored result of a branch. A group is planned from its changed children. The nodes above them are loaded by key, and
-merged again. Their other parts, unchanged nodes and children, are loaded as inputs. No other node is read. All children
-of a group are read only if the group has no stored nodes, if much of it changed, if a stored node is missing or
-contradicts the changes, or if a node was merged under another profile spec.
+stored result of a branch. A group is planned from its changed children. The nodes above these children are loaded by
+key, and merged again. Their other parts (unchanged nodes and children) are loaded as inputs. No other node is read.
+All children of a group are read only in these cases: the group has no stored nodes; much of it changed; a stored node
+is missing or contradicts the changes; or a node was merged under another profile spec.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TreeMerge:
 
         Args:
             files: The merged profile.
-            spec_id: The id of the spec that it was merged under.
+            spec_id: The id of the profile spec that the profile was merged under.
         """
         branch = self.branch
         return NodeEntry(
@@ -117,7 +117,7 @@ def find_group_nodes(nodes: NodeLookup, group_keys: Collection[str]) -> frozense
 def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
     """Return the largest merges of a tree that read at most `max_inputs` stored profiles each.
 
-    A merge that has no merges below it is returned even if it reads more. Merges above the returned ones are left out.
+    A merge that has no merges below it is returned even if it reads more. Merges above the returned ones are omitted.
 
     Args:
         merge: The root of the tree.
@@ -175,13 +175,13 @@ class _StoredNodes:
             self._groups[node.group][node.name] = self._loaded[node.key] = node
 
     def group(self, group_key: str) -> Mapping[str, NodeEntry]:
-        """Return the nodes of a group that `load_groups` has loaded, by name; none for another group."""
+        """Return the nodes of a group by name, if `load_groups` has loaded them; none for another group."""
         return self._groups.get(group_key, {})
 
     def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
-        """Return the files that the loaded nodes of a group store of their children, by key of the child.
+        """Return the files of a group's children, by key of the child, as the loaded nodes of the group record them.
 
-        Raises StoredTreeError if they are damaged.
+        Raises StoredTreeError if the nodes are damaged.
         """
         nodes = [node for node in self._loaded.values() if node is not None and node.group == group_key]
         try:
@@ -199,14 +199,14 @@ class _StoredNodes:
         return self.find_all(group_key, [name]).get(name)
 
     def find_all(self, group_key: str, names: Collection[str]) -> dict[str, NodeEntry]:
-        """Return the nodes of branches by name. Branches without a node are left out."""
+        """Return the nodes of branches by name. Branches without a node are omitted."""
         keys = {name: node_key(group_key, name) for name in names}
         self.load(keys.values())
         return {name: node for name, key in keys.items() if (node := self._loaded[key]) is not None}
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
-    """Return the names of the branches to load first: all names that branches above a changed child may have."""
+    """Return the names of the branches to load first: all possible names of branches above a changed child."""
     if _is_rebuilt(group):
         return {ROOT}
     children = group.children
@@ -223,7 +223,7 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     """Plan the merges of a group from its changed children.
 
     Raises:
-        StoredTreeError: The stored nodes do not suffice: all children are needed.
+        StoredTreeError: The stored nodes are not sufficient; all children are needed.
     """
     shape, children = tree_shape(), group.children
     root = nodes.find(group.key, ROOT)
@@ -252,7 +252,7 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
 
 
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
-    """Plan the merges of a group from all its children. Loaded nodes are reused if their branch has not changed."""
+    """Plan the merges of a group from all its children. A loaded node is reused if its branch has not changed."""
     children, stored = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put
     # A node is reused if its branch is the same, no child below it changed, and all nodes below it are reused.
@@ -284,7 +284,7 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return the subset of branch `names` that are above a changed or removed child."""
+    """Return those branch names in `names` that are above a changed or removed child."""
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}
     keys = (*children.changed, *children.removed) if lengths else ()
@@ -330,7 +330,7 @@ def _plan(
         context: The objects that merges need.
         merge: The merge of the group.
         stored_root: The root in the published version.
-        renewed: Reused nodes from an older spec whose profiles are valid for the wanted spec, too. Their entries are
+        renewed: Reused nodes of an older profile spec that are also valid for the wanted spec. Their entries are
             replaced.
         dropped: Names of the branches that the tree no longer has.
     """
@@ -351,7 +351,7 @@ def _files(nodes: Mapping[str, NodeEntry]) -> dict[str, ProfileFiles]:
 
 
 def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: frozenset[str]) -> bool:
-    """Return whether a stored node has the same content as a new merge of its inputs would have.
+    """Return whether a stored node has the same content as a new merge of its inputs.
 
     The node must have exactly the wanted outputs. A wanted column that the node lacks must be missing from all
     children.

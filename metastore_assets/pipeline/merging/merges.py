@@ -1,4 +1,4 @@
-"""Run the merges of a tree, and write their results as nodes."""
+"""Execution of the merges of a tree. The results are written as nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALL_NODE = 1 << 20
 
 
 class NodeWriter:
-    """Writes the nodes that one task computes. Small nodes share a file."""
+    """A writer of the nodes that one task computes. Small nodes share a file."""
 
     def __init__(self, store: ObjectStore, spec: ProfileSpec) -> None:
         self._store = store
@@ -30,7 +30,8 @@ class NodeWriter:
         self._small: list[tuple[TreeMerge, int, pa.Table]] = []
 
     def add(self, merge: TreeMerge, row_count: int, states: pa.Table) -> None:
-        """Add the result of a merge as a node. A small node is written by `finish`, others at once.
+        """Add the result of a merge as a node. A small node is written later by `finish`; other nodes are written at
+        once.
 
         Args:
             merge: The merge.
@@ -61,7 +62,7 @@ def merge_node_states(
 ) -> tuple[int, pa.Table]:
     """Run a merge after all merges below it; return the row count and the merged states.
 
-    The results of the merges below are added as nodes. The result of the merge itself is not.
+    The results of the merges below are added as nodes. The result of the merge itself is only returned.
 
     Args:
         reader: Reads the states files of the store.

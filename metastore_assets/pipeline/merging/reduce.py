@@ -1,4 +1,4 @@
-"""Merge the profiles of groups: fragments into partitions, and partitions into the table.
+"""Merging of the profiles of groups: fragments into partitions, and partitions into the table.
 
 Both merges have the same three steps:
 
@@ -65,7 +65,7 @@ class Reduction:
 
 @dataclass
 class _TaskResult:
-    """The result of one task: a merged profile, which may still lack its value counts."""
+    """The result of one task: a merged profile. Its value counts may still be missing."""
 
     number: int
     files: ProfileFiles | ProfileContent
@@ -81,7 +81,7 @@ class _TaskResult:
 
 @dataclass(frozen=True)
 class _SectionCopy:
-    """A profile to copy out of a file with several profiles, for a group of which it is the only child."""
+    """A profile to copy out of a file with several profiles. It is the only child of its group."""
 
     group_key: str
     folder: str
@@ -90,7 +90,7 @@ class _SectionCopy:
 
 @dataclass(frozen=True)
 class _Completion:
-    """A merged profile that lacks its value counts, and the value counts to add."""
+    """A merged profile without value counts, and the value counts to add."""
 
     group: MergeGroup
     """The group, without its children."""
@@ -157,7 +157,7 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
 
 
 def _single_child(group: MergeGroup) -> Child | None:
-    """Return the only child of a group, if its profile has exactly the wanted outputs; else None."""
+    """Return the only child of a group, if its profile has exactly the wanted outputs; otherwise None."""
     if group.children.count != 1:
         return None
     (child,) = group.children.read_all().values()
@@ -229,7 +229,8 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     Args:
         store: The table's folder.
         spec: The profile spec of the version.
-        is_local: Whether this process runs the task. Then an incomplete profile is returned in memory, not written.
+        is_local: Whether this process runs the task. If so, an incomplete profile is returned in memory and not
+            written.
         merge: The merge.
     """
     nodes = NodeWriter(store, spec)
@@ -273,9 +274,9 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 def _plan_sums(
     store: ObjectStore, spec: ProfileSpec, group: MergeGroup, row_count: int, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
-    """Plan how the value counts of a group are summed.
+    """Return the sums that compute the value counts of a group.
 
-    The previous result is updated if that reads less than full sums. All children are read only for full sums.
+    The previous result is updated if an update reads less than full sums. All children are read only for full sums.
 
     Args:
         store: The table's folder.

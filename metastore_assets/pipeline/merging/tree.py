@@ -2,14 +2,14 @@
 
 The shape depends only on the keys of the group's children.
 
-The position of a child is a hash of its key. The tree is a trie over the digits of these positions. A branch with more
-than `fan_in` children is split by the next digit into parts; their number is a power of two. A part with only one child
-is replaced by this child, and a branch with only one part by this part. Adding or removing a child changes about log(n)
-branches above it, and at most `fan_in` more if a branch splits or merges. All other branches stay the same. (If the
-width depended on the number of children, a change of the width would rebuild the tree.)
+The position of a child is a hash of its key. The tree is a trie over the digits of these positions. A branch with
+more than `fan_in` children is split by the next digit into parts; their number is a power of two. A part with only
+one child is replaced by this child, and a branch with only one part by this part. Adding or removing a child changes
+about log(n) branches above it, and at most `fan_in` more if a branch splits or merges. All other branches stay the
+same. (A width that depends on the number of children would rebuild the tree when the width changes.)
 
-So `TreeShape.update` computes the next tree from the stored branches above the changed children, and the other parts of
-these branches. The result equals the tree that `TreeShape.build` computes from all keys.
+`TreeShape.update` therefore computes the next tree from few stored branches: those above the changed children, with
+their other parts. The result equals the tree that `TreeShape.build` computes from all keys.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LoadBranches: TypeAlias = Callable[[Collection[str]], Mapping[str, Branch]]
 
 @dataclass(frozen=True)
 class TreeChange:
-    """The step from one tree to the next."""
+    """The difference between one tree and the next."""
 
     put: Mapping[str, Branch]
     """The branches to merge, by name, each after the branches below it; the root is the last one."""
@@ -56,7 +56,9 @@ class TreeChange:
 
 
 class StoredTreeError(Exception):
-    """The stored branches of a group contradict its changes, or are no longer usable. Then the tree is rebuilt."""
+    """An error that the stored branches of a group contradict its changes or are not usable. The tree is then
+    rebuilt.
+    """
 
 
 def key_position(key: str) -> int:
@@ -67,7 +69,7 @@ def key_position(key: str) -> int:
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Computes trees whose branches have at most `fan_in` parts, unless children have equal positions."""
+    """A computation of trees whose branches have at most `fan_in` parts, unless children have equal positions."""
 
     fan_in: int
     """The maximum number of parts of a branch: 2 to 63."""
@@ -79,13 +81,13 @@ class TreeShape:
         return _Update(self).result(_build(self, ROOT, self.sort(keys)))
 
     def update(self, root: Branch, load: LoadBranches, changes: Mapping[str, bool]) -> TreeChange:
-        """Return the step from a stored tree to the next one.
+        """Return the difference between a stored tree and the next tree.
 
         Args:
             root: The root of the stored tree, with more than `fan_in` children.
             load: Loads other branches of the stored tree.
-            changes: For each changed child, by key, whether the next tree has it. A child that was replaced is a change
-                of the branches above it.
+            changes: For each changed child, by key, whether the next tree has it. A replaced child changes the
+                branches above it.
 
         Raises:
             StoredTreeError: A branch is missing, or a removed child is in no branch.
@@ -99,13 +101,15 @@ class TreeShape:
         return update.result(update.apply(ROOT, old, sorted_changes))
 
     def ordered_parts(self, branch: Branch) -> list[tuple[str, bool]]:
-        """Return (key of a child or name of a branch, whether it is a child) of each part, by increasing position."""
+        """Return (key of the child or name of the branch, whether it is a child) for each part, by increasing
+        position.
+        """
         parts = [(self.digits(key), key, True) for key in branch.children]
         parts += [(name, name, False) for name in branch.branches]
         return [(part, is_child) for _, part, is_child in sorted(parts)]
 
     def path(self, key: str, count: int) -> list[str]:
-        """Return the names that the branches above a child may have: its digits, cut off at each possible length.
+        """Return the possible names of the branches above a child: prefixes of the digits of its position.
 
         In a tree with `count` children, hardly any branch has a longer name.
         """
@@ -118,7 +122,7 @@ class TreeShape:
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
 
     def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child, by increasing position."""
+        """Return (digits, key) for each child, by increasing position."""
         return sorted((self.digits(key), key) for key in keys)
 
 
@@ -176,7 +180,7 @@ class _Update:
     """Names of the stored branches that the next tree does not have, or has in another form."""
 
     def apply(self, name: str, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]) -> _Node | str | None:
-        """Apply changes to one part of a tree; return the next part, or None without children.
+        """Apply changes to one part of a tree, and return the changed part; None if no children remain.
 
         Args:
             name: Digits with which the positions of all children of the part begin.
@@ -207,7 +211,7 @@ class _Update:
     def result(self, root: _Node | str | None) -> TreeChange:
         """Return the change to the tree. The root is renamed to `ROOT`.
 
-        An only child, or None for no child, becomes a root branch with one or no part.
+        A single child becomes a root branch with one part. None (no children) becomes a root branch without parts.
         """
         if not isinstance(root, _Node):
             root = _join(ROOT, [] if root is None else [root])
@@ -222,7 +226,7 @@ class _Update:
     def _open(self, node: _Node) -> dict[str, _Node | str]:
         """Return the parts of a stored branch by the digits with which their positions begin.
 
-        The branch must be one that splits.
+        The branch must be split into parts by digits.
         """
         branch = node.branch
         self._mark_opened(node)

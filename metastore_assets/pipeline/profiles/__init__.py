@@ -1,1 +1,1 @@
-"""The files of profiles: write them, read them, and derive states from stored value counts."""
+"""The files of profiles: writing, reading, and derivation of states from stored value counts."""

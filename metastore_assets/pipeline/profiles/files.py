@@ -1,4 +1,4 @@
-"""Write the separate files of one profile: statistics, histograms, frequencies, and mergeable states."""
+"""Writing of the separate files of one profile: statistics, histograms, frequencies, and mergeable states."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ fast."""
 
 @dataclass(frozen=True)
 class ProfileContent:
-    """A profile in memory. Its value counts are not in memory, but in files."""
+    """A profile in memory, except its value counts, which are in files."""
 
     row_count: int
     rows: Sequence[ColumnStatistics]
@@ -57,7 +57,7 @@ class ProfileContent:
 
 
 class FrequencyWriter:
-    """Writes one `frequencies` file, which has a section for each enumerated column.
+    """A writer of one `frequencies` file, which has a section for each enumerated column.
 
     Sections are named by field id.
     """
@@ -90,9 +90,9 @@ class FrequencyWriter:
 
 
 class ProfileWriter:
-    """Writes the files of one profile under unique names, column by column.
+    """A writer of the files of one profile, column by column, under unique names.
 
-    A context manager. `files` is set when the context ends without an error.
+    The writer is a context manager. `files` is set when the context ends without an error.
     """
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int) -> None:
@@ -134,7 +134,7 @@ class ProfileWriter:
 def write_profile(
     store: ObjectStore, folder: str, spec: ProfileSpec, profile: ProfileContent, *, states: bool = True
 ) -> ProfileFiles:
-    """Write the files of a profile, except its value counts, which have been written before.
+    """Write the files of a profile. Its value counts must have been written before.
 
     Args:
         store: The table's folder.
@@ -201,7 +201,7 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
 
 
 def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
-    """Encode (path, field id) pairs as text: JSON, compressed by zlib, in base 64."""
+    """Encode (path, field id) pairs as text: zlib-compressed JSON in base 64."""
     return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
 
 
@@ -226,9 +226,9 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """Return the histogram to show to people.
+    """Return the histogram that is shown to users.
 
-    It has at most as many bins as the column has distinct values, but at least 2.
+    It has at most as many bins as the column has distinct values, and at least 2.
 
     Args:
         histogram: The histogram of the column.

@@ -1,4 +1,4 @@
-"""Read profiles from states files, which may contain many profiles.
+"""Reading of profiles from states files, which may contain many profiles.
 
 Files stay open, and row groups are cached.
 """
@@ -35,10 +35,10 @@ _CACHED_BYTES = 64 << 20
 
 
 class StatesReader:
-    """Reads the states files of one store.
+    """A reader of the states files of one store.
 
-    A context manager. Methods raise CorruptionError for damaged files. Methods that return data of a single column need
-    a profile that has no separate files.
+    The reader is a context manager. Methods raise CorruptionError for damaged files. Methods that return data of a
+    single column require a profile without separate files.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -130,7 +130,7 @@ class StatesReader:
         self._bytes = 0
 
     def _section(self, files: ProfileFiles) -> _Section:
-        """Return where the rows of a profile are in its states file."""
+        """Return the position of a profile's rows in its states file."""
         opened = self._open(files.states)
         if not opened.sections:
             opened.sections.update(_sections(opened.file))
@@ -176,7 +176,7 @@ def value_counts_at(table: pa.Table, row: int) -> Frequencies:
 
 @contextmanager
 def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
-    """Turn the error of a missing or undecodable file into CorruptionError.
+    """Convert the error of a missing or undecodable file to CorruptionError.
 
     Args:
         store: The store of the file.
@@ -195,7 +195,7 @@ def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
 
 @dataclass
 class _Section:
-    """The places of the rows of one profile in a states file."""
+    """The positions of the rows of one profile in a states file."""
 
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     """(row group, first row in the row group, number of rows) of each piece."""

@@ -1,9 +1,11 @@
-"""Write states files, which merges read.
+"""Writing of states files, which merges read.
 
-A file has one profile or many. Files of fragment profiles also have value counts.
+A file has one or many profiles. Files of fragment profiles also have value counts.
 
-States are the mergeable forms of statistics, such as sketches. A file consists of sections, one per profile, with a row
-per column. Sections share row groups, so that many small profiles take little space. For a column with few values, only
+States are the mergeable forms of statistics, such as sketches. A file consists of sections, one per profile, with a
+row
+per column. Sections share row groups, so that many small profiles take little space. For a column with few values,
+only
 value counts are stored, and states are derived from them. A column with many values has a row group to itself, which
 merges need not read.
 """
@@ -81,7 +83,7 @@ def value_union(spec: ProfileSpec) -> pa.StructType:
 
 @dataclass(frozen=True)
 class StatesContent:
-    """Describes which data a states file stores besides states."""
+    """The kinds of data that a states file stores besides states."""
 
     union: pa.StructType
     """The type of values, see `value_union`."""
@@ -120,9 +122,9 @@ class StatesContent:
 
 
 class StatesWriter:
-    """Writes one states file, and buffers at most one row group.
+    """A writer of one states file, which buffers at most one row group.
 
-    A context manager. The file is complete when the context ends.
+    The writer is a context manager. The file is complete when the context ends.
     """
 
     def __init__(self, store: ObjectStore, folder: str, content: StatesContent) -> None:
@@ -165,7 +167,7 @@ class StatesWriter:
         Args:
             profile: The profile. Value counts, fingerprints and the value filter are written only if the file stores
                 them.
-            strip: Whether to leave out states that can be derived from value counts. The value counts must be stored in
+            strip: Whether to omit states that can be derived from value counts. The value counts must be stored in
                 this file or in other files of the profile.
         """
         content = self._content
@@ -198,7 +200,7 @@ class StatesWriter:
     def add_rows(self, table: pa.Table) -> None:
         """Append rows of another states file.
 
-        Their sections must have begun, and values must have this file's union type.
+        The sections of the rows must have begun, and values must have this file's union type.
         """
         self._end_section()
         content = self._content
@@ -304,7 +306,8 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
 def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
     """Return one list array for each of `FINGERPRINT_COLUMNS`.
 
-    Each array has a list for each of `columns`: its fingerprints or their counts. For None the list is null.
+    Each array has a list for each item of `columns`: its fingerprints, or their counts. For an item None, the list is
+    null.
     """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None]
@@ -316,7 +319,7 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
     """Return one list array for each of `VALUE_COUNT_COLUMNS`.
 
-    Each array has a list for each of `columns`: its values or their counts. For None the list is null.
+    Each array has a list for each item of `columns`: its values, or their counts. For an item None, the list is null.
     """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]

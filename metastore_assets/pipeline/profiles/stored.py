@@ -1,4 +1,4 @@
-"""Read the files of profiles: sketches, value counts, statistics and histograms."""
+"""Reading of the files of profiles: sketches, value counts, statistics and histograms."""
 
 from __future__ import annotations
 
@@ -140,13 +140,13 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
 
 
 class FrequencyReader:
-    """Reads the value counts of one profile.
+    """A reader of the value counts of one profile.
 
-    A context manager. Methods raise CorruptionError for damaged files.
+    The reader is a context manager. Methods raise CorruptionError for damaged files.
     """
 
     def __init__(self, states_reader: StatesReader, files: ProfileFiles) -> None:
-        """Open the files with the profile's value counts, and find the columns that have any.
+        """Open the files with the profile's value counts, and find the columns with value counts.
 
         Args:
             states_reader: Reads the states file if the profile has no separate files. The caller closes this reader.
@@ -185,7 +185,7 @@ class FrequencyReader:
         Use it only for columns with few values. Each separate file is read once.
 
         Args:
-            field_ids: The columns. A column without value counts is left out if the profile has separate files.
+            field_ids: The columns. A column without value counts is omitted if the profile has separate files.
                 Otherwise it is returned without values.
         """
         if self._segment is not None:

@@ -1,4 +1,4 @@
-"""Read the states of profiles for merging. States that are not stored are derived from value counts.
+"""Reading of the states of profiles for merging. States that are not stored are derived from value counts.
 
 States are the mergeable forms of statistics, such as sketches. Profiles that are merged are read together. If several
 of them have only value counts of a column, the states are derived once, from the sum of these value counts.
@@ -69,9 +69,9 @@ def read_states_together(
 ) -> tuple[int, list[pa.Table]]:
     """Return the total row count of profiles, and a table of states for each.
 
-    Only the merge of all these tables is meaningful, not a single one. If the states of a column are derived once for
-    several profiles, the table of the first of these profiles has the values of all, and the other tables have only
-    null counts. All other columns are as `read_states` returns them.
+    The tables are meaningful only when they are merged, not alone. The states of a column may be derived once for
+    several profiles. The table of the first of these profiles then has the values of all, and the other tables have
+    only null counts. All other columns are as `read_states` returns them.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -96,9 +96,9 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Return the columns whose states are derived once, from the sum of the value counts of several profiles.
+    """Return the columns whose states are derived once, from the summed value counts of several profiles.
 
-    Returns the positions of these profiles in `profiles`, by field id of the column.
+    The result has the positions of these profiles in `profiles`, by field id of the column.
     """
     shared = {}
     for leaf, _ in spec.leaves:
@@ -153,9 +153,10 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: By field id of a column, the profiles whose summed value counts its states are derived from. The
-                first one is this profile. Columns that are not in the mapping are derived from this profile alone.
-            emptied: Field ids of the columns whose values are left out, because another profile's table has them.
+            sources: By field id of a column: the profiles from whose summed value counts its states are derived. The
+                first of them is this profile. Columns that are not in the mapping are derived from this profile
+                alone.
+            emptied: Field ids of the columns whose values are omitted, because another profile's table has them.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied)
@@ -183,7 +184,7 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows. Those of the given columns count only nulls: they have no values."""
+        """Return the stored rows. For the given columns, they have only null counts and no values."""
         table = self._table
         if not field_ids:
             return table
@@ -206,7 +207,7 @@ class _StoredProfile:
     ) -> tuple[ColumnStatistics, Histogram | None]:
         """Derive the statistics of a column from the summed value counts of several profiles.
 
-        Nulls are those of the first profile.
+        The null count is that of the first profile.
         """
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class
@@ -267,7 +268,7 @@ class _StoredRow(NamedTuple):
 
     @property
     def is_derived(self) -> bool:
-        """Whether only value counts of the column are stored, so that its states have to be derived from them."""
+        """Whether only value counts of the column are stored. Its states are then derived from them."""
         return (
             self.distinct_sketch is None
             and self.value_count > 0
@@ -280,8 +281,9 @@ class _StoredRow(NamedTuple):
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has exactly the user-defined states of the policy, and no state that the policy
-        excludes.
+        """Return whether the row has exactly the wanted states.
+
+        It must have the user-defined states of the policy, and no state that the policy excludes.
         """
         if self.type_class is None:
             return True

@@ -1,1 +1,1 @@
-"""The value counts of a table: how a refresh builds or updates them, and plain files for other tools."""
+"""The value counts of a table: building and updating by a refresh, and plain files for other tools."""

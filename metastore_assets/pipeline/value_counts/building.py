@@ -1,7 +1,7 @@
-"""Build the value counts of a table from scratch, from the stored profiles of its partitions.
+"""Building of a table's value counts from scratch, from the stored profiles of its partitions.
 
-A column is counted in one of two ways. Either one task sums all of its values (`counts`), or its values are split into
-ranges and one task sums each range (`ranges`). Both give equal rows.
+A column is counted in one of two ways. Either one task sums all of its values (`counts`), or its values are split
+into ranges and one task sums each range (`ranges`). Both ways produce the same rows.
 
 Rows are written as runs: sorted, immutable Parquet files. Each stage stores the value counts in another order or
 grouping. The type class of a column names the physical type of its values, and each class has its own stages.
@@ -31,7 +31,7 @@ from metastore_assets.value_counts.state import Where
 
 @dataclass(frozen=True)
 class BuiltValueCounts:
-    """The result of building value counts: files of all stages, and how each column was built."""
+    """The result of building value counts: the files of all stages, and the algorithm used for each column."""
 
     runs: Mapping[str, Sequence[Run]]
     """Runs by name of the stage, in key order."""
@@ -103,9 +103,9 @@ def build_value_counts(
 
 
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Return whether a column is summed by ranges of values, not by one task.
+    """Return whether a column is summed by ranges of values. Otherwise one task sums it.
 
-    An explicit algorithm of the policy decides. Otherwise, columns with too many distinct values for one task have
+    The policy may name the algorithm. If not, columns with too many distinct values for one task are summed by
     ranges.
     """
     return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.MAX_UNSPLIT_VALUES)

@@ -1,4 +1,4 @@
-"""Build value counts by partition: how often each value of a column occurs in each partition.
+"""Building of value counts by partition: the frequency of each value of a column in each partition.
 
 The counts are read from the profiles of all partitions, and written as runs: sorted, immutable Parquet files. Columns
 whose values have the same type class share runs.
@@ -30,7 +30,7 @@ _ROWS_PER_TASK = 4_000_000
 
 @dataclass(frozen=True)
 class _ColumnsTask:
-    """The work of one task: write the value counts by partition of some columns of one type class."""
+    """A task that writes the value counts by partition of some columns of one type class."""
 
     number: int
     type_class: str
@@ -71,7 +71,7 @@ def write_runs_by_partition(
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
     """Split the columns into tasks, sorted by type class and field id.
 
-    The runs of one type class are in key order if they are taken in the order of the tasks.
+    In the order of the tasks, the runs of one type class are in key order.
     """
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda field_ids: (field_ids[1], field_ids[0].encode()))
@@ -87,7 +87,7 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
 def _write_runs(store: ObjectStore, partitions: Sequence[CountedProfile], task: _ColumnsTask) -> tuple[int, list[Run]]:
     """Write the value counts by partition of a task's columns; return the task's number, and the runs.
 
-    May run in a worker process. Holds all rows of the task's columns.
+    May run in a worker process. All rows of the task's columns are in memory.
     """
     tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
     with StatesReader(store) as states_reader:

@@ -1,4 +1,4 @@
-"""Compact value counts: merge the files of each key range, and write plain files for other tools."""
+"""Compaction of value counts: files of each key range are merged, and plain files for other tools are written."""
 
 from __future__ import annotations
 

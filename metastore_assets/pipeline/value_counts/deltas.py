@@ -1,4 +1,4 @@
-"""Deltas of value counts: rows to add to or subtract from the published value counts of a table.
+"""Deltas of value counts: rows to add to, or subtract from, the published value counts of a table.
 
 Deltas are read from the profiles of added and removed fragments. Columns of the same type class, such as `string`,
 share one table of deltas.
@@ -64,7 +64,7 @@ class FragmentChanges:
         return sum(entry.row_count for entry in (*self.added, *self.removed))
 
     def without_moves(self) -> FragmentChanges:
-        """Return the changes without fragments that only moved to another partition, which the table still contains."""
+        """Return the changes without fragments that only moved to another partition of the table."""
         added, removed = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
         return FragmentChanges(
             [entry for entry in self.added if entry.files.name not in removed],
@@ -147,7 +147,7 @@ def _read_if_few(
 
 @dataclass(frozen=True)
 class _LazyValueCounts:
-    """A picklable callable that reads value counts of columns from profiles, and yields batches of rows."""
+    """A picklable function that reads value counts of columns from profiles, and yields batches of rows."""
 
     store: ObjectStore
     profiles: tuple[CountedProfile, ...]

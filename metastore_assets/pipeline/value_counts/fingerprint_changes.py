@@ -1,18 +1,18 @@
-"""The update of the stored value counts of a fingerprinted column by the changes of one commit.
+"""Update of the stored value counts of a fingerprinted column by the changes of one commit.
 
-A fingerprint is a short hash of a value. Of a fingerprinted column, the number of rows with each fingerprint is stored;
-values are stored only for fingerprints that occur at least twice.
+A fingerprint is a short hash of a value. For a fingerprinted column, the number of rows with each fingerprint is
+stored. Values are stored only for fingerprints that occur at least twice.
 
 The new counts are computed from the added fingerprints, the removed fingerprints and the published counts. Values are
 read only for the following fingerprints, and only if these occur at least twice after the commit:
 
-- Added fingerprints: their values are read from the added fragments.
+- Added fingerprints: the values are read from the added fragments.
 - Fingerprints that occurred once before: the value was not stored, and is read from the unchanged fragments.
-- Fingerprints that several values share, and that were removed somewhere: it is unknown which value was removed.
-  Their values are read from all fragments that have them.
+- Fingerprints that several values share, and that were removed from a fragment: it is unknown which value was
+removed. The values are read from all fragments with such a fingerprint.
 
-If a commit only removes rows with a fingerprint, and one stored value has it, all removed rows had this value. Its new
-count follows without reading.
+If a commit only removes rows with a fingerprint, and one stored value has it, all removed rows had this value. Its
+new count is computed without reading.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FingerprintedChange:
 
 @dataclass(frozen=True)
 class ChangedFingerprints:
-    """How often each fingerprint of a column occurs in the fragments that a commit added and removed."""
+    """The number of occurrences of each fingerprint in the fragments that a commit added and removed."""
 
     added: FingerprintCounts
     """The number of rows of each fingerprint in the added fragments."""
@@ -158,7 +158,7 @@ class NoCounts:
 
 
 def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Raise CorruptionError unless the frequencies of values add up to the totals of their fingerprints.
+    """Raise CorruptionError unless the frequencies of values add up to the numbers of rows with their fingerprints.
 
     Args:
         column: The column.
@@ -182,7 +182,7 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 def _subtract_removed(
     values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
 ) -> Frequencies:
-    """Subtract removed occurrences from the frequencies of stored values; return the remaining values.
+    """Subtract removed occurrences from the frequencies of stored values, and return the remaining values.
 
     Only values of chosen fingerprints are returned.
 

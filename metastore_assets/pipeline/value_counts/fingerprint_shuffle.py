@@ -1,7 +1,7 @@
-"""Count many fingerprints on Spark: one shuffle, in which each reducer sums one range of fingerprints.
+"""Counting of many fingerprints on Spark, with one shuffle. Each reducer sums one range of fingerprints.
 
-A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences, which take about four bytes each.
-If values hardly repeat, this is a small part of the bytes of a shuffle of the values.
+A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences of about four bytes each. If
+most values are distinct, this is much less than a shuffle of the values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FingerprintRanges:
         return cls(min(_MAX_RANGES, max(count_slots(spark), values // _ROWS_PER_RANGE + 1)), bits)
 
     def starts(self) -> Numbers:
-        """Return the first fingerprint of each range but the first, ascending."""
+        """Return the first fingerprint of each range except the first, ascending."""
         return np.array([(number << self.bits) // self.count for number in range(1, self.count)], np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Look up the values that have given fingerprints, in stored value counts or in the files of the table.
+"""Lookup of the values with given fingerprints, in stored value counts or in the files of the table.
 
-A fingerprint is a short hash of a value. Profiles of a fingerprinted column store fingerprints instead of values, so
-that a value may have to be read from the table again.
+A fingerprint is a short hash of a value. Profiles of a fingerprinted column store fingerprints instead of values. A
+value may therefore have to be read from the table again.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _ROWS_PER_WEIGHT = 5_000
 
 @dataclass(frozen=True)
 class FingerprintedColumn:
-    """A leaf column that is stored as fingerprints, and where to find it in the schema of the table.
+    """A leaf column that is stored as fingerprints, with its position in the schema of the table.
 
-    Picklable.
+    Instances are picklable.
     """
 
     field_id: str
@@ -67,7 +67,7 @@ class FingerprintedColumn:
     """Whether error messages must not quote values. This is so if any column of the table is hidden."""
 
     def fingerprints(self, hashes: np.ndarray) -> Numbers:
-        """Return the fingerprints of values, given the first of the two hashes of each value."""
+        """Return the fingerprints of values. They are computed from the first of the two hashes of each value."""
         return fingerprint_hashes(hashes, self.bits)
 
     def narrowed(self, fingerprints: FingerprintCounts) -> FingerprintCounts:
@@ -145,7 +145,7 @@ def sum_stored_fingerprints(
 
 @dataclass(frozen=True)
 class ProfiledFragment:
-    """A fragment of the table's snapshot, with the entry that says where its profile is stored."""
+    """A fragment of the table's snapshot, with the entry that has the location of its profile."""
 
     entry: FragmentEntry
     fragment: Fragment
@@ -233,7 +233,7 @@ def _read_values(
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Read a fragment's rows; return the values with one of the given fingerprints, and their frequencies.
+    """Read a fragment's rows, and return the values with one of the given fingerprints, with their frequencies.
 
     May run in a worker process.
 

@@ -1,11 +1,11 @@
-"""Compute the value counts of all fingerprinted columns of a table for its next version.
+"""Computation of the value counts of all fingerprinted columns of a table for its next version.
 
-A fingerprint is a short hash of a value. Of a fingerprinted column, the number of rows with each fingerprint is stored;
-values are stored only for fingerprints that occur at least twice.
+A fingerprint is a short hash of a value. For a fingerprinted column, the number of rows with each fingerprint is
+stored. Values are stored only for fingerprints that occur at least twice.
 
-A refresh usually updates the published counts by the changed fragments, as `fingerprint_changes` computes it. The first
-time, and when at least half of the table changed, it rebuilds them: it sums the fingerprints of all fragments and reads
-the values of those that occur at least twice.
+A refresh usually updates the published counts by the changed fragments, as `fingerprint_changes` computes it. The
+first time, and when at least half of the table changed, the counts are rebuilt: the fingerprints of all fragments are
+summed, and values are read for fingerprints that occur at least twice.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _ColumnLoad:
 
 
 class FingerprintUpdate:
-    """Computes the value counts of all fingerprinted columns for the version that a refresh publishes."""
+    """A computation of the value counts of all fingerprinted columns for the version that a refresh publishes."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Sum the value frequencies of columns over profiles: short sums in this process, others on Spark.
+"""Sums of the value frequencies of columns over profiles. This process computes short sums, Spark all others.
 
-Each profile in a sum has a sign: 1 to add its frequencies, -1 to subtract them. So an earlier sum can be updated by the
-profiles that were added and removed.
+Each profile in a sum has a sign: 1 to add its frequencies, -1 to subtract them. In this way, an earlier sum can be
+updated by the profiles that were added and removed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether this process computes sums: they are short, and no column is split into ranges."""
+    """Return whether this process computes some sums: they are short, and no column is split into ranges."""
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)
     return not has_ranges and engine.sums_here(reads, sum(part.rows for part in sums))

@@ -1,7 +1,7 @@
-"""Sum the value frequencies of columns on Spark, with one shuffle.
+"""Sums of the value frequencies of columns on Spark, with one shuffle.
 
-The task that reads profiles sums their frequencies first, and sends these partial sums as blobs. A reducer adds the
-partial sums of one column, or of one range of its values, at a time.
+The task that reads profiles sums their frequencies first, and sends these partial sums as blobs. A reducer adds up
+the partial sums of one column at a time, or of one range of its values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FrequencySum:
 
 @dataclass(frozen=True)
 class _PartialSum:
-    """A part of a sum: some of the profiles to sum, which one task reads."""
+    """A part of a sum, which one task computes: the sum over some of the profiles."""
 
     profile_number: int
     partitions: tuple[tuple[int, int], ...]

@@ -1,7 +1,7 @@
 """Plain files of value counts: Parquet files for other tools, with one row per column and value.
 
-One file has the values of each column by decreasing frequency. The other has them in order, with their ranks. Each
-column has a section: consecutive row groups that are read without the rest of the file.
+One file has the values of each column by decreasing frequency. The other file has the values in ascending order, with
+their ranks. Each column has a section: consecutive row groups that are read without the rest of the file.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def plain_file_differences(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (column, stored row, expected row) for each column that differs between two plain files.
 
-    The rows are the first ones that differ. If only one file has the column, the texts say so.
+    The rows are the first ones that differ. If only one file has the column, the rows are texts that say so.
 
     Args:
         store: The folder of the table.

@@ -1,4 +1,4 @@
-"""Split the values of a column into ranges with about equal numbers of values, so that no task holds all values.
+"""Division of the values of a column into ranges of about equal size, so that no task reads all values.
 
 A range is given by its last value, the splitter. Splitters are chosen from a sample of the stored profiles.
 """
@@ -52,7 +52,7 @@ class _SampleTask:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """Sample the profiles; return the splitters of each column, by field id.
+    """Sample the profiles, and return the splitters of each column, by field id.
 
     Args:
         engine: Samples the profiles in one Spark job.
@@ -80,7 +80,7 @@ def find_splitters(
 def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
     """Return evenly spaced values of each column, by field id.
 
-    A sampled value represents several values; its frequency is their number.
+    A sampled value represents several values. Their number is its frequency.
     """
     samples = {}
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, task.files) as reader:

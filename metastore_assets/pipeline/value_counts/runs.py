@@ -1,4 +1,4 @@
-"""Write the value counts of columns as runs: sorted, immutable Parquet files.
+"""Writing of the value counts of columns as runs: sorted, immutable Parquet files.
 
 Each type class of columns has several stages, which have the same counts in another order or grouping: by value, by
 frequency, and the number of values per frequency.
@@ -28,7 +28,7 @@ def write_runs(
 ) -> dict[str, list[Run]]:
     """Write the value counts of columns, or of one range of a column, as runs; return the runs by stage.
 
-    May run in a worker process. Holds the frequencies of one type class at a time.
+    May run in a worker process. The frequencies of one type class at a time are in memory.
 
     Args:
         spec: The profile spec. Its leaves are sorted by type class, then field id.
@@ -63,7 +63,7 @@ def write_runs(
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
     """Return the rows of each stage of one type class in key order, by kind of stage.
 
-    A kind is left out if there are no columns, except `VALUES`.
+    Without columns, the result has only the kind `VALUES`.
 
     Args:
         type_class: The type class of all columns.

@@ -1,11 +1,11 @@
-"""The next value counts of a table, which a refresh computes.
+"""The next value counts of a table, as a refresh computes them.
 
 A refresh usually updates the published value counts: it adds the counts of added fragments and subtracts those of
 removed ones. The first time, and when at least half of the table changed, it builds them from all profiles.
 
-Value counts list each distinct value of a column with its frequency. Enumerated columns have them for all values.
-Fingerprinted columns store short hashes of their values instead, and have values only where a hash occurs at least
-twice. The type class of a column names the physical type of its values.
+Value counts list each distinct value of a column with its frequency. Enumerated columns have value counts of all
+values. Fingerprinted columns store short hashes of their values instead, and value counts only for hashes that occur
+at least twice. The type class of a column names the physical type of its values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MAX_LOCAL_VALUES = 20_000_000
 
 
 class ValueCountUpdate:
-    """Computes the value counts of the version that a refresh publishes, when they are first used.
+    """A computation of the value counts of the version that a refresh publishes. It runs on first use.
 
     Methods take a function that returns the profiles of all partitions. It is called only for a build, because an
     update reads few profiles. The first call of a method computes the value counts; later calls return the same ones.
@@ -125,7 +125,7 @@ class ValueCountUpdate:
     def files(self, profiles: AllProfiles) -> ValueCountFiles | None:
         """Return the value count files that the next version references, and write them if counts changed.
 
-        If nothing changed, returns the published files, without plain files if columns were renamed.
+        If nothing changed, the published files are returned, without plain files if columns were renamed.
 
         Args:
             profiles: The profiles of the partitions.
@@ -180,7 +180,7 @@ class ValueCountUpdate:
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
-        """Return how columns were built that remain enumerated with the same type class, by field id."""
+        """Return the algorithms of columns that remain enumerated with the same type class, by field id."""
         return {
             field_id: built
             for field_id, built in self._base.built.items()
@@ -192,7 +192,7 @@ class ValueCountUpdate:
     ) -> tuple[FlowState, Mapping[str, Built]]:
         """Build the value counts of all enumerated columns from profiles.
 
-        Returns the state of the dataflow, and how each column was built, by field id.
+        Returns the state of the dataflow, and the algorithm used for each column, by field id.
         """
         classes = set(self._columns.values())
         if not classes:
@@ -286,7 +286,7 @@ class ValueCountUpdate:
     def _build_by_partition(self, flow: Dataflow, profiles: AllProfiles) -> Mapping[str, Sequence[Run]]:
         """Write the value counts by partition as runs; return them by name of the stage.
 
-        Empty if no column is counted by partition.
+        The result is empty if no column is counted by partition.
         """
         if not self._by_partition:
             return {}
@@ -338,7 +338,7 @@ def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to and removed from partitions, except reused partitions."""
+    """Return the fragments added to and removed from partitions, without those of reused partitions."""
     changed = [partition for partition in target.partitions if partition.reused is None]
     removed = [*target.removed_fragments, *(entry for partition in changed for entry in partition.before)]
     before = {(entry.files.name, entry.partition_key): entry for entry in removed}

@@ -1,1 +1,1 @@
-"""Verify a version: compute its numbers again from the table's files, and compare them."""
+"""Verification of a version: its numbers are computed again from the table's files, and compared."""

@@ -1,4 +1,4 @@
-"""Compare a stored profile with one that was computed again from the same rows.
+"""Comparison of a stored profile with a profile that was computed again from the same rows.
 
 Exact numbers have to be equal. Estimates are not compared.
 """
@@ -57,7 +57,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ProfileSource:
-    """The files of one profile, and which of them are compared."""
+    """The files of one profile, and the selection of files to compare."""
 
     reader: StatesReader
     files: ProfileFiles

@@ -1,4 +1,4 @@
-"""Verify the newest version of a table: compute its numbers again from the files, and compare them."""
+"""Verification of the newest version of a table: its numbers are computed again from the files, and compared."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of a verification: what was compared, and what differs."""
+    """The result of a verification: the numbers of compared parts, and the differences."""
 
     table: str
     version: int
@@ -67,7 +67,7 @@ class Verification:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing differs, and every file could be read."""
+        """Whether there is no difference, and every file could be read."""
         return not self.differences and not self.unreadable
 
     def to_json(self) -> dict[str, object]:
@@ -108,7 +108,7 @@ def verify(
     *,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Verification:
-    """Read the files of a table's newest version again, and compare every exact number.
+    """Read the files of a table's newest version again, compare every exact number, and return the result.
 
     Partitions are not compared if the table no longer has all of their files. Nothing is published: new profiles are
     written to a temporary folder. Damaged files of the Metastore are reported as differences.
@@ -199,7 +199,9 @@ class _VerifiedFragments:
 
 
 def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _VerifiedFragments:
-    """Return the fragments of some partitions, or of all. A partition is skipped if the snapshot lacks a fragment."""
+    """Return the fragments of some partitions, or of all. A partition is skipped if the snapshot lacks one of its
+    fragments.
+    """
     current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[FragmentEntry]] = {}
     for entry in version.fragments:
@@ -213,7 +215,7 @@ def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collect
 def _draw_sample(
     version: Version, table_format: TableFormat, stream: SnapshotStream, partitions: Collection[str], count: int
 ) -> _VerifiedFragments:
-    """Return fragments of the version, drawn at random. Drawn fragments that the snapshot does not have are left out.
+    """Return fragments of the version, drawn at random. Drawn fragments that the snapshot does not have are omitted.
 
     Few fragments are in memory at a time.
 

@@ -1,4 +1,4 @@
-"""Compare the files of a version with files computed again, and check that all files can be read."""
+"""Comparison of a version's files with files computed again, and a check that all files can be read."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ class Recomputation:
 def entry_differences(
     recomputation: Recomputation, recomputed: Version | None, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Compare the entries of the version document: row counts, sizes, paths and partition keys.
-
-    Yield the differences.
+    """Yield the differences between the entries of the version document: row counts, sizes, paths and partition keys.
 
     Args:
         recomputation: The version, and the recomputed fragments.
@@ -110,7 +108,7 @@ def entry_differences(
 
 
 def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDifference]:
-    """Compare the profiles of the recomputed fragments with the stored ones. Yield the differences."""
+    """Yield the differences between the stored profiles of fragments and the recomputed ones."""
     entries = recomputation.entries
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
         for entry in sorted(recomputation.published.values(), key=lambda entry: entry.files.states):
@@ -123,7 +121,7 @@ def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDiffer
 def merge_differences(
     recomputation: Recomputation, recomputed: Version, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Compare everything that is merged from fragment profiles. Yield the differences.
+    """Yield the differences in everything that is merged from fragment profiles.
 
     Args:
         recomputation: The version, and the recomputed fragments.
@@ -160,7 +158,7 @@ def merge_differences(
 def _profile_differences(
     stored: ProfileSource, computed: ProfileSource, spec: ProfileSpec, name: str
 ) -> list[VersionDifference]:
-    """Compare one profile; return the differences.
+    """Return the differences of one profile.
 
     If a file is damaged, return one difference that says so.
     """
@@ -175,7 +173,7 @@ def _profile_differences(
 
 
 def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
-    """Compare the nodes (intermediate results) from which the profiles were merged. Yield the differences.
+    """Yield the differences between the nodes (intermediate results) from which the profiles were merged.
 
     The parts of each node are compared with those that the tree of the group's children must have. The profile of the
     node is compared with that of the recomputed node, if both nodes have the same children.
@@ -207,7 +205,7 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
 def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch | None) -> VersionDifference:
     """Return the difference between the parts that a stored node lists and the parts of its branch.
 
-    None stands for a missing node: `branch` is None if the tree has no such branch.
+    `branch` is None if the tree has no such branch.
     """
     parts = ["no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored, branch)]
     return VersionDifference("node", f"{group}:{name}", Difference("", "parts", *parts))
@@ -233,10 +231,7 @@ def _node_groups(version: Version) -> Iterator[tuple[str, list[str]]]:
 def _value_count_differences(
     recomputation: Recomputation, stored: TableValueCounts, computed: TableValueCounts
 ) -> Iterator[VersionDifference]:
-    """Compare the table's value counts, and the plain files that `compact` writes from them.
-
-    Yield the differences.
-    """
+    """Yield the differences of the table's value counts, and of the plain files that `compact` writes from them."""
     store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
@@ -266,7 +261,7 @@ def _value_count_differences(
 
 
 def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
-    """Compare the fragment index with the recomputed fragments; return the differences."""
+    """Return the differences between the fragment index and the recomputed fragments."""
     version, entries = recomputation.version, list(recomputation.entries.values())
     if version.index is None or not entries:
         return []
@@ -311,7 +306,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
 
 
 def value_filter_differences(recomputation: Recomputation) -> list[VersionDifference]:
-    """Compare the value filters with filters built from the recomputed fragments; return the differences."""
+    """Return the differences between the value filters and filters built from the recomputed fragments."""
     version, entries = recomputation.version, recomputation.entries
     if version.value_filters is None or not entries:
         return []
@@ -334,7 +329,7 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
 def _partition_index_differences(
     store: ObjectStore, version: Version, keys: Collection[str]
 ) -> list[VersionDifference]:
-    """Compare the partition index with the partitions' own files; return the differences."""
+    """Return the differences between the partition index and the partitions' own files."""
     try:
         wrong = list(find_wrong_rows(store, version, keys))
     except CorruptionError as error:
@@ -366,7 +361,7 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
 
 
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
-    """Read the files that no comparison reads. Yield a difference for each file that cannot be read.
+    """Yield a difference for each file that no other comparison reads and that cannot be read.
 
     These files are the profiles of removed fragments and of nodes, and the files with entries.
     """
