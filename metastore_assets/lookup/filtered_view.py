@@ -120,7 +120,10 @@ def match_filter(pruning: Pruning) -> FilterMatch:
 
 
 class MatchReader(Protocol):
-    """A reader of profiles (statistics) of matching rows. It merges stored profiles and, if allowed, reads fragments."""
+    """A reader of profiles (statistics) of matching rows.
+
+    It merges stored profiles and, if allowed, reads fragments.
+    """
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
         """Return the profile of the matching rows. Raises NotStoredError.

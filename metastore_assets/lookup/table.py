@@ -220,7 +220,7 @@ class Table(Relation):
         return VersionStore.of_folder(self._version.table, self.objects)
 
     def newer_version(self) -> int | None:
-        """Return the number of the newest version if it is newer than this version; otherwise None. The root is read."""
+        """Return the number of the newest version if it is newer than this version; otherwise None. Reads the root."""
         newest = self.versions.newest()
         return newest if newest > self._version.number else None
 

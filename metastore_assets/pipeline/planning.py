@@ -282,7 +282,9 @@ class _Planner:
         return self.plan_from_snapshot(reason, plan_or_snapshot)
 
     def plan_from_difference(self) -> Plan:
-        """Return the plan made from the changes of the commits. Raises NoDiffError if all fragments must be compared."""
+        """Return the plan made from the changes of the commits. Raises NoDiffError if all fragments are to be
+        compared.
+        """
         base = self._base
         if base is None:
             raise NoDiffError("no version is published")

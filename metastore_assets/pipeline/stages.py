@@ -56,7 +56,7 @@ class ProfileFragments(PlanStage):
     """Number of fragments that are not read, because a stored profile is used."""
 
     def summary(self) -> str:
-        """Return the numbers of fragments and bytes that are read, and the number of stored profiles that are reused."""
+        """Return the numbers of fragments and bytes that are read, and the number of reused stored profiles."""
         return f"{_count(self.fragments, 'fragment')}, {self.bytes:,} bytes; {self.reused:,} stored profiles are reused"
 
 

@@ -1,6 +1,7 @@
-"""Blocks: batches of a column's values with their counts, by which statistics are updated.
+"""Blocks: batches of a column's values with their counts. Statistics are updated block by block.
 
-A *type class* is a group of column types, such as all integer types, whose values are converted to one Arrow type: the
+A *type class* is a group of column types, such as all integer types, whose values are converted to one Arrow type:
+the
 *canonical type*.
 """
 
@@ -37,7 +38,7 @@ else:
 
 @dataclass(frozen=True)
 class ValueBlock:
-    """Some of a column's values, without nulls, and how often each occurs.
+    """Some of a column's values, without nulls, with the frequency of each.
 
     Numbers, dates and times are in ascending order, NaN last. Values of other types are in any order unless
     `is_sorted`.
@@ -73,7 +74,7 @@ class ValueBlock:
 
     @property
     def nan_count(self) -> int:
-        """How often NaN occurs."""
+        """The number of NaN values, including repeats."""
         return int(self.counts[len(self.without_nan) :].sum())
 
     @cached_property
@@ -121,8 +122,8 @@ def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
     """Return an unsorted block of some of a column's values. Other blocks may contain the same values.
 
     Args:
-        run: Distinct values with their counts, or one value per row in any order. The latter are counted here if they
-            are numbers.
+        run: Distinct values with their counts, or one value per row in any order. Numbers without counts are counted
+            here.
         cls: The type class of the column.
     """
     if run.counts is None and cls.is_ordinal:

@@ -30,10 +30,10 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 class ColumnStatistics:
     """Statistics of one leaf column, a top-level column or nested field, over some rows.
 
-    None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type class
-    (`TypeClass.arrow`). Fields that are declared with `declare_statistic` are columns of the file `statistics`. The
-    others are mergeable states, and results of user-defined statistics. A new statistic declares its results here and
-    is computed by a class of `registry.BUILTIN_STATISTICS`.
+    None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type
+    class (`TypeClass.arrow`). Fields that are declared with `declare_statistic` are columns of the file `statistics`.
+    The other fields are mergeable states, and results of user-defined statistics. A new statistic declares its
+    results here and is computed by a class of `registry.BUILTIN_STATISTICS`.
     """
 
     position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))
@@ -132,8 +132,8 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
 
     Args:
         name: The name of the column, a key of `STATISTICS`.
-        union: The typed union of all values in the file: a struct with one field per type class. It is, for example,
-            the type of `minimum`.
+        union: The typed union of all values in the file: a struct with one field per type class. For example,
+            `minimum` has this type.
     """
     kind = STATISTICS[name].kind
     if kind == "percentiles":
@@ -159,7 +159,7 @@ def _result_json(result: UserResult) -> Json:
 
 
 def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float | None:
-    """Return the number in the text of a sum, of the type for the column's type class: see `ColumnStatistics.sum`."""
+    """Return the number in the text of a sum, in the type for the column's type class. See `ColumnStatistics.sum`."""
     if text is None:
         return None
     if type_class == "float64":
@@ -168,7 +168,7 @@ def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float
 
 
 def format_sum(value: int | Decimal | float | None) -> str | None:
-    """Return the text of a sum in files, from which `parse_sum` returns the same number."""
+    """Return a sum as the text that files contain. `parse_sum` converts the text back to the same number."""
     if value is None:
         return None
     return f"{value:f}" if isinstance(value, Decimal) else repr(value)

@@ -40,9 +40,9 @@ from metastore_assets.values.types import TypeClass, class_named, type_text
 class ColumnProfiler:
     """The computation of all built-in statistics of a column from blocks of its values.
 
-    Use either `add` for all values, sorted and counted, or `add_unsorted` for all values, in any order. Distinct
-    counts, duplicate counts and percentiles are exact only after `add`. All other statistics do not depend on the
-    method. At most one block of values is held at a time.
+    Pass all values to `add`, sorted and counted, or all values to `add_unsorted`, in any order. Distinct counts,
+    duplicate counts and percentiles are exact only after `add`. All other statistics do not depend on the method. At
+    most one block of values is held at a time.
     """
 
     def __init__(self, leaf: LeafColumn, cls: TypeClass, policy: ResolvedPolicy, rank_count: int = 0) -> None:
@@ -52,8 +52,7 @@ class ColumnProfiler:
             leaf: The column.
             cls: The column's type class.
             policy: What to store of the column.
-            rank_count: Number of all values without NaN, from which `add` computes percentiles; not used by
-                `add_unsorted`.
+            rank_count: Number of all values without NaN. `add` needs it for percentiles; `add_unsorted` ignores it.
         """
         self._cls = cls
         self._policy = policy
@@ -96,7 +95,7 @@ class ColumnProfiler:
     def value_filter(self) -> bytes | None:
         """Return the encoded value filter, a set of short hashes.
 
-        None if the policy stores none, or if there are no values.
+        The result is None if the policy stores no filter, or if there are no values.
         """
         return build_filter(np.concatenate(self._filter_hashes)) if self._filter_hashes else None
 
@@ -140,7 +139,8 @@ class ColumnProfiler:
 class HiddenColumnProfiler:
     """The computation of distinct count and multiset hash of values that the policy hides.
 
-    Both are computed from hashes under a secret key, so that nobody without the key can test whether a value occurs.
+    Both are computed from hashes under a secret key. Without the key, it is impossible to test whether a value
+    occurs.
     """
 
     def __init__(self, cls: TypeClass, key: bytes) -> None:
@@ -160,7 +160,7 @@ class HiddenColumnProfiler:
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
         """Return the column's row with the estimated distinct count and the multiset hash of the added values.
 
-        Call it once: the nulls of the row are added to the hash.
+        Call the method only once, because it adds the nulls of the row to the hash.
 
         Args:
             row: The row so far, which has the counts of the column's values and nulls.

@@ -1,4 +1,4 @@
-"""Counting the values of a column that arrives in chunks, in little more memory than the values need."""
+"""Counting of the values of a column that arrives in chunks, in little more memory than the values need."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _PENDING_BYTES = 64 << 20
 class ValueCounter:
     """A counter of the values of one column, which arrive in chunks.
 
-    Chunks are buffered up to a million rows or 64 MB. If their values repeat, they become a run of distinct values with
-    counts. Runs of similar size are merged, as in a log-structured merge tree, so that a huge column of few values
-    remains small. If the values hardly repeat, they are sorted and merged only at the end, block by block, so that a
-    column of distinct values needs little more than its size.
+    Chunks are buffered up to a million rows or 64 MB. If their values repeat, they become a run of distinct values
+    with counts. Runs of similar size are merged, as in a log-structured merge tree, so that a huge column of few
+    values remains small. If the values hardly repeat, they are sorted and merged only at the end, block by block. A
+    column of distinct values therefore needs little more memory than its size.
     """
 
     def __init__(self, cls: TypeClass, consume: Callable[[ValueRun], bool] = lambda run: False) -> None:
@@ -51,9 +51,9 @@ class ValueCounter:
         Args:
             cls: The type class of the column.
             consume: A function that may process the values instead of this counter. It receives each batch before the
-                batch is counted, and returns True if it processed the batch. From the first True on, this counter
-                stores no values: `consume` also receives those that were counted before, and must process all later
-                batches.
+                batch is counted, and returns True if it processed the batch. After the first True, this counter
+                stores no values. `consume` then also receives the values that were counted before, and must process
+                all later batches.
         """
         self._class = cls
         self._consume = consume
@@ -104,7 +104,9 @@ class ValueCounter:
         return merge_in_blocks(runs) if runs else iter(())
 
     def _add_entries(self, values: pl.Series, counts: Counts, size: int) -> None:
-        """Buffer values of dictionary entries with their counts. If many are buffered, sum them up."""
+        """Buffer values of dictionary entries with their counts. If many are buffered, add up the counts of equal
+        values.
+        """
         if self._class.kind == "float":
             self.nan_count += int(counts[np.isnan(values.to_numpy())].sum())
         self._entries.append((values, counts))
@@ -113,7 +115,7 @@ class ValueCounter:
             self._flush_entries()
 
     def _flush_entries(self) -> None:
-        """Sum the counts of the buffered dictionary entries by value, as one run.
+        """Convert the buffered dictionary entries to one run, with the sum of the counts of each value.
 
         Entries of several dictionary-encoded chunks are buffered, because most of them occur in each chunk.
         """
@@ -131,7 +133,7 @@ class ValueCounter:
     def _offer(self, run: ValueRun) -> bool:
         """Offer a batch to `consume`, and return whether `consume` processed it.
 
-        If so, pass all runs that were stored before to `consume`, too, and remove them from this counter.
+        If so, pass all stored runs to `consume`, too, and remove them from this counter.
         """
         if not self._consume(run):
             return False

@@ -1,4 +1,4 @@
-"""Conversion of older statistics to the current schema: to the position, path and type that a column has now."""
+"""Conversion of older statistics to the current schema: to the column's current position, path and type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from metastore_assets.values.types import type_class, type_text
 def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
     """Return a row with the position, path, field id and type that its column has in the current schema.
 
-    The column may have been renamed, moved or widened since it was profiled. `total_bytes` is adjusted to the width of
+    The column may have been renamed, moved or widened since it was profiled. `total_bytes` is adjusted to the width
+    of
     the current type.
 
     Args:
@@ -41,7 +42,7 @@ SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statist
 def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
     """Return the rows with the position, path, field id and type that their column has in the current schema.
 
-    Each row becomes what `apply_schema` returns for it.
+    The result is the same as that of `apply_schema` for each row.
 
     Args:
         table: Rows of `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.
@@ -62,7 +63,7 @@ def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> p
 
 
 def value_width(type: pa.DataType) -> int:
-    """Return the bytes of one value of a type of fixed width, 0 for other types; a boolean counts as one byte."""
+    """Return the width in bytes of a value of a fixed-width type; 0 for other types. A boolean counts as one byte."""
     plain = plain_type(type)
     if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):
         return 0

@@ -1,4 +1,4 @@
-"""Declarations of statistics: how a column of `statistics` is stored, merged, reported as JSON and labelled."""
+"""Declarations of statistics: the rules to store, merge, report and label a column of `statistics`."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, repo
 
     Args:
         kind: The kind of value, which determines the stored type.
-        label: The name that people read; unique.
-        merge: How the statistic of a union of disjoint sets of rows is computed from the statistics of these sets.
+        label: The name that users read. Labels are unique.
+        merge: The rule that computes the statistic of several disjoint sets of rows from the statistics of each set.
         reported: Whether the JSON of statistics contains it.
     """
     return {_KEY: (kind, label, merge, reported)}

@@ -1,10 +1,10 @@
 """Distances of two distributions, which are counts over the same bins in the same order.
 
 All distances compare shares, so that the numbers of values do not matter. Two distributions with the same shares have
-distance 0, however they differ within the bins. Finer bins reveal more differences, so that a distance is meaningful
-only together with the number of bins. Sources: S. Kullback, R. A. Leibler, "On information and sufficiency" (1951),
-whose symmetric divergence the population stability index is; N. Smirnov, "Table for estimating the goodness of fit"
-(1948); J. Lin, "Divergence measures based on the Shannon entropy" (1991), whose square root is a metric (D. Endres, J.
+distance 0, even if they differ within the bins. Finer bins reveal more differences, so a distance is meaningful only
+together with the number of bins. Sources: S. Kullback, R. A. Leibler, "On information and sufficiency" (1951), whose
+symmetric divergence the population stability index is; N. Smirnov, "Table for estimating the goodness of fit" (1948);
+J. Lin, "Divergence measures based on the Shannon entropy" (1991), whose square root is a metric (D. Endres, J.
 Schindelin, "A new metric for probability distributions", 2003).
 """
 
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class AlignedBins:
-    """Two histograms over the same bins, empty ones included: bin i of both starts at `(first + i) * 2**exponent`."""
+    """Two histograms over the same bins. Bin i of both starts at `(first + i) * 2**exponent`. Bins may be empty."""
 
     exponent: int
     first: int
@@ -44,16 +44,16 @@ class AlignedBins:
 def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -> AlignedBins:
     """Convert two histograms of one type class to the same bins, which span both.
 
-    The bins are as wide as those of the coarser histogram, or wider if otherwise there would be more than `max_bins`.
-    The result is exact, because narrow bins add up to wide ones.
+    The bins are as wide as those of the coarser histogram. They are wider if the result would have more than
+    `max_bins`. The result is exact, because narrow bins add up to wide ones.
 
     Args:
         left: A histogram.
         right: A histogram of the same type class.
-        max_bins: Most bins of the result, at least 2; by default the larger of both capacities.
+        max_bins: Maximum number of bins of the result, at least 2. The default is the larger of both capacities.
 
     Raises:
-        ValueError: The type classes differ, so that the bins have different units, or `max_bins` < 2.
+        ValueError: The type classes differ (the bins then have different units), or `max_bins` < 2.
     """
     if left.type_class != right.type_class:
         raise ValueError(
@@ -76,16 +76,16 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 
 
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Return two distributions over groups of neighbouring bins that each hold about the same share of the baseline.
+    """Return two distributions over groups of neighbouring bins. Each group has about the same share of the baseline.
 
-    The population stability index is usually computed with 10 such groups. A bin belongs to group ⌈c * groups⌉, where c
-    is the share of the baseline's values in this bin and in all bins before it. If the other distribution has values
-    below or above the range of the baseline, these form a group of their own.
+    The population stability index is usually computed with 10 such groups. A bin belongs to group ⌈c * groups⌉, where
+    c is the share of the baseline's values in this bin and in all bins before it. Values of the other distribution
+    below or above the range of the baseline form separate groups.
 
     Args:
         baseline: The counts of the first distribution by bin.
         other: The counts of the second distribution over the same bins.
-        groups: Most groups within the range of the baseline, 1 or more.
+        groups: Maximum number of groups within the range of the baseline, at least 1.
 
     Returns:
         The counts of the baseline and of the other distribution by group.
@@ -120,10 +120,12 @@ def population_stability_index(a: Counts, b: Counts) -> float:
 
 
 def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
-    """Return the greatest difference of the cumulated shares at an upper edge of a bin: from 0 to 1, symmetric.
+    """Return the Kolmogorov–Smirnov distance: the greatest difference of the cumulated shares at an upper edge of a
+    bin.
 
-    The distance of the values themselves, without bins, is at least as large. It is equal if each bin holds one
-    distinct value.
+    The distance is from 0 to 1, and symmetric. The distance of the values themselves, without bins, is at least as
+    large.
+    It is equal if each bin has only one distinct value.
 
     Raises:
         ValueError: As `population_stability_index`.
@@ -154,7 +156,7 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
-    """Return counts as shares that add up to 1. Raises ValueError for invalid counts; `which` names them."""
+    """Return counts as shares that add up to 1. Raises ValueError for invalid counts. `which` names the counts."""
     values = np.asarray(counts, np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the {which} counts have no bin")

@@ -109,8 +109,9 @@ class MergedBounds:
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
         """Return maximum minus minimum of each column: days of dates, units of times, unscaled values of decimals.
 
-        Strings and other classes without differences have 0 if minimum and maximum are equal, and 1 otherwise. A column
-        whose minimum and maximum are both null has 0; one with only one null has None.
+        Type classes without differences, such as strings, have 0 if minimum and maximum are equal, and 1 otherwise. A
+        column
+        has 0 if minimum and maximum are both null, and None if only one of them is null.
 
         Args:
             classes: The type class of each column; None for a column without one.
@@ -137,8 +138,8 @@ class MergedBounds:
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
     """Return the least minimum, or the greatest maximum, of the parts by column, and whether it is exact.
 
-    The merged bound is exact if it is the exact bound of at least one part. It is null and not exact if the bound of a
-    part with values is unknown. It is null and exact if no part has values.
+    The merged bound is exact if it is the exact bound of at least one part. If the bound of a part with values is
+    unknown, the merged bound is null and not exact. If no part has values, it is null and exact.
     """
     classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise

@@ -1,4 +1,4 @@
-"""Completion of a column's statistics from states or value counts, and their restriction to what a policy stores."""
+"""Completion of a column's statistics from states or value counts, and their restriction to a policy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
     The policy must not store more than the policy under which the row was profiled. If the policy does not enumerate
-    values, the distinct count and the percentiles become estimates from sketches, or absent without a sketch. They stay
-    exact if other statistics determine all values of the column, for example of a constant.
+    values, the distinct count and the percentiles become estimates from sketches, or absent without a sketch. They
+    remain exact if other statistics determine all values, for example of a constant column.
 
     Args:
         row: Statistics with their states.
@@ -70,7 +70,7 @@ def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
 
 
 def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnStatistics:
-    """Return the row with exact numbers from its value counts in place of estimates.
+    """Return the row with exact numbers from its value counts instead of estimates.
 
     Args:
         row: Statistics of a column.

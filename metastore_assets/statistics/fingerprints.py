@@ -1,8 +1,8 @@
-"""Fingerprints: hashes of 48 bits that stand for values where storing the values would take too much space.
+"""Fingerprints: 48-bit hashes that are stored instead of values, because values would take too much space.
 
 Equal values have equal fingerprints, and different values may have equal fingerprints, too. A fingerprint consists of
-the upper bits of a value's first 64-bit hash, so that shorter fingerprints are prefixes of longer ones, in the same
-order.
+the upper bits of a value's first 64-bit hash. Shorter fingerprints are therefore prefixes of longer ones, and have
+the same order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FingerprintCounts:
         return FingerprintCounts(self.fingerprints[selected], self.counts[selected])
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:
-        """Return the count of each given fingerprint: 0 if it does not occur."""
+        """Return the count of each given fingerprint. It is 0 if the fingerprint does not occur."""
         if not len(self):
             return np.zeros(len(fingerprints), np.int64)
         at = np.minimum(np.searchsorted(self.fingerprints, fingerprints), len(self) - 1)
@@ -72,8 +72,8 @@ def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> Fingerp
     """Return the distinct fingerprints, each with the sum of its counts.
 
     Args:
-        fingerprints: In any order, with repeats.
-        counts: The number of rows of each element of `fingerprints`; None if each stands for one row.
+        fingerprints: Fingerprints in any order. They may repeat.
+        counts: The number of rows of each element of `fingerprints`; None if each element is one row.
     """
     if not len(fingerprints):
         return EMPTY
@@ -102,7 +102,7 @@ def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
 
 
 def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCounts:
-    """Shorten fingerprints, and add up the counts of those that become equal.
+    """Return shorter fingerprints. The counts of fingerprints that become equal are added up.
 
     Args:
         counts: Counts of fingerprints of `FINGERPRINT_BITS`.

@@ -1,4 +1,4 @@
-"""Frequencies: the distinct values of a column and how often each occurs; their sums, and their statistics."""
+"""Frequencies: the distinct values of a column with the number of rows of each. Also their sums and statistics."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ Percentiles = tuple[tuple[float, pa.Scalar], ...]
 class Frequencies:
     """The distinct values of one column with their exact frequencies.
 
-    `values` are ascending, not null, and of the canonical Arrow type of the column's type class. Strings and binary are
-    ordered by their bytes, false is before true, NaN is last, and -0.0 is stored as 0.0. `counts` has the frequency of
-    each value. Counts are at least 1, except in differences, which are added to other frequencies later.
+    `values` are ascending, not null, and of the canonical Arrow type of the column's type class. Strings and binary
+    are ordered by their bytes, false is before true, NaN is last, and -0.0 is stored as 0.0. `counts` has the
+    frequency of each value. Counts are at least 1. In differences, which are added to other frequencies later, they
+    may be negative.
     """
 
     values: pa.Array
@@ -84,9 +85,10 @@ class FrequencySummary:
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """The percentiles without NaN: each is the smallest value whose cumulative frequency is at least fraction * n.
+        """The percentiles without NaN: each is the smallest value whose cumulative frequency is at least fraction *
+        n.
 
-        Empty if all values are NaN; None if unknown.
+        The mapping is empty if all values are NaN. It is None if the percentiles are unknown.
         """
         if self.ranked is None:
             return None
@@ -117,9 +119,11 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
-    """Return the sum of frequencies, each times an integer factor, usually +1 or -1. Zero counts are dropped.
+    """Return the sum of frequencies, each times an integer factor, usually +1 or -1. Values with the sum 0 are
+    omitted.
 
-    The sum is associative and commutative. If only one term has values and its factor is 1, it is returned unchecked.
+    The sum is associative and commutative. If only one term has values and its factor is 1, the term is returned
+    without checks.
 
     Raises:
         CorruptionError: A value would have a negative frequency, or the terms are of several type classes.
@@ -151,7 +155,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
 
 
 def _text(value: pa.Scalar) -> str:
-    """Return a value as text for messages. Python's dates do not cover all years."""
+    """Return a value as text for messages. It works for years that Python's dates do not cover."""
     return temporal_text(value.value, value.type) if t.is_temporal(value.type) else str(value)[:200]
 
 
@@ -162,7 +166,7 @@ def summarize_frequencies(frequencies: Frequencies) -> FrequencySummary:
 
 
 def count_nan(frequencies: Frequencies) -> int:
-    """Return how often NaN occurs; 0 for classes without NaN."""
+    """Return the number of NaN values; 0 for classes without NaN."""
     if len(frequencies) == 0 or frequencies.values.type != pa.float64():
         return 0
     last = frequencies.values[-1].as_py()
@@ -187,7 +191,7 @@ def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
 def derive_counts(
     cls: TypeClass, value_count: int, nan_count: int | None, true_count: int | None, *, is_constant: bool
 ) -> tuple[int, int] | None:
-    """Return how often each value occurs in a column that can have only two: a boolean, or a constant and NaN.
+    """Return the frequency of each value of a column that can have only two: a boolean, or a constant and NaN.
 
     Args:
         cls: Type class of the column.
@@ -241,7 +245,7 @@ class SpreadCounts:
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> SpreadCounts:
-    """Return the entropy of a column, and how many distinct values it has: in total, once, and more than once.
+    """Return the entropy of a column, and the numbers of its distinct values: in total, once, and more than once.
 
     Args:
         counts: Pairs of a frequency and the number of distinct values with that frequency.

@@ -1,9 +1,10 @@
-"""Stable 128-bit hashes of values, vectorised: the same on every machine, in every process, in every version.
+"""Stable, vectorised 128-bit hashes of values. They are the same on every machine and in every version.
 
-Distinct sketches and fingerprints contain them, so they are part of the stored format: never change them. A number is
-one 64-bit word, hashed by the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-generators", OOPSLA 2014). Bytes are hashed as little-endian words: the length is the seed, each word is multiplied into
-the state and folded, and the same finaliser completes the hash. Long values are hashed by BLAKE2b instead, one by one.
+Distinct sketches and fingerprints contain the hashes. They are part of the stored format, so never change them. A
+number is one 64-bit word, hashed by the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
+number generators", OOPSLA 2014). Bytes are hashed as little-endian words: the length is the seed, each word is
+multiplied into the state and folded, and the same finaliser completes the hash. Long values are hashed by BLAKE2b
+instead, one by one.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     """Return the hash states of short byte strings, computed word by word for all strings at once.
 
-    It sorts the strings by decreasing length first, so that the strings with an n-th word are the first ones. The
-    result has the order of the input.
+    The strings are first sorted by decreasing length, so that the strings with an n-th word come first. The result
+    has the order of the input.
 
     Args:
         words: The bytes of all strings in sequence, as words.

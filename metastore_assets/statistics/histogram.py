@@ -1,4 +1,4 @@
-"""Histograms of dyadic bins: of width 2**k, with edges at multiples of the width, so that any two merge exactly.
+"""Histograms of dyadic bins. The width is 2**k and edges are multiples of the width, so any two merge exactly.
 
 The exponent k depends only on the minimum, the maximum and the capacity: it is the smallest k with at most `capacity`
 bins from floor(minimum / 2**k) to floor(maximum / 2**k). Merging therefore equals building from all rows at once.
@@ -69,7 +69,7 @@ class Histogram:
         """Return the lower edges of some bins as values of the column's type class.
 
         Args:
-            bins: Ascending numbers of bins; the first bin of the histogram is 0.
+            bins: Ascending numbers of bins. The first bin of the histogram has the number 0.
         """
         return self._values(bins)
 
@@ -93,10 +93,11 @@ class Histogram:
         return integers_array(values, self.type_class)
 
     def rebin(self, n: int) -> Histogram:
-        """Return the histogram with wider bins: at most n, and at least n / 2 unless there are fewer bins already.
+        """Return the histogram with wider bins: at most n bins, and at least n / 2 unless there are fewer already.
 
         Raises:
-            ValueError: n < 2. One bin is not always enough, because no bin contains both negative and positive values.
+            ValueError: n < 2. One bin is not always enough, because no bin contains both negative and positive
+                values.
         """
         if n < 2:
             raise ValueError(f"a histogram has at least 2 bins, not {n}")
@@ -115,7 +116,7 @@ def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return a capacity with which a histogram has at least `bins` bins, even after a merge halves their number.
+    """Return a capacity with which a histogram has at least `bins` bins, even if a merge halves their number.
 
     It is at most `MAX_BINS`.
     """
@@ -127,7 +128,7 @@ def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None
 
     Args:
         frequencies: All values of a column.
-        capacity: Most bins, at least 2.
+        capacity: Maximum number of bins, at least 2.
 
     Returns:
         None for booleans, strings, binary values and UUIDs, and without a finite value.
@@ -144,10 +145,10 @@ def build_histogram_of_values(
     """Return the histogram of ascending physical values of an ordinal class with their counts.
 
     Args:
-        values: Physical values; NaN and infinities are left out.
+        values: Physical values. NaN and infinities are ignored.
         counts: How often each value occurs.
         cls: The type class of the values.
-        capacity: The most bins, at least 2.
+        capacity: Maximum number of bins, at least 2.
 
     Returns:
         None without a finite value.
@@ -172,10 +173,10 @@ def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.in
 
 
 def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
-    """Merge one or more histograms of disjoint sets of rows, all of one type class. Associative and commutative.
+    """Merge one or more histograms of disjoint sets of rows and of one type class.
 
-    The result has the smallest of their capacities, and equals the histogram that `build_histogram` builds of all rows
-    with that capacity.
+    The merge is associative and commutative. The result has the smallest of the capacities. It equals the histogram
+    that `build_histogram` builds from all rows with that capacity.
 
     Raises:
         CorruptionError: The type classes differ.
@@ -226,7 +227,9 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 
 
 def _exponent(values: Numbers, capacity: int) -> int:
-    """Return the least exponent with which at most `capacity` bins span all of some ascending finite values."""
+    """Return the least exponent with which at most `capacity` bins span all values, given finite values in ascending
+    order.
+    """
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.
@@ -262,14 +265,14 @@ def _floor(mantissa: int, shift: int) -> int:
 
 @dataclass
 class HistogramState:
-    """The histograms of the blocks so far, and the most bins that each may have."""
+    """The histograms of the blocks so far, and the maximum number of bins of each."""
 
     capacity: int
     histograms: Fold[Histogram]
 
 
 class HistogramStatistic(BuiltinStatistic[HistogramState]):
-    """The histogram of a column. It is stored in a file of its own, so that it is not a field of `ColumnStatistics`."""
+    """The histogram of a column. It is no field of `ColumnStatistics`, because it is stored in a separate file."""
 
     name = "histogram"
     version = "1"

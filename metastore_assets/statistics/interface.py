@@ -1,12 +1,13 @@
 """The interface of built-in statistics.
 
-It has the methods of a user-defined statistic (`user_defined.interface.MergeableStatistic`): `initial`, `update`,
-`merge` and `finalize`. It also declares its input types, result columns and version. Three points differ, all of them
-for speed:
+A built-in statistic has the methods of a user-defined one (`user_defined.interface.MergeableStatistic`): `initial`,
+`update`, `merge` and `finalize`. It also declares its input types, result columns and version. For speed, three
+points differ:
 
 - `update` takes a `ValueBlock`. The block computes hashes and numeric values once for all statistics.
 - One statistic may have several result columns and several state columns: minimum and maximum share one pass.
-- `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. A user's `merge`
+- `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. A user's
+`merge`
   takes two Python values, which would mean a Python call per column, part and statistic.
 """
 
@@ -35,7 +36,7 @@ _PENDING_PARTS = 64
 
 @dataclass(frozen=True)
 class ColumnContext:
-    """What a statistic needs to know about a column before the first block of values."""
+    """The facts about a column that a statistic needs before the first block of values."""
 
     cls: TypeClass
     policy: ResolvedPolicy
@@ -46,7 +47,7 @@ class ColumnContext:
 
 
 class BuiltinStatistic(ABC, Generic[State]):
-    """A statistic, or several that are computed together.
+    """A statistic, or several statistics that are computed together.
 
     Subclasses store nothing between calls, because one object is used for all columns.
     """
@@ -73,7 +74,8 @@ class BuiltinStatistic(ABC, Generic[State]):
 
     @abstractmethod
     def to_fields(self, state: State, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the fields of `ColumnStatistics` that store the state. It may change the state, so call it once.
+        """Return the fields of `ColumnStatistics` that store the state. The method may change the state, so call it
+        only once.
 
         Args:
             state: The state of all values of the column.
@@ -100,7 +102,7 @@ class BuiltinStatistic(ABC, Generic[State]):
 
         Args:
             rows: The statistics of the columns of the data table.
-            histograms: The histogram of each row, which is not a field of the row.
+            histograms: The histogram of each row. It is not a field of the row.
         """
         return [
             pa.array([getattr(row, name) for row in rows], type_)
@@ -108,7 +110,8 @@ class BuiltinStatistic(ABC, Generic[State]):
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the fields of `ColumnStatistics` that `state_schema` encodes: by name, a list of values per row.
+        """Return fields of `ColumnStatistics` from the columns in `state_schema`: by name, a list with one value per
+        row.
 
         Args:
             table: A table of states with one chunk per column.

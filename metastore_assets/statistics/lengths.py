@@ -35,8 +35,8 @@ class LengthState:
 class LengthStatistics(BuiltinStatistic[LengthState]):
     """Minimum, maximum, mean and total length, and total bytes.
 
-    Types of fixed width have total bytes only. The profiler counts the elements of lists and maps itself, because they
-    have no values of their own.
+    Types of fixed width have total bytes only. The lengths of lists and maps are computed by the profiler, because
+    lists and maps are no leaf columns.
     """
 
     name = "lengths"

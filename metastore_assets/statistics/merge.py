@@ -1,9 +1,12 @@
-"""Merging the statistics of disjoint sets of rows, the parts, for all columns at once.
+"""Merging of the statistics of disjoint sets of rows, the parts, for all columns at once.
 
 Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes merge exactly; skewness and
-kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them. For
-enumerated columns, `finalize.apply_summary` replaces these estimates by exact numbers from the merged value counts. The
-order of parts does not matter. The grouping of merges changes only rounding and estimates. An estimated distinct count
+kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them.
+For
+enumerated columns, `finalize.apply_summary` replaces these estimates by exact numbers from the merged value counts.
+The
+order of parts does not matter. The grouping of merges changes only rounding and estimates. An estimated distinct
+count
 always lies between the largest count of a part and the sum of the counts of all parts.
 
 Input and output are tables of states: the mergeable form of statistics, with one row per column.
@@ -110,10 +113,10 @@ def _merge_columns(
 ) -> pa.Table:
     """Return the merged rows of columns that have values in several tables.
 
-    A column without a type class retains counts, the lengths of lists, and the reason.
+    A column without a type class has only counts, the lengths of lists, and the reason.
 
     Args:
-        tables: Tables of states with only these columns of the data table as rows.
+        tables: Tables of states whose rows are only these columns of the data table.
         non_empty: `MergeParts.non_empty`.
         untyped: `MergeParts.untyped`.
         class_names: The type class of each merged column, None for untyped ones.
@@ -156,11 +159,11 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return for each column the index of the table whose row represents the column if it needs no merging.
+    """Return for each column the index of the table whose row is used if the column needs no merging.
 
-    If one table has values of the column, it is this table. If no table has values, it is the table with the most
-    specific row: the first by type class, then by frequency state. The result has no meaning for columns with values in
-    several tables.
+    If one table has values of the column, its row is used. If no table has values, the most specific row is used: the
+    first by type class, then by frequency state. For columns with values in several tables, the result has no
+    meaning.
     """
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
     ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS
@@ -170,7 +173,7 @@ def _choose_representatives(
 
 
 def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> Integers:
-    """Return a text column of all tables as a matrix of indices into `values`, with -1 for texts not in `values`."""
+    """Return a text column of all tables as a matrix of indices into `values`. Other texts have the index -1."""
     indices = pc.index_in(chain_column(tables, name), pa.array(values, pa.string())).fill_null(-1)
     return to_matrix(tables, indices).astype(np.int64, copy=False)
 

@@ -22,8 +22,8 @@ Flags = npt.NDArray[np.bool_]
 class MergeParts:
     """Tables of states to merge, with flags that say which table contributes to which column of the data table.
 
-    Row i of each table belongs to the same column of the data table. Matrices have a row per table ("part") and a
-    column per column of the data table.
+    Row i of each table belongs to the same column of the data table. Matrices have a row for each table ("part"), and
+    a column for each column of the data table.
     """
 
     tables: Sequence[pa.Table]
@@ -55,12 +55,13 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return the values of one field of the states, as a list per column of the data table with a value per part.
+        """Return the values of one field of the states: for each column of the data table, a list with a value per
+        part.
 
         Args:
             name: The name of the field in `tables`.
-            counted: A matrix of parts and columns of the data table. A list contains a part's value only where it is
-                true.
+            counted: A matrix of parts and columns of the data table. A list contains a part's value only if the
+                matrix is true there.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
@@ -70,13 +71,15 @@ class MergeParts:
 
 
 def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Flags]:
-    """Return an integer column of all tables as a matrix with 0 for null, and a matrix of where it is not null."""
+    """Return an integer column of all tables as a matrix, with 0 for null, and a mask of the values that are not
+    null.
+    """
     column = chain_column(tables, name)
     return to_matrix(tables, column.fill_null(0)), to_matrix(tables, column.is_valid())
 
 
 def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
-    """Return a column of all tables as one array, because each call of Arrow on a short array is costly."""
+    """Return a column of all tables as one array. One call of Arrow is faster than one for each short array."""
     columns = [table[name] for table in tables]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
 

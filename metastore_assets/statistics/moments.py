@@ -67,7 +67,7 @@ class Moments:
 
     @property
     def infinities(self) -> tuple[int, int]:
-        """How often -inf and +inf occur."""
+        """The numbers of -inf and +inf values."""
         return self.negative_infinities, self.positive_infinities
 
     def m2(self) -> float:
@@ -111,7 +111,10 @@ def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
 
 
 def merge_moments(parts: Sequence[Moments]) -> Moments:
-    """Merge the moments of disjoint sets of numbers. Commutative, and associative except for rounding of `m3`, `m4`."""
+    """Merge the moments of disjoint sets of numbers.
+
+    The merge is commutative, and associative except for the rounding of `m3` and `m4`.
+    """
     filled = [part for part in parts if part.n]
     below = sum(part.negative_infinities for part in parts)
     above = sum(part.positive_infinities for part in parts)
@@ -207,7 +210,7 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """Return an exponent e with |numerator / denominator| < 2**e. It is the least one, or greater by one."""
+    """Return an exponent e with |numerator / denominator| < 2**e. It is the least one, or the least one plus one."""
     return numerator.bit_length() - denominator.bit_length() + 1
 
 
@@ -264,7 +267,7 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
         return Fold(merge_moments)
 
     def update(self, state: Fold[Moments], block: ValueBlock) -> Fold[Moments]:
-        """Add the moments of a block."""
+        """Return the moments with the values of a block added."""
         values = block.without_nan
         if len(values) and values.numbers is not None:
             state.add(moments_of(values.numbers, values.counts))

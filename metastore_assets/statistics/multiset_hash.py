@@ -22,7 +22,7 @@ _NULL_HASHES = finalise(np.array([0x6E756C6C, 0x4E554C4C], np.uint64))  # of "nu
 
 
 def multiset_hash(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> bytes:
-    """Return a 128-bit hash of a multiset: per half, the sum of hash times count modulo 2**64.
+    """Return a 128-bit hash of a multiset. Each half is the sum of hash times count, modulo 2**64.
 
     Equal multisets have equal hashes, and the hash of a union is the sum of hashes. Different multisets have equal
     hashes with a probability of about 2**-64, unless they were chosen to collide.
@@ -58,7 +58,7 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
         return Fold(add_multiset_hashes)
 
     def update(self, state: Fold[bytes], block: ValueBlock) -> Fold[bytes]:
-        """Add the hash of a block's values, NaN included."""
+        """Return the hash with the values of a block added, including NaN."""
         state.add(multiset_hash(block.hashes, block.counts))
         return state
 
@@ -69,11 +69,11 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return for each row (column of the data table) the sum of the multiset hashes of all tables in this row.
+    """Return for each row the sum of the multiset hashes of all tables. A row is a column of the data table.
 
     Args:
         tables: Tables of states whose row i belongs to the same column.
-        undefined: Mask of rows for which to return null. The sum is also null if a table has no hash in the row.
+        undefined: Mask of rows for which to return null. The sum is also null if any table has no hash in the row.
     """
     is_null = undefined.copy()
     total = np.zeros((len(undefined), 2), np.uint64)

@@ -1,4 +1,4 @@
-"""Exact sums of numbers and of their squares, weighted by counts; vectorized where 64 bits suffice."""
+"""Exact sums of numbers and of their squares, weighted by counts. They are vectorized if 64 bits suffice."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LOW_27 = np.uint64(2**27 - 1)
 
 
 def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
-    """Return the sum and the sum of squares of values, each times its count.
+    """Return the sum and the sum of squares of values, each value times its count.
 
     Args:
-        values: Of dtype int64, uint64 or object (Python integers).
+        values: Values of dtype int64, uint64 or object (Python integers).
         counts: How often each value occurs.
     """
     if len(values) == 0:
@@ -60,7 +60,7 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
     """Return (base, s1, s2) such that the sum is s1 * 2**base and the sum of squares is s2 * 2**(2 * base).
 
     Args:
-        values: Finite and ascending.
+        values: Finite values in ascending order.
         counts: How often each value occurs.
     """
     if len(values) == 0:
@@ -84,16 +84,16 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
 
 
 def magnitude(ascending: npt.NDArray[np.float64]) -> int:
-    """Return the least exponent e such that all of some ascending values are below 2**e in magnitude; 0 if all are 0.
+    """Return the least exponent e such that all values are less than 2**e in magnitude; 0 if all values are 0.
 
     Args:
-        ascending: At least one value.
+        ascending: The values in ascending order, at least one.
     """
     return math.frexp(max(abs(ascending[0]), abs(ascending[-1])))[1]
 
 
 def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.float64]:
-    """Return values * 2**exponent, rounded only where the result is not a normal double."""
+    """Return values * 2**exponent. They are rounded only if the result is not a normal double."""
     # Multiplication is vectorized and gives the same, as long as the power of two is a normal double.
     return values * 2.0**exponent if abs(exponent) < 1022 else np.ldexp(values, exponent)
 

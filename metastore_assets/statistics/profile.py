@@ -64,14 +64,14 @@ def profile_field(
     """Profile one top-level column that arrives in chunks.
 
     Whether values are enumerated (sorted, and stored with their counts) depends on the policy's `frequencies`:
-    - `auto`: they are, unless they hardly repeat, or there are too many distinct ones.
-    - `enumerated`, a decision of an earlier profile under `auto`: they are, unless there are too many distinct ones.
-    - `repeated`: they are, unless they hardly repeat. Otherwise fingerprints, which are hashes of the values, are
-      stored. The policy's `algorithm` may prescribe one of the two.
+    - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
+    - `enumerated`, a decision of an earlier profile under `auto`: values are enumerated unless too many are distinct.
+    - `repeated`: values are enumerated unless they hardly repeat. Otherwise fingerprints, which are hashes of the
+    values, are stored. The policy's `algorithm` may prescribe one of the two.
 
-    The content of a column raises no error. A column has only counts, lengths and a reason if its type is not profiled,
-    a value is out of range of its type class, or its values are hidden. Hidden values also have an estimated distinct
-    count if the policy has a key.
+    No content of a column raises an error. A column has only counts, lengths and a reason in three cases: its type is
+    not profiled, a value is out of range of its type class, or its values are hidden. Hidden values also have an
+    estimated distinct count if the policy has a key.
 
     Args:
         field: The column.
@@ -228,15 +228,16 @@ class _LeafProfiler:
         return ColumnProfile(row, frequencies, profiler.histogram())
 
     def _add_hidden(self, run: ValueRun) -> bool:
-        """Add values to the profile of hidden values, and return True, because they need not be counted."""
+        """Add values to the profile of hidden values. Return True, because the values need not be counted."""
         assert self._hidden is not None
         self._hidden.add_unsorted(run)
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values and return True, or return False if they are to be counted.
+        """Pass values to the profiler of unsorted values, or return False if they are to be counted.
 
-        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch decides what happens
+        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch decides what
+        happens
         to this and all later batches: values that are mostly distinct, by a sample and then by an estimate, are
         profiled unsorted.
         """

@@ -2,14 +2,14 @@
 
 Sorted and counted values are divided into clusters of neighbours. No cluster is wider than one step of the scale
 function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019). A cluster is stored as its mean
-and its weight. A profile clusters its values. A merge treats the clusters of its parts as values, and clusters them in
-the same way. So a digest that was not merged depends only on the multiset of values, and one merge does not depend on
-the order of its parts. The grouping of several merges changes the last digits, so that quantiles of merged digests are
-estimates. `benchmarks/quantile_errors.py` measures their errors.
+and its weight. A profile clusters its values. A merge treats the clusters of its parts as values, and clusters them
+in the same way. A digest that was not merged therefore depends only on the multiset of values. A merge does not
+depend on the order of its parts. The grouping of several merges changes the last digits, so quantiles of merged
+digests are estimates. `benchmarks/quantile_errors.py` measures their errors.
 
-DataSketches can read and merge these digests. This module does both itself. The Python package of DataSketches (5.2)
-merges to a rank error several times larger, and its `get_quantile` interpolates towards the wrong neighbour, so that
-quantiles do not ascend (corrected for Java in apache/datasketches-java#755).
+DataSketches can read and merge these digests, but this module uses its own code. The Python package of DataSketches
+(5.2) merges to a rank error several times larger, and its `get_quantile` interpolates towards the wrong neighbour, so
+that quantiles do not ascend (corrected for Java in apache/datasketches-java#755).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[n
     """Return the encoded digest of some values.
 
     Args:
-        values: Ascending and finite.
+        values: Finite values in ascending order.
         counts: How often each value occurs.
 
     Returns:
@@ -194,11 +194,11 @@ def _interpolate_ranks(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDAr
 
 
 def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return how many steps of the scale function each value or cluster covers.
+    """Return the number of steps of the scale function that each value or cluster covers.
 
     Args:
-        ends: The last 1-based rank of each, ascending.
-        counts: The number of values in each.
+        ends: The last 1-based rank of each value or cluster, ascending.
+        counts: The number of values in each value or cluster.
     """
     sides = np.stack([ends - counts, ends]) / ends[-1]
     scaled = COMPRESSION * (np.arcsin(np.clip(2 * sides - 1, -1, 1)) / math.pi + 0.5)
@@ -227,7 +227,7 @@ def _cluster_values(
 
 
 def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Round means to about 1/256 of the widths of their clusters: further bits are noise and would not compress."""
+    """Round means to about 1/256 of the widths of their clusters. More bits would be noise that does not compress."""
     finite = np.isfinite(widths) & (widths > 0)
     exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
     steps = np.ldexp(1.0, np.clip(exponents, -1021, 1021))
@@ -291,7 +291,11 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return QuantileState(context)
 
     def update(self, state: QuantileState, block: ValueBlock) -> QuantileState:
-        """Pick the block's percentiles if it is sorted, and add the block to the digest if the policy stores one."""
+        """Return the state with a block added.
+
+        If the block is sorted, its percentiles are exact and are recorded. It is added to the digest if the policy
+        stores one.
+        """
         if not block.is_sorted:
             state.is_exact = False
         values = block.without_nan

@@ -1,6 +1,7 @@
 """The registry of built-in statistics.
 
-To add a statistic, declare its results in `column.ColumnStatistics`, write its class in one module, and add it here.
+To add a statistic, declare its results in `column.ColumnStatistics`, write its class in one module, and add the class
+here.
 """
 
 from __future__ import annotations

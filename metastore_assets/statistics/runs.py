@@ -1,4 +1,4 @@
-"""Runs of a column's values: counting values, adding up counts, and merging many runs block by block."""
+"""Runs of a column's values: counting of values, addition of counts, and merging of many runs block by block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Counts = npt.NDArray[np.int64]
 class ValueRun:
     """A column's values without nulls: ascending distinct values with their counts, or one value per row.
 
-    Numbers are integers or doubles, all other values bytes or booleans. Functions that merge runs need ascending
+    Numbers are integers or doubles. All other values are bytes or booleans. Functions that merge runs need ascending
     values; profilers accept values without counts in any order.
     """
 
@@ -58,7 +58,7 @@ class CountedRun(ValueRun):
 
 
 def count_values(values: pl.Series) -> CountedRun:
-    """Count the values of a series without nulls. NaN equals itself, -0.0 equals 0.0."""
+    """Count the values of a series without nulls. NaN equals itself, and -0.0 equals 0.0."""
     dense = count_dense(values)
     if dense is not None:
         return dense
@@ -70,7 +70,7 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count integers of a narrow range without sorting them; None for a wide range, another type, or no values."""
+    """Count integers of a narrow range without sorting. Return None for a wide range, another type, or no values."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
@@ -84,7 +84,9 @@ def count_dense(values: pl.Series) -> CountedRun | None:
 
 
 def is_hashed(values: pl.Series) -> bool:
-    """Return whether hashing counts the values faster than sorting: true for bytes that repeat, false for numbers."""
+    """Return whether hashing counts the values faster than sorting. It does for bytes that repeat, and not for
+    numbers.
+    """
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 
@@ -98,7 +100,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
     """Sum the counts of equal values.
 
     Args:
-        values: In any order, with repeats.
+        values: Values in any order. They may repeat.
         counts: A count of either sign for each value.
 
     Returns:
@@ -116,7 +118,9 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
 
 
 def _sort_order(values: pl.Series) -> npt.NDArray[np.intp]:
-    """Return the positions of the values in ascending order, NaN last. Short series avoid a polars query."""
+    """Return the positions of the values in ascending order, NaN last. Short series are sorted without a polars
+    query.
+    """
     if len(values) <= _SHORT:
         if _is_words(values):
             return values.to_numpy().argsort(kind="stable")
@@ -130,7 +134,7 @@ def _is_words(values: pl.Series) -> bool:
 
 
 def _run_starts(values: pl.Series) -> npt.NDArray[np.intp]:
-    """Return where each distinct value begins in an ascending series that is not empty."""
+    """Return the position of the first element of each distinct value in a non-empty ascending series."""
     if _is_words(values):
         words = values.to_numpy()
         differs = words[1:] != words[:-1]
@@ -174,7 +178,9 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """Concatenate series of one type class. If one of them has 128-bit integers, all are converted to these."""
+    """Concatenate series of one type class. If one of them has 128-bit integers, all are converted to 128-bit
+    integers.
+    """
     if len(parts) == 1:
         return parts[0]
     if any(part.dtype == pl.Int128 for part in parts):
@@ -183,7 +189,9 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Copy values out of the buffers of larger chunks, so that these can be freed. Only binary values share buffers."""
+    """Copy values out of the buffers of larger chunks, so that the chunks can be freed. Only binary values share
+    buffers.
+    """
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
@@ -192,7 +200,7 @@ def _count_run(run: ValueRun) -> CountedRun:
 
 
 def _choose_splitters(runs: Sequence[ValueRun]) -> pl.Series:
-    """Return values that divide all runs into ranges of about a block."""
+    """Return values that divide all runs into ranges of about one block each."""
     step = BLOCK // _SAMPLES
     sample = concatenate_series([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()
     return sample.gather_every(_SAMPLES, offset=_SAMPLES - 1).unique().sort()

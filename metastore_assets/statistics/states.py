@@ -35,7 +35,7 @@ def build_states_table(
         union: The typed union of all values: a struct with one field per type class.
 
     Returns:
-        A table with a row per column and the columns `STATE_COLUMNS` and `SKETCH_COLUMNS`.
+        A table with one row for each column of the data table. Its columns are `STATE_COLUMNS` and `SKETCH_COLUMNS`.
     """
     packed = pack_columns(rows, STATE_COLUMNS, union)
     sketches = [array for statistic in BUILTIN_STATISTICS for array in statistic.encode_states(rows, histograms)]

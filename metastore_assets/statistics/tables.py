@@ -1,4 +1,4 @@
-"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`: building and parsing them.
+"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`: construction and parsing.
 
 Values of columns of any types are stored in one Arrow column of the *typed union*: a struct with one field per type
 class.
@@ -76,7 +76,7 @@ def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` in the form in which `build_statistics_table` would build it from the same rows.
+    """Return a table `statistics` in the form that `build_statistics_table` produces from the same rows.
 
     Its typed union has only the type classes of these rows, and user-defined statistics that no row has are removed.
     """
@@ -92,10 +92,10 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
 
 
 def build_typed_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` for users: without bytes, and with plain types if all values are of one type class.
+    """Return a table `statistics` for users: without bytes, and with plain types if all values have one type class.
 
-    Then `minimum`, `maximum` and the values of `percentiles` are of the canonical type of the class, and `sum` is a
-    double or a decimal. With several type classes they remain unions and text.
+    With one type class, `minimum`, `maximum` and the values of `percentiles` have the canonical type of the class,
+    and `sum` is a double or a decimal. With several type classes, they remain unions and text.
 
     Args:
         table: A table in the form of `build_statistics_table`.
@@ -142,7 +142,7 @@ def _sums_of_class(column: pa.StringArray, cls: TypeClass) -> pa.Array:
 
 
 def _build_row(values: dict[str, Any]) -> ColumnStatistics:
-    """Return a row from the values of all of its fields, without calling `__init__`.
+    """Return a row, given the values of all of its fields, without calling `__init__`.
 
     `__init__` would take most of the time, because it sets forty fields one by one.
     """

@@ -74,7 +74,7 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
 def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
     """Return a child cast to the canonical type of its class.
 
-    Arrow's kernels are avoided if possible, because importing them takes 30 ms.
+    Arrow's kernels are imported only if necessary, because the import takes 30 ms.
     """
     if child.type == type:
         return child
@@ -99,7 +99,7 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     """Return a union array cast to another typed union.
 
-    Children that only the other union has are null. Children that the other union lacks are dropped; they must have no
+    Children that only the other union has are null. Children that the other union lacks are dropped, and must have no
     values.
 
     Args:

@@ -1,15 +1,17 @@
-"""Value filters: compact sets of hashes. A filter proves of most absent values that a column does not contain them.
+"""Value filters: compact sets of hashes that prove, for most absent values, that a column does not contain them.
 
-A filter contains a prefix of the first 64-bit hash of each value. For n values a prefix has 7 + ⌈log2 n⌉ bits, so that
-a value that does not occur matches with a probability of n / 2^bits, at most 0.8 %. A value that occurs always matches.
-Like a Bloom filter, it contains no values. At the same size it has fewer false positives (a split-block Bloom filter of
-10 bits per value has 1.3 %). It is ordered, so that a part of it can be read alone.
+A filter contains a prefix of the first 64-bit hash of each value. For n values a prefix has 7 + ⌈log2 n⌉ bits, so
+that a value that does not occur matches with a probability of n / 2^bits, at most 0.8 %. A value that occurs always
+matches. Like a Bloom filter, it contains no values. At the same size it has fewer false positives (a split-block
+Bloom filter of 10 bits per value has 1.3 %). Prefixes are in ascending order, so that a part of a filter can be read
+alone.
 
-It is stored in the Elias–Fano encoding. The last byte of each prefix is stored as it is. For the bits before it (the
-"bucket"), the number of prefixes of each bucket is stored in unary: a 1 for each prefix, then a 0 at the end of the
-bucket. That takes 9.5 to 10 bits per value, and at least 128 bytes.
+A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored as it is. For the bits before it
+(the "bucket"), the number of prefixes of each bucket is stored in unary: a 1 for each prefix, then a 0 at the end of
+the bucket. That takes 9.5 to 10 bits per value, and at least 128 bytes.
 
-A *filter slice* is the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters are
+A *filter slice* is the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters
+are
 two Arrow arrays: `upper` (unary, padded with zeros to whole bytes) and `lower` (bytes).
 """
 
@@ -61,7 +63,7 @@ class FilterSlice:
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_hold(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return for each filter whether it may contain one of some values; True for a missing filter.
+        """Return a mask of the filters that may contain one of some values. It is true for a missing filter.
 
         Args:
             hashes: First 64-bit hashes of the values, all of them in the range of the slice.
@@ -93,7 +95,7 @@ class FilterSlice:
         return matches
 
     def prefixes(self) -> tuple[FilterIndices, Words]:
-        """Return all prefixes as two arrays: the index of the filter of each prefix, ascending, and the prefix.
+        """Return all prefixes as two ascending arrays: the index of each prefix's filter, and the prefix.
 
         A prefix is returned as a 64-bit word: the prefix in the upper bits, and zeros below.
         """
@@ -112,7 +114,7 @@ def build_filter_slice(
     """Build one slice of each of several filters.
 
     Args:
-        indices: For each hash the index of its filter, ascending.
+        indices: For each hash, the index of its filter, in ascending order.
         hashes: Hashes in the range of the slice, ascending within a filter. Bits after the prefix are ignored.
         bits: Length of each filter's prefixes; 0 for a missing filter.
         slice_bits: The range of all hashes is divided into 2^slice_bits slices.
@@ -175,7 +177,7 @@ def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
 
 
 def _data(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], FilterIndices]:
-    """Return the bytes of all elements in sequence, and the start of each element and the end of the last."""
+    """Return the bytes of all elements in sequence, with the start of each element and the end of the last."""
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]

@@ -47,7 +47,7 @@ class UserStatistic(ABC):
     @property
     @abstractmethod
     def route(self) -> Route:
-        """How the statistic is updated after a commit."""
+        """The way in which the statistic is updated after a commit."""
 
     def is_for(self, cls: TypeClass) -> bool:
         """Return whether the statistic applies to a type class."""
@@ -90,8 +90,8 @@ class MergeableStatistic(UserStatistic):
 
         Args:
             state: The state so far; it must not be changed.
-            values: Of the canonical Arrow type of their class (int64, float64, large_string, date32, …), in any order,
-                possibly with repeats. No value is null; NaN is a value.
+            values: Values of the canonical Arrow type of their class (int64, float64, large_string, date32, …), in
+                any order. They may repeat. No value is null; NaN is a value.
             counts: 1 or more for each value.
         """
 
@@ -105,7 +105,7 @@ class MergeableStatistic(UserStatistic):
 
     @property
     def route(self) -> Route:
-        """`subtract` if the class has a method `retract`, else `merge`."""
+        """The route `subtract` if the class has a method `retract`; otherwise `merge`."""
         return "subtract" if isinstance(self, SupportsRetract) else "merge"
 
 
@@ -120,8 +120,8 @@ class FrequencyStatistic(UserStatistic):
         """Return the value of the type `result`, or None if it is not defined.
 
         Args:
-            values: Distinct and ascending, of the canonical Arrow type of their class. No value is null; NaN is the
-                last. Empty for a column without values.
+            values: Distinct values in ascending order, of the canonical Arrow type of their class. No value is null;
+                NaN is the last value. The array is empty for a column without values.
             counts: How often each value occurs, 1 or more.
         """
 

@@ -1,4 +1,4 @@
-"""Results of user-defined statistics: a value with its guarantee, or the reason why there is none."""
+"""Results of user-defined statistics: a value with its guarantee, or the reason why there is no value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELDS = ("value", "guarantee", "reason")
 
 @dataclass(frozen=True)
 class UserResult:
-    """The result of a user-defined statistic for one column. It is sent between processes."""
+    """The result of a user-defined statistic for one column. It can be sent between processes."""
 
     array: pa.Array
     """One element of the declared type: the value, or null if it is unknown."""
@@ -84,7 +84,9 @@ def _is_result(type_: pa.DataType) -> bool:
 
 
 def _column(results: Sequence[UserResult | None]) -> pa.StructArray:
-    """Return one statistic's results in several rows, not all of them None, as structs; None becomes null."""
+    """Return the results of one statistic in several rows as structs; None becomes null. At least one result is not
+    None.
+    """
     type_ = next(result.array.type for result in results if result is not None)
     arrays = [
         pa.concat_arrays([pa.nulls(1, type_) if result is None else result.array for result in results]),

@@ -1,8 +1,8 @@
-"""States of user-defined statistics: all states of a column are one binary value, an Arrow stream of one row.
+"""States of user-defined statistics. All states of a column are one binary value: an Arrow stream of one row.
 
-The row has a column per statistic: struct(`state`, `reason`). The column's name is the key of the statistic, its
-reference and revision. There is a reason instead of a state if the user's code raised an error or returned a value of
-another type. Other statistics are not affected.
+The row has one column for each statistic: struct(`state`, `reason`). The column's name is the key of the statistic:
+its reference and revision. If the user's code raised an error or returned a value of another type, the column has a
+reason instead of a state. Other statistics are not affected.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StoredUserState:
 
 
 class UserCodeError(Exception):
-    """A user's code raised an error, or returned a value that is not of the declared type."""
+    """An error that a user's code raised an error, or returned a value that is not of the declared type."""
 
 
 def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa.Array:
@@ -82,7 +82,8 @@ class UserStateAccumulator:
         """Start with the initial states of those referenced statistics that are mergeable and apply to a class.
 
         Args:
-            references: Classes of user-defined statistics, as `module:Class`. Those of other kinds are ignored.
+            references: Classes of user-defined statistics, as `module:Class`. Statistics that are not mergeable are
+                ignored.
             cls: The type class of the column.
 
         Raises:
@@ -194,7 +195,7 @@ def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozen
 
 
 def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
-    """Compute the encoded states that a policy requests from all values of a column; None for no states."""
+    """Compute the encoded states that a policy requests from all values of a column; None if it requests none."""
     accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
     return accumulator.states()
