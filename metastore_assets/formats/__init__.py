@@ -1,4 +1,4 @@
-"""Table formats. Each is one package, which opens tables, lists their fragments and reads rows."""
+"""Table formats. Each format is one package, which opens tables, lists their fragments and reads rows."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def open_table_format(
 def _open_located(table: TableConfig, context: OpenContext) -> TableFormat:
     """Open a table at its configured location.
 
-    Raises ConfigError if it declares a schema, but its format does not allow it.
+    Raises ConfigError if the configuration declares a schema and the format does not allow it.
     """
     registration = load_format(table.format or _detected_format(table))
     if table.declared and registration.has_schema:

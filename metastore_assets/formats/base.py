@@ -78,7 +78,9 @@ class FragmentSource(Protocol):
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """A source that can check a fragment's size: the size in the table's metadata may be wrong."""
+    """A source that can read the stored size of a fragment's data file, because the size in the metadata may be
+    wrong.
+    """
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
@@ -86,7 +88,7 @@ class ClaimedSource(FragmentSource, Protocol):
 
 @dataclass(frozen=True)
 class ArrowFile:
-    """A Parquet file all of whose rows are live, and whose columns have the names of the table's columns."""
+    """A Parquet file that Arrow alone can read: all rows are live, and columns have the table's names."""
 
     location: Location
     path: str
@@ -99,10 +101,10 @@ class ArrowFile:
 
 @runtime_checkable
 class ArrowReadable(FragmentSource, Protocol):
-    """The source of a fragment that Arrow can perhaps read alone, without the format's reader."""
+    """The source of a fragment that Arrow may be able to read alone, without the format's reader."""
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the file, or why Arrow alone cannot read the rows."""
+        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +144,9 @@ snapshots changed.
 
 
 def history_change_by_time(previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-    """Return "rolled back" if the current snapshot was committed before the previous one, else None.
+    """Return "rolled back" if the current snapshot was committed before the previous one; otherwise None.
 
-    Unless both commit times are recorded, the result is None.
+    If a commit time is not recorded, the result is None.
     """
     if previous.committed_at is None or current.committed_at is None:
         return None
@@ -153,7 +155,7 @@ def history_change_by_time(previous: SnapshotReference, current: SnapshotReferen
 
 @dataclass(frozen=True)
 class TypeReason:
-    """Why a column of plain files does not have a certain type.
+    """A reason why a column of plain files does not have a certain type.
 
     A value contradicts the type, or the column has a wider type in another file.
     """
@@ -184,7 +186,7 @@ class DerivedColumn:
 
 @dataclass(frozen=True)
 class SnapshotMetadata:
-    """What identifies and describes one committed state of a table, without its fragments."""
+    """The identity and the description of one committed state of a table, without its fragments."""
 
     format: str
     id: str
@@ -235,16 +237,16 @@ class Snapshot(SnapshotMetadata):
 
 
 class UnstreamableError(TableFormatError):
-    """Raised while fragments are streamed, if the format must see all of them together.
+    """An error while fragments are streamed: the format must read all of them together.
 
-    For example, a data file may be listed several times. `TableFormat.snapshot` can then be read, or says what is
-    wrong.
+    For example, a data file may be listed several times. In this case, call `TableFormat.snapshot`. It returns the
+    snapshot, or raises an error with the reason.
     """
 
 
 @dataclass(frozen=True)
 class SnapshotStream:
-    """One committed state of a table, whose fragments are read one after the other."""
+    """One committed state of a table. Its fragments are read one after the other."""
 
     metadata: SnapshotMetadata
     fragments: Iterator[Fragment]
@@ -294,7 +296,9 @@ class SnapshotDiff:
 
 @dataclass(frozen=True)
 class NoDiff:
-    """Why a format cannot report what changed since a snapshot. The caller compares complete snapshots instead."""
+    """The reason why a format cannot report the changes since a snapshot. The caller then compares complete
+    snapshots.
+    """
 
     reason: str
     """For people, such as `the log no longer has version 12`. It completes the sentence "All fragments are compared,
@@ -302,26 +306,26 @@ class NoDiff:
 
 
 class NoDiffError(Exception):
-    """Raised where the difference of two snapshots cannot be determined. The message is the reason of a `NoDiff`."""
+    """An error that the difference of two snapshots cannot be determined. The message is the reason of a `NoDiff`."""
 
 
 class TableFormat(Protocol):
     """A table of one format.
 
-    The configuration's `at` selects the state that it shows; without `at`, the newest state. Formats inherit from this
-    class and its default methods.
+    The configuration's `at` selects the state of the table; without `at`, it is the newest state. Formats inherit
+    from this class and its default methods.
     """
 
     @abstractmethod
     def snapshot_id(self) -> str:
         """Return the id of the snapshot that `snapshot()` would return now.
 
-        It reads little, because sensors call it often.
+        Little is read, because sensors call this method often.
         """
 
     @abstractmethod
     def current(self) -> SnapshotReference:
-        """Return the reference of the snapshot that `snapshot()` would return now. It reads little."""
+        """Return the reference of the snapshot that `snapshot()` would return now. Little is read."""
 
     @abstractmethod
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
@@ -349,7 +353,7 @@ class TableFormat(Protocol):
     def stream(self) -> SnapshotStream:
         """Return the table's snapshot as a stream of fragments.
 
-        Formats whose metadata list fragments one after the other hold few of them in memory. By default, the stream is
+        If the metadata of a format can be read piece by piece, few fragments are in memory. By default, the stream is
         that of `snapshot()`.
 
         Raises the errors of `snapshot`.
@@ -357,10 +361,10 @@ class TableFormat(Protocol):
         return SnapshotStream.of(self.snapshot())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return what changed from an earlier snapshot to the one that `snapshot()` would return now.
+        """Return the changes from an earlier snapshot to the one that `snapshot()` would return now.
 
-        A format returns a difference only if the metadata of the commits in between show it completely. The work
-        depends on the size of these commits, not of the table. By default the result is a `NoDiff`.
+        A format returns a difference only if the metadata of the commits in between are complete. The work depends on
+        the size of these commits, not of the table. By default, the result is a `NoDiff`.
 
         Args:
             since: a snapshot that was current before.
@@ -418,8 +422,9 @@ def state_not_found(table: str, at: str, choices: str, examples: Iterable[object
     Args:
         table: URI of the table.
         at: the requested state.
-        choices: what `at` may name, for the message.
-        examples: states that the table has. The message shows all of up to 20, else the first and the last ten.
+        choices: the kinds of states that `at` may name, for the message.
+        examples: states that the table has. The message shows all of them if there are at most 20; otherwise, the
+            first and the last ten.
     """
     texts = [str(example) for example in examples]
     shown = ", ".join(texts if len(texts) <= 20 else [*texts[:10], "…", *texts[-10:]]) or "none"

@@ -46,7 +46,7 @@ def column_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...]:
 
 
 def _descend(fields: Iterable[pa.Field], path: str) -> tuple[pa.Field, ...] | None:
-    """Return the fields from one of `fields` down to a dotted path; None if there is no such field."""
+    """Return the fields on a dotted path, starting with one of `fields`; None if there is no such path."""
     for field in fields:
         if field.name == path:
             return (field,)

@@ -33,7 +33,7 @@ _GROUP = 5
 
 @dataclass(frozen=True)
 class DeletionVector:
-    """A deletion vector as a Delta log records it: where it is stored, and how many rows it deletes."""
+    """A deletion vector as a Delta log records it: its location, and the number of rows that it deletes."""
 
     storage: str
     """`u`: a file of the table named by a UUID; `p`: an absolute path; `i`: inline."""
@@ -45,7 +45,7 @@ class DeletionVector:
 
     @property
     def id(self) -> str:
-        """Id that is unique within the table, built as Delta's protocol says."""
+        """Id that is unique within the table, built by the rule of Delta's protocol."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:
@@ -148,7 +148,7 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
     Args:
         data: the serialized vector.
         cardinality: the number of deleted rows according to the table's metadata.
-        source: what recorded the cardinality, for messages.
+        source: the metadata that recorded the cardinality, for messages.
         row_count: the number of rows of the data file.
 
     Raises:

@@ -1,8 +1,8 @@
-"""A cache of what plans have read from immutable files of a table, so that later plans do not read these files again.
+"""A cache of values from immutable files of a table, so that later plans do not read these files again.
 
-A key is a digest of everything that the cached value depends on: where the file is, its size and version (ETag, or
-modification time in nanoseconds), and how it is read. A value is bytes. If a value cannot be decoded, the file is read
-again. So a plan is the same with and without the cache.
+A key is a digest of everything that the cached value depends on: the file's location, size and version (ETag, or
+modification time in nanoseconds), and the settings with which it is read. A value is bytes. If a value cannot be
+decoded, the file is read again. A plan is therefore the same with and without the cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def cache_key(kind: str, *identity: object) -> bytes:
     """Return the key of a cached value.
 
     Args:
-        kind: what the value is, for example `"hudi schema"`.
+        kind: the kind of value, for example `"hudi schema"`.
         identity: JSON values that the cached value depends on.
     """
     return hashlib.sha256(json.dumps([_EDITION, kind, *identity]).encode()).digest()[:16]
@@ -39,7 +39,7 @@ def cache_key(kind: str, *identity: object) -> bytes:
 class MetadataCache:
     """The cached values of one table.
 
-    A value is stored by the table's last version, shared between the tables of this process, or new.
+    A value comes from the table's last version, is shared between the tables of this process, or is new.
     """
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:
@@ -126,7 +126,7 @@ _process_bytes = 0
 
 
 def _share(key: bytes, value: bytes) -> None:
-    """Add a value to the shared ones. If they would exceed _MAX_PROCESS_BYTES, remove them all first."""
+    """Add a value to the shared values. If they would exceed _MAX_PROCESS_BYTES, remove all others first."""
     global _process_bytes
     if _process_bytes + len(value) > _MAX_PROCESS_BYTES:
         clear_process_cache()

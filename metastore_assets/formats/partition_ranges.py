@@ -32,7 +32,7 @@ _BOOLEANS = {"false": 0, "true": 1}
 
 @dataclass(frozen=True)
 class _Order:
-    """How the values of one partition column are parsed and ordered."""
+    """The rules to parse and order the values of one partition column."""
 
     kind: str
     """What the values are, for messages: "a date"."""
@@ -85,7 +85,7 @@ class PartitionRanges:
         return keys
 
     def _order(self, snapshot: Snapshot, name: str) -> _Order:
-        """Return the order of a partition column's values: by its type, else as integers, else as texts."""
+        """Return the order of a partition column's values: by its type; without one, as integers or as texts."""
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         index = snapshot.schema.get_field_index(name)
         type_ = snapshot.schema.field(index).type if index >= 0 else None
@@ -100,7 +100,7 @@ class PartitionRanges:
         return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
 
     def _is_within(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
-        """Return True if a key is not below a bound (`sign` 1), or not above it (`sign` -1)."""
+        """Return True if a key is not less than a bound (`sign` 1), or not greater than it (`sign` -1)."""
         items = self._items[key]
         for name, limit in bound.items():
             text = items.get(name)
@@ -128,7 +128,7 @@ class PartitionRanges:
         return {name: self._parse(name, value, option) for name, value in named or [(self._columns[0], text)]}
 
     def _parse(self, name: str, text: str, option: str) -> Any:
-        """Parse the text of a bound as a value of a column, as it is or percent-encoded.
+        """Parse the text of a bound as a value of a column. The text may be percent-encoded.
 
         Raises LiteralError.
         """
@@ -151,7 +151,7 @@ class PartitionRanges:
 
 
 def value_order(type_: pa.DataType) -> _Order:
-    """Return how partition values of a type are parsed, from the texts of `values.value_text`, and ordered.
+    """Return the rules to parse and order the partition values of a type. Texts are those of `values.value_text`.
 
     Parsed values have the same order as the values.
     """
@@ -184,9 +184,9 @@ def _can_parse(order: _Order, texts: Iterable[str | None]) -> bool:
 
 
 def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
-    """Return True if the lower bound is above the upper bound.
+    """Return True if the lower bound is greater than the upper bound.
 
-    The first column whose values differ decides.
+    The bounds are compared by the first column whose values differ.
     """
     pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
     return next((bool(first > last) for first, last in pairs if first != last), False)

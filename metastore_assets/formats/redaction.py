@@ -1,6 +1,6 @@
 """Wrappers for tables with hidden columns, and for their fragments.
 
-The errors that they raise quote no values of rows.
+Errors of the wrappers quote no values of rows.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class RedactedReader:
 
 @contextmanager
 def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
-    """Replace each error that the context raises by one that quotes no values of rows and has no cause.
+    """Replace each error that the context raises by an error without values of rows and without a cause.
 
     An error of this package keeps its class. Any other error becomes a FragmentError, or a TableFormatError without
     `path`.

@@ -1,4 +1,4 @@
-"""Registrations of table formats: how the tables of each format are detected and opened."""
+"""Registrations of table formats: the functions that detect and open the tables of a format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ XTable)."""
 
 @dataclass(frozen=True)
 class FormatDetector:
-    """How a listing of folders recognises the tables of one format and their metadata files."""
+    """The rules by which a listing of folders recognises the tables of one format and their metadata files."""
 
     metadata_folder: str
     """Name of the folder with a table's metadata, directly below the table's folder."""
@@ -44,7 +44,7 @@ class FormatDetector:
 
 @dataclass(frozen=True)
 class OpenContext:
-    """What a format needs to open a table, besides the table's configuration."""
+    """The objects that a format needs to open a table, besides the table's configuration."""
 
     cache: MetadataCache
     """Values that earlier plans read from the table's files."""

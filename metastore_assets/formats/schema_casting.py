@@ -28,7 +28,7 @@ _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def identity(field: pa.Field) -> str:
-    """Return the identity of a field of the table's schema: its FIELD_ID, else its name.
+    """Return the identity of a field of the table's schema: its FIELD_ID; without one, its name.
 
     A FIELD_ID does not change when the field is renamed. For fields of data files see `FieldMatcher.identity`.
     """
@@ -48,7 +48,7 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:
-    """Return the field with a marker in place of its default, and of the defaults of nested fields.
+    """Return the field with markers that replace its default and the defaults of nested fields.
 
     A stored schema with markers reveals no default of a column whose values are hidden.
     """
@@ -79,7 +79,7 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 
 
 def field_default(field: pa.Field) -> Constant:
-    """Return the value that a field has in files without it: its default, else null.
+    """Return the value that a field has in files without the field: its default; without one, null.
 
     Raises ArrowInvalid if a marker of `withhold_default_values` replaces the default.
     """
@@ -125,7 +125,7 @@ class FieldMatcher:
         self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
-        """Return what identifies a field of a data file: its name, or with `by_id` its Parquet field id.
+        """Return the identity of a field of a data file: its name, or with `by_id` its Parquet field id.
 
         Without a field id the result is None. For fields of the table see the function `identity`.
         """
@@ -243,7 +243,7 @@ def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.
 
 
 def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> pa.Array:
-    """Cast the elements of lists of any kind, also of fixed-size lists.
+    """Cast the elements of lists of any kind, including fixed-size lists.
 
     Raises ArrowInvalid for other arrays.
     """

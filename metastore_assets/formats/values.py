@@ -86,9 +86,9 @@ def value_text(value: Constant) -> str | None:
 
 
 def dates_as_text(array: pa.Array) -> pa.Array:
-    """Convert the dates and timestamps of an array to texts, also in fields of structs.
+    """Convert the dates and timestamps of an array to texts, including those in fields of structs.
 
-    The caller needs Python values, and Python has no dates after the year 9999.
+    Callers convert the result to Python values, and Python has no dates after the year 9999.
     """
     if pa.types.is_struct(array.type):
         children = [dates_as_text(array.field(index)) for index in range(array.type.num_fields)]

@@ -1,4 +1,4 @@
-"""The interface of catalog clients, and what they return: entries of tables, listings of databases."""
+"""The interface of catalog clients, and the results of their methods: entries of tables, and listings of databases."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RegisteredFolders:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """What a catalog records of a table: its format, its location, and how to read it."""
+    """A catalog's record of a table: its format, its location, and the settings to read it with."""
 
     format: Format
     location: str

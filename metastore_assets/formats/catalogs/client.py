@@ -1,6 +1,6 @@
 """Queries to the catalogs of the configuration.
 
-Errors name the catalog, the table and the reason, but no secret.
+Errors name the catalog, the table and the reason, and contain no secret.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:
 
 
 def catalog_label(config: CatalogConfig) -> str:
-    """Return how messages name a catalog: `catalog 'prod'`."""
+    """Return the text by which messages refer to a catalog: `catalog 'prod'`."""
     return f"catalog {config.name!r}"
 
 
@@ -113,7 +113,7 @@ def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Ca
 
 @contextmanager
 def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
-    """Name the catalog in errors, and turn errors of its client library into TableFormatError."""
+    """Convert errors of a catalog's client library to TableFormatError, with the name of the catalog."""
     where = catalog_label(config)
     _remember_secrets(config)
     try:
@@ -151,7 +151,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:
-    """Return what the user can do about an error of a catalog's client library."""
+    """Return advice about an error of a catalog's client library."""
     name = f"{type(error).__name__} {error}"
     keys = f"under catalogs.{config.name} in metastore.yaml"
     if any(sign in name for sign in _MISSING_CREDENTIALS):

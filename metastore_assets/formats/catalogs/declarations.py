@@ -70,7 +70,7 @@ LoadPartitions = Callable[[], Iterable[DeclaredPartition]]
 
 
 def resolve_listed_table(table: DeclaredTable) -> ListedTable:
-    """Return how a database listing shows a declared table: its format, or the reason why it cannot be read.
+    """Return the entry of a declared table in a database listing: its format, or the reason why it cannot be read.
 
     The partitions of the table are not requested, so they are not checked.
     """
@@ -202,9 +202,9 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if a Spark table consists only of its registered partitions, or is not partitioned.
+    """Return True if only the registered partitions of a Spark table belong to it, or if it is not partitioned.
 
-    Return False if it consists of all partition folders at its location, registered or not.
+    Return False if all partition folders at its location belong to the table, registered or not.
     """
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
@@ -213,8 +213,8 @@ def _tracks_partitions(table: DeclaredTable) -> bool:
 def _spark_columns(table: DeclaredTable) -> Columns:
     """Return the columns of a Spark table, without partition columns, as (name, type).
 
-    They come from the schema that Spark stores in parameters, else from the declaration. Nested types are empty texts.
-    Raises ValueError if the schema is invalid.
+    They come from the schema that Spark stores in parameters; without one, from the declaration. Nested types are
+    empty texts. Raises ValueError if the schema is invalid.
     """
     parts = int(table.parameters.get("spark.sql.sources.schema.numParts", "0") or 0)
     texts = [table.parameters.get(f"spark.sql.sources.schema.part.{part}", "") for part in range(parts)]

@@ -19,7 +19,7 @@ _MISSING = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 
 
 class _Located(Exception):
-    """Raised by LocatingFileIO instead of opening a file. It has the location of the file."""
+    """An exception with the location of a file, raised instead of opening the file."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)

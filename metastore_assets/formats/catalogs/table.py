@@ -96,7 +96,7 @@ class CatalogTable(TableFormat):
 
     @contextmanager
     def _errors_with_uri(self) -> Iterator[None]:
-        """Put the table's URI in the configuration in front of the errors that the context raises."""
+        """Add the table's URI in the configuration to the beginning of the errors that the context raises."""
         uri = self._table.uri
         try:
             yield

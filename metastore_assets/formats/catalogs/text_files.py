@@ -1,4 +1,4 @@
-"""Translation of text files that Glue and Hive metastores declare to options of the format `files`.
+"""Translation of the settings of text files in Glue and Hive metastores to options of the format `files`.
 
 An unknown setting is refused if it may decide where a value ends, or which values are null.
 """

@@ -92,7 +92,7 @@ class TableState:
 
 
 class Replay:
-    """A replay of the log from the newest commit backwards. For each logical file the newest action wins."""
+    """A replay of the log from the newest commit backwards. The newest action on each logical file is valid."""
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:
         self._location = location
@@ -126,9 +126,10 @@ class Replay:
                 raise TableFormatError(f"{self._location.uri}: the log has no action {kind!r}")
 
     def files(self, checkpoint: Sequence[str]) -> Iterator[AddedFile]:
-        """Yield the live files, in no order: those of the commits that were read, and those of an older checkpoint.
+        """Yield the live files, in no order: files of the commits that were read, and files of an older checkpoint.
 
-        The files of the checkpoint are not held in memory. A file that the checkpoint contains twice is yielded twice.
+        The files of the checkpoint are not held in memory. A file that the checkpoint contains twice is yielded
+        twice.
 
         Raises TableFormatError if the checkpoint cannot be read.
         """
@@ -185,7 +186,7 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
 
 
 def _prefetch(location: Location, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield each name with a function that returns the content of this file of the log, or raises OSError.
+    """Yield each name with a function that reads this file of the log. The function may raise OSError.
 
     The next files are read in the background if the log is in an object store.
     """
@@ -220,7 +221,7 @@ def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
 
 
 def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -> Iterator[Action]:
-    """Yield the actions in one file of a checkpoint, and files in its sidecars. Removals are left out.
+    """Yield the actions in one file of a checkpoint, and the files in its sidecars. Removals are omitted.
 
     Args:
         location: the table's folder.
@@ -248,7 +249,7 @@ def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -
 
 
 def _file_columns(with_statistics: bool) -> list[str]:
-    """Return the columns of a checkpoint with its data files. `with_statistics` adds all statistics to row counts."""
+    """Return the columns with data files in a checkpoint. `with_statistics` adds all statistics to the row counts."""
     parsed = "stats_parsed" if with_statistics else _PARSED_COUNT
     return ["sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
 
@@ -289,7 +290,7 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
 def _without_texts(rows: pa.StructArray) -> pa.StructArray:
     """Replace statistics texts that begin with the row count by this row count, so that less data is sent.
 
-    The row count is stored in the parsed statistics, which are used only where the text is null.
+    The row count is stored in the parsed statistics. These are used only for files whose text is null.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):
@@ -333,10 +334,10 @@ def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
 
 
 def _statistics_text(stats: Any) -> str | None:
-    """Return the statistics if they seem to be a JSON object; None for another JSON value or invalid JSON.
+    """Return the statistics text if it seems to be a JSON object; None for other JSON values or invalid JSON.
 
-    A text that begins with the row count is returned unparsed, and so may be invalid. Raises LimitError if any other
-    text has too many values.
+    A text that begins with the row count is returned without parsing, so it may be invalid. Raises LimitError if any
+    other text has too many values.
     """
     if not isinstance(stats, str) or not stats:
         return None
@@ -352,7 +353,7 @@ def _statistics_text(stats: Any) -> str | None:
 
 
 def _row_count(stats_text: str | None, stats_parsed: Mapping[str, Any] | None) -> int | None:
-    """Return the row count in the statistics of a file; None if they lack it.
+    """Return the row count in the statistics of a file; None if the statistics lack it.
 
     `stats_text` takes precedence.
 

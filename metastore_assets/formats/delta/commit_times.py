@@ -34,7 +34,7 @@ class CommitTime(NamedTuple):
 
 
 class CommitTimes:
-    """Reads and caches the commit times of a table's versions."""
+    """A reader of the commit times of a table's versions, with a cache."""
 
     def __init__(self, location: Location, cache: MetadataCache) -> None:
         self._location = location
@@ -48,7 +48,8 @@ class CommitTimes:
 
         Args:
             version: the version.
-            newest: if it is the newest version, the listed identity of its commit file. The time is then cached.
+            newest: for the newest version, the listed identity of its commit file. With an identity, the time is
+                cached.
         """
         if version in self._times:
             return self._times[version].recorded
@@ -65,10 +66,10 @@ class CommitTimes:
         return recorded
 
     def log(self) -> Log | None:
-        """List the log from the cached newest version on.
+        """List the log, beginning at the cached newest version; None if that is impossible.
 
-        Return None if no version is cached, or if the log no longer has the commit file of the cached version, for
-        example because the table was recreated.
+        The result is None if no version is cached, or if the log no longer has the commit file of that version (the
+        table may have been recreated).
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:
@@ -101,8 +102,8 @@ class CommitTimes:
     def _read(self, versions: list[int]) -> None:
         """Read the commit times of the versions that are not cached.
 
-        Cached times are used only if the commit file of the newest cached version is unchanged. Otherwise they may be
-        those of another log, of a table that was dropped.
+        Cached times are used only if the commit file of the newest cached version is unchanged. Otherwise, they may
+        belong to a dropped table at the same location.
         """
         cached = self._cache.get(self._key, _decode)
         times: dict[int, CommitTime] = {}
@@ -129,8 +130,8 @@ class CommitTimes:
 def _recorded_time(location: Location, version: int) -> tuple[datetime | None, bool]:
     """Return the time in a commit file, and whether it is an in-commit timestamp.
 
-    The result is (None, False) if the file has no time. Writers record it in the first or the last line. Of a long
-    file, only the beginning and the end are read.
+    The result is (None, False) if the file has no time. Writers record it in the first or the last line. Only the
+    beginning and the end of a long file are read.
     """
     with location.open(commit_path(version)) as file:
         size = file.size()

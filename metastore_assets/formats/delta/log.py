@@ -1,4 +1,4 @@
-"""The files of a Delta log, and which of them make up a version.
+"""The files of a Delta log, and the selection of the files that make up a version.
 
 They are commits, compacted files (several commits in one file) and checkpoints.
 """
@@ -26,7 +26,7 @@ NUMBERED = ("0", ":")
 class Log:
     """The files in a log folder: commits, compacted files (several commits in one file) and checkpoints.
 
-    A log that was listed from a version on lacks the files of earlier versions.
+    If the listing began at a version, the files of earlier versions are missing.
     """
 
     commits: frozenset[int]
@@ -86,7 +86,7 @@ class Log:
         These are commits, and compacted files where commits are missing. Return None if the log lacks some of them.
 
         Args:
-            since: the older version, whose own commit is left out.
+            since: the older version, exclusive.
             version: the newer version, inclusive.
         """
         names, number = self._json_files(version, since, ())
@@ -111,10 +111,11 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files with the commits up to a version, newest first, and the version before them.
+        """Return the JSON files with the commits up to a version, newest first, and the version before the oldest
+        commit.
 
-        Going back from `version`, the files end before the first version that is `since`, is one of `checkpoints`, or
-        has no commit file.
+        The files go back from `version`. The oldest file follows a version that is `since`, is one of `checkpoints`,
+        or has no commit file.
         """
         names = []
         number = version

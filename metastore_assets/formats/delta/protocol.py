@@ -75,7 +75,7 @@ def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[st
 
 
 def mapping_mode(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> MappingMode:
-    """Return how the columns of data files are matched with the schema.
+    """Return the rule by which the columns of data files are matched with the schema.
 
     `none` means by logical name, `name` by physical name, and `id` by column mapping id.
 

@@ -53,7 +53,8 @@ def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Sc
     Args:
         table: URI of the table, for messages.
         schema: a valid schema; see `check_schema`.
-        mode: how fields are identified: by physical name (`name`), by column mapping id (`id`), or by their name.
+        mode: the identity of fields: the physical name (`name`), the column mapping id (`id`), or the name in the
+            schema (`none`).
 
     Raises:
         TableFormatError: a type is not supported, or a field lacks the physical name or id that the mode needs.
@@ -66,7 +67,7 @@ def derived_columns(
 ) -> Iterator[tuple[pa.Field, list[pa.Field]]]:
     """Yield each generated column with the other top-level columns that its expression may refer to.
 
-    These are the columns whose names occur in the text of the expression, which may not use all of them.
+    These are the columns whose names occur in the text of the expression, even if the expression does not use them.
 
     Args:
         fields: the top-level fields of the schema in Delta's JSON.
@@ -193,9 +194,10 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 
 
 def _parse_text(text: str, type_: pa.DataType) -> Any:
-    """Return a text as a Python value for `constant`; a timestamp as an integer in the type's unit.
+    """Return a text as a Python value for `constant`. A timestamp becomes an integer in the type's unit.
 
-    An invalid text raises ValueError or ArithmeticError, or is returned unchanged. Then `constant` raises an error.
+    An invalid text raises ValueError or ArithmeticError, or is returned unchanged, so that `constant` raises an
+    error.
     """
     if pa.types.is_string(type_):
         return text

@@ -186,8 +186,8 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
 def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:
     """Return a recorded bound of a timestamp column, in the type's unit.
 
-    A maximum is increased by one millisecond, because writers truncate to milliseconds. None if the value has the wrong
-    form or zone, or is after the year 9999.
+    A maximum is increased by one millisecond, because writers truncate to milliseconds. The result is None if the
+    value has the wrong form or zone, or is after the year 9999.
     """
     if not isinstance(value, str) or not _FOUR_DIGITS.match(value):
         return None

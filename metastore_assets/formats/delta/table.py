@@ -92,11 +92,11 @@ class DeltaFormat(TableFormat):
             return SnapshotReference(str(version), self._times.recorded_time(version, identity))
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated" or "rolled back" if the version number did not increase, else None.
+        """Return "recreated" or "rolled back" if the version number did not increase; otherwise None.
 
-        Version numbers only increase, and start again at 0 in a recreated table. Commit times only decide between the
-        two results: after a rollback the commit time is not later. Without both times, a lower version counts as a
-        rollback, and an equal one as no change.
+        Version numbers only increase, and start again at 0 in a recreated table. Commit times decide between the two
+        results: after a rollback, the commit time is not later. If a time is missing, a lower version counts as a
+        rollback, and an equal version as no change.
         """
         if not previous.id.isdecimal() or int(current.id) > int(previous.id):
             return None
@@ -105,7 +105,7 @@ class DeltaFormat(TableFormat):
         return "recreated" if current.committed_at > previous.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the version, by a replay of the log from its last checkpoint on."""
+        """Return the snapshot of the version, from a replay of the log that begins at its last checkpoint."""
         with _delta_errors(self._location):
             version, identity, state, table = self._replay()
             fragments = [fragment for _, fragment, _ in table.distinct_files(state.adds)]
@@ -148,7 +148,7 @@ class DeltaFormat(TableFormat):
                 return NoDiff(str(error))
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
-        """Return what changed; see `changes`. Raises NoDiffError."""
+        """Return the changes; see `changes`. Raises NoDiffError."""
         if not (since.id.isascii() and since.id.isdecimal()):
             raise NoDiffError(f"{since.id!r} is no version of a Delta table")
         older = int(since.id)
@@ -235,7 +235,8 @@ class DeltaFormat(TableFormat):
         Args:
             table: the protocol and metadata of the version.
             version: the version.
-            identity: the listed identity of its commit file; None if there is no such file. Then nothing is cached.
+            identity: the listed identity of its commit file; None if there is no such file. Without it, nothing is
+                cached.
         """
         committed_at = self._times.recorded_time(version, identity if self._at is None else None)
         if identity is not None:
@@ -251,7 +252,7 @@ class DeltaFormat(TableFormat):
         )
 
     def _current_version(self) -> tuple[int, Sequence[str] | None]:
-        """Return the number of the requested or else the newest version, and the identity of its commit file.
+        """Return the number of the requested version, by default the newest, and the identity of its commit file.
 
         The identity is None for a requested version, and if no listing contained the commit file.
         """
@@ -319,7 +320,7 @@ class _Partition(NamedTuple):
 
 
 class _Table:
-    """The protocol and the metadata of one version. They determine how a file becomes a fragment."""
+    """The protocol and the metadata of one version. They determine the fragment of each file."""
 
     def __init__(
         self,
@@ -498,7 +499,7 @@ class DeltaFragmentSource:
         return self.location.stat(self.path).size
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the file, or why Arrow alone cannot read the rows."""
+        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
         if self.vector is not None:
             return "it has deleted rows"
         if self.mode != "none":

@@ -32,7 +32,7 @@ class VersionHead:
 
 
 class HeadCache:
-    """Caches the heads of versions of a table."""
+    """A cache of the heads of versions of a table."""
 
     def __init__(self, cache: MetadataCache, table: str) -> None:
         """Create the cache.
@@ -77,7 +77,7 @@ def _decode(data: bytes) -> VersionHead:
 def _without_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata without column defaults and constraints, which may contain values of rows.
 
-    Metadata with an invalid schema are returned unchanged: the table is then refused.
+    Metadata with an invalid schema are returned unchanged, because such a table is refused anyway.
     """
     settings = metadata.get("configuration") or {}
     settings = {key: value for key, value in settings.items() if not key.startswith("delta.constraints.")}

@@ -1,6 +1,7 @@
-"""What changed between two states of a Hudi table: the file groups that writes touched, with their file slices.
+"""The changes between two states of a Hudi table: the file groups that writes touched, with their file slices.
 
-A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files of
+A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files
+of
 touched groups are listed. If the timeline does not show all changes, NoDiffError is raised with the reason.
 """
 
@@ -59,7 +60,7 @@ class WritesBetween:
 def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) -> WritesBetween:
     """Return the writes between a recorded state and a state of the timeline.
 
-    Raises NoDiffError if the timeline does not show them completely, or TableFormatError.
+    Raises NoDiffError if the timeline does not show all of them, and TableFormatError for corrupt metadata.
     """
     present = {instant.requested: instant for instant in timeline.completed}
     earlier = {instant.requested: instant for instant in record.instants}
@@ -84,7 +85,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 
 
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
-    """Return the writes whose metadata are needed in any case, besides those of `writes`.
+    """Return the writes whose metadata are always needed, in addition to those of `writes`.
 
     Args:
         timeline: the timeline of the table.
@@ -182,7 +183,7 @@ class TouchedGroups:
         return slices
 
     def _read_unread_commits(self, state: HudiState, files: Sequence[GroupFile]) -> None:
-        """Read the commits that show which of the files are the newest base files of a state."""
+        """Read the commits that are needed to decide which files are the newest base files of a state."""
         bases: dict[Group, dict[str, set[str]]] = {}
         for group, parsed, stored in files:
             if isinstance(parsed, BaseName) and state.includes(parsed.instant):
@@ -192,9 +193,9 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of a commit that must be read, because it may have written a group's newest base file.
+        """Return the instant of a commit that must be read to find a group's newest base file; None if it is certain.
 
-        The result is None if it is certain which file is the newest. Base files of failed attempts make it uncertain.
+        Base files of failed attempts make it uncertain which file is the newest.
 
         Args:
             group: the file group.
@@ -225,7 +226,7 @@ def types_since(
     They are derived from the types in the older state and the paths of touched partitions.
 
     Args:
-        record: what is recorded of the older state.
+        record: the record of the older state.
         paths: the layout of partition paths.
         schema: the table's schema.
         groups: the touched file groups that the newer state has.

@@ -20,7 +20,7 @@ from metastore_assets.storage.location import Location
 
 
 class HudiColumns:
-    """The columns of a file. Columns that Hudi adds are left out unless they are requested.
+    """The columns of a file. Columns that Hudi adds are omitted unless they are requested.
 
     `numbers` maps columns that some files store as texts to their types. The texts are parsed as values of that type.
     """

@@ -1,6 +1,6 @@
 """A cache of the content of a Hudi table's commit metadata and log files, which are immutable.
 
-It also caches what plans recorded about the states of the table.
+It also caches the records of plans about the states of the table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class HudiFileCache:
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
-        """Return what a plan recorded about the state of a snapshot; None if that is not cached.
+        """Return the record of a plan about the state of a snapshot; None if it is not cached.
 
         The next version does not store the record again, because it describes another state.
         """
@@ -80,7 +80,7 @@ class HudiFileCache:
         self._cache.put(self._state_key(reference), zlib.compress(json.dumps(fields).encode()))
 
     def discard(self, instants: Iterable[Instant], logs: Iterable[StoredFile]) -> None:
-        """Forget the metadata of instants, and the blocks of log files."""
+        """Remove the metadata of instants, and the blocks of log files."""
         self._cache.discard(
             [
                 *(self._key("commit", instant.stored) for instant in instants),

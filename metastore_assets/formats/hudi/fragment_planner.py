@@ -52,7 +52,7 @@ class StateColumns:
 
 
 class HudiFragmentPlanner:
-    """Makes the fragments of a state from its file slices in selected partitions."""
+    """A planner that creates the fragments of a state from its file slices in selected partitions."""
 
     def __init__(
         self, location: Location, planner: MergePlanner, columns: StateColumns, is_selected: Callable[[str], bool]

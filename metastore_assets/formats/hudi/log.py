@@ -80,10 +80,7 @@ class _PieceReader:
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
-    """Raise an error for a block that cannot be merged.
-
-    It is UnsupportedError, or ArrowInvalid for a block without an instant.
-    """
+    """Raise UnsupportedError for a block that cannot be merged, or ArrowInvalid for a block without an instant."""
     for block in blocks:
         if block.kind == _HFILE:
             raise UnsupportedError("log blocks in HFile are not supported")
@@ -116,7 +113,7 @@ def _check_content_version(block: LogBlock) -> None:
 def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the instants that belong to a state and have blocks, in the order of these blocks.
 
-    An instant is left out if a later block rolls it back.
+    An instant is omitted if a later block rolls it back.
 
     Args:
         blocks: the blocks of all log files of a slice, in order.

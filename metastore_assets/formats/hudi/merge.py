@@ -1,8 +1,8 @@
-"""Merging of file slices by hudi-rs: slices with log files, and base files in Lance.
+"""Merging of file slices by hudi-rs: slices with log files, and slices whose base file is in Lance.
 
 A file slice has the rows of one file group in a state: a base file, and log files with later changes. hudi-rs reads a
 temporary table: the files of the slice, the properties that define how records merge, and a timeline of exactly the
-writes that apply. So hudi-rs cannot read another state than the planned one.
+writes that apply. hudi-rs can therefore read only the planned state.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MergeRules:
 
 @dataclass(frozen=True)
 class HudiMergePlan:
-    """What hudi-rs needs to merge a file slice, besides its files."""
+    """The data that hudi-rs needs to merge a file slice, besides its files."""
 
     rules: MergeRules
     schema: str
@@ -252,7 +252,7 @@ def _read_batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.Record
 
 @contextmanager
 def _hudi_rs_errors() -> Iterator[None]:
-    """Turn errors and panics of hudi-rs into UnsupportedError for unsupported features, else into ArrowInvalid."""
+    """Convert errors and panics of hudi-rs to UnsupportedError for unsupported features, otherwise to ArrowInvalid."""
     try:
         yield
     except (OSError, pa.ArrowException):

@@ -1,4 +1,4 @@
-"""Decides which file slices of a Hudi table hudi-rs must merge, and by which rules.
+"""Decisions which file slices of a Hudi table hudi-rs must merge, and by which rules.
 
 A file slice has the rows of one file group in a state: a base file, and log files with later changes.
 """
@@ -37,7 +37,7 @@ class PlannedSlice:
 
 
 class MergePlanner:
-    """Decides for each file slice of a state whether hudi-rs must merge it, and by which rules."""
+    """A planner that decides for each file slice of a state whether hudi-rs must merge it, and by which rules."""
 
     def __init__(self, timeline: Timeline, state: HudiState, schema: HudiSchema, cache: HudiFileCache) -> None:
         self._cache = cache
@@ -49,7 +49,7 @@ class MergePlanner:
         error."""
 
     def plan_slice(self, file_slice: FileSlice) -> PlannedSlice:
-        """Return a slice with the log files that apply, and how hudi-rs merges it.
+        """Return a slice with the log files that apply to it, and the plan by which hudi-rs merges it.
 
         hudi-rs is used if log files apply, or if the base file is in Lance, which only hudi-rs reads. Raises
         TableFormatError for a slice that cannot be read, or the errors of `log_blocks`.
@@ -96,7 +96,7 @@ class MergePlanner:
         return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), ranges)
 
     def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
-        """Return the block headers of a log file, from the cache where possible, else from the file."""
+        """Return the block headers of a log file, from the cache or, if they are not cached, from the file."""
         blocks = self._cache.get_blocks(stored)
         if blocks is None:
             blocks = log_blocks(self._timeline.location, (stored,))

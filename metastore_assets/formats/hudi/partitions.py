@@ -1,4 +1,4 @@
-"""Partition paths of Hudi tables: which columns and values a path stands for, for all key generators."""
+"""Partition paths of Hudi tables: the columns and values in a path, for all key generators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = ("hoodie.table.partition.fields", "hoodie.table.partition.columns")
 
 @dataclass(frozen=True)
 class PartitionPaths:
-    """The layout of a table's partition paths: which folders of a path belong to which partition column."""
+    """The layout of a table's partition paths: the folders of a path that belong to each partition column."""
 
     table: str
     columns: tuple[str, ...]
@@ -57,9 +57,10 @@ class PartitionPaths:
         )
 
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
-        """Return the layout with the columns that the partition folders name, if the table records no columns.
+        """Return the layout with the columns that partition folders name, if the table records no columns.
 
-        `year=2020/month=01` names two columns. `ts=2020/01/31` names one: a folder without a column name belongs to the
+        `year=2020/month=01` names two columns. `ts=2020/01/31` names one: a folder without a column name belongs to
+        the
         column before it. Values are then percent-encoded unless the table records otherwise. The layout is returned
         unchanged if partitions name different columns, or if the table records that folders name no columns.
         """
@@ -96,12 +97,12 @@ class PartitionPaths:
         return tuple((column, self._value(text)) for column, text in zip(self.columns, texts, strict=True))
 
     def _hive_values(self, path: str) -> tuple[str, ...] | None:
-        """Return each column's value in a path of `column=value` folders; None if it is no such path."""
+        """Return each column's value in a path of `column=value` folders; None for another path."""
         match = re.fullmatch("/".join(f"{re.escape(column)}=(.*)" for column in self.columns), path, re.DOTALL)
         return match.groups() if match else None
 
     def _plain_values(self, path: str) -> tuple[str, ...] | None:
-        """Return each column's value in a path without column names; None if its depth does not fit."""
+        """Return each column's value in a path without column names; None if the path has a wrong number of folders."""
         folders = path.split("/")
         fixed_depth = sum(depth for depth in self.depths if depth is not None)
         if (

@@ -55,7 +55,8 @@ class HudiSchema:
     def missing_names(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names that no column has, without regard to case.
 
-        A dotted name is a field of the column before its first dot. It is missing only if this column is missing.
+        A dotted name is a field of the column before its first dot. The name is missing only if this column is
+        missing.
         """
         column_names = {field.name.lower() for field in self.columns}
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)

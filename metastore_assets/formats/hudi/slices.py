@@ -150,7 +150,7 @@ def plan_group_slices(
 class _GroupFiles:
     """The files of one file group.
 
-    A file that a commit records, but the listing lacks, has None as stored file.
+    For a file that a commit records and the listing lacks, the stored file is None.
     """
 
     bases: dict[str, dict[str, tuple[str, StoredFile | None]]] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class _GroupFiles:
 
 
 class _SlicePlanner:
-    """Collects the files of a state by file group, and makes one file slice of each group."""
+    """A planner that collects the files of a state by file group, and creates one file slice for each group."""
 
     def __init__(self, timeline: Timeline, state: HudiState, is_selected: Callable[[str], bool]) -> None:
         self._timeline = timeline
@@ -179,7 +179,7 @@ class _SlicePlanner:
         return [slices[group] for group in sorted(slices)]
 
     def plan_groups(self, commits: Sequence[Commit], files: Iterable[GroupFile]) -> dict[Group, FileSlice]:
-        """Return the file slices that the state has of the groups of files; see `plan_group_slices`."""
+        """Return the file slices that the state has of the groups of some files. See `plan_group_slices`."""
         state_commits, later_commits = self._split(commits)
         self._add_files(files, state_commits)
         self._add_recorded_files(state_commits)
@@ -193,7 +193,7 @@ class _SlicePlanner:
         return slices
 
     def _split(self, commits: Sequence[Commit]) -> tuple[list[Commit], list[Commit]]:
-        """Return the commits that belong to the state, and the others."""
+        """Return the commits that belong to the state, and the other commits."""
         state_commits = [commit for commit in commits if commit.instant.requested in self._state.requested]
         return state_commits, [commit for commit in commits if commit.instant.requested not in self._state.requested]
 
@@ -276,7 +276,8 @@ class _SlicePlanner:
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
 
-        Raises an error if one is missing, and TableFormatError if there are two newest base files.
+        Raises the errors of `plan_file_slices` if a file is missing, and TableFormatError if there are two newest
+        base files.
         """
         instant = max(group_files.bases, default="")
         bases = group_files.bases[instant] if group_files.bases else {"": ("", None)}
@@ -314,8 +315,8 @@ class _SlicePlanner:
     def _check_complete(self, later_commits: Sequence[Commit], slices: Mapping[Group, FileSlice | None]) -> None:
         """Raise an error if the cleaner may have removed files of the state.
 
-        The commits that wrote these files may be archived. However, if a later commit continues or replaces a file
-        group, the state has the group, and the group's files must exist.
+        The commits that wrote these files may be archived. A file group that a later commit continues or replaces was
+        part of the state, so its files must exist.
         """
         for commit in later_commits:
             needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]

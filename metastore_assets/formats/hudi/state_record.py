@@ -1,4 +1,4 @@
-"""A record of the plan of a Hudi table's state, from which a later plan computes what has changed."""
+"""A record of the plan of a Hudi table's state. A later plan computes from it what has changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from metastore_assets.storage.location import StoredFile
 
 @dataclass(frozen=True)
 class StateRecord:
-    """The instants of a planned state, and the properties of the table that depend on all its partitions or commits.
+    """The instants of a planned state, and properties of the table that depend on all its partitions or commits.
 
-    The id of a state is not enough: in the first timeline layout it stays the same when a compaction completes.
+    The id of a state is not enough, because in the first timeline layout a completed compaction does not change it.
     """
 
     instants: tuple[Instant, ...]

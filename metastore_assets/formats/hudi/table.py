@@ -95,19 +95,19 @@ class HudiFormat(TableFormat):
         return SnapshotReference(state.id, state.committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "rolled back" if the current state is older than the previous one, else None.
+        """Return "rolled back" if the current state is older than the previous one; otherwise None.
 
         The commit times of the states are compared.
         """
         return history_change_by_time(previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot, from the timeline, the metadata of new commits, and one listing of the table."""
+        """Return the snapshot. The timeline, the metadata of new commits, and one listing of the table are read."""
         with _hudi_errors(self._location):
             return self._snapshot()
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return what changed, from the timeline, the metadata of new commits, and listings of changed partitions."""
+        """Return the changes. The timeline, metadata of new commits, and listings of changed partitions are read."""
         with _hudi_errors(self._location):
             try:
                 return self._changes(since)
@@ -152,7 +152,7 @@ class HudiFormat(TableFormat):
         return Snapshot(**vars(metadata), fragments=_sorted(fragments.values()))
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
-        """Return what changed; see `changes`.
+        """Return the changes; see `changes`.
 
         Raises NoDiffError, or the errors of `_snapshot`.
         """
@@ -214,7 +214,7 @@ class HudiFormat(TableFormat):
     def _partition_paths(self, timeline: Timeline) -> PartitionPaths:
         """Return the recorded layout of partition paths.
 
-        If it has columns, check that the partition filter names only these.
+        If the layout has columns, check that the partition filter names no other columns.
         """
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:
@@ -260,7 +260,7 @@ class HudiFormat(TableFormat):
         columns: StateColumns,
         metadata: SnapshotMetadata,
     ) -> None:
-        """Cache what a later plan of changes needs to know about this state.
+        """Cache the record of this state, from which a later plan computes what has changed.
 
         Args:
             timeline: the timeline that was read.
@@ -325,8 +325,8 @@ class HudiFormat(TableFormat):
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
         """Return a function that returns True for the path of a partition that must be listed.
 
-        The types of partition columns are certain only after all partitions are listed. So a condition is applied only
-        to columns that are certainly text, and excludes no partition otherwise.
+        The types of partition columns are certain only after all partitions are listed. A condition is therefore
+        applied only to columns that are certainly text. Other conditions exclude no partition.
         """
         if not paths.columns:
             return lambda path: True

@@ -49,7 +49,7 @@ class Instant:
 
     @property
     def became_visible(self) -> str:
-        """The time from which readers see the write, as digits: its completion time, else its start time."""
+        """The time from which readers see the write, as digits: its completion time; without one, its start time."""
         return self.completed or self.requested
 
 
@@ -202,7 +202,7 @@ def load_timeline(location: Location) -> Timeline:
 
 
 def is_hudi_table(location: Location) -> bool:
-    """Return True if a folder has Hudi's file of table properties, or the backup of this file.
+    """Return True if a folder has Hudi's file of table properties, or its backup.
 
     While a writer changes the properties, only the backup may exist.
     """

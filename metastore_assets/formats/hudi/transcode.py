@@ -31,7 +31,7 @@ def needs_transcoding(avro_schema: str) -> bool:
 
 
 def in_utc(avro_schema: str) -> str:
-    """Return the Avro schema with UTC timestamps in place of timestamps without zone.
+    """Return the Avro schema with UTC timestamps instead of timestamps without a zone.
 
     Both types store the same numbers.
     """

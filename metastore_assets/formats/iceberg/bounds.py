@@ -45,9 +45,10 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
 
 
 def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
-    """Return True if writers differ in how they count the values of a nested column.
+    """Return True if writers count the values of a nested column in different ways.
 
-    Below lists and maps, counts vary. Below structs, rows whose struct is null are counted only by Parquet writers.
+    Counts of columns inside lists and maps differ between writers. Inside structs, only Parquet writers count rows
+    whose struct is null.
     """
     above = path[:-1]
     return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")
@@ -63,7 +64,7 @@ def _null_count(statistics: FileStatistics, field_id: int, rows: int) -> int | N
 def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
     """Decode a bound in Iceberg's binary single-value form.
 
-    None if the bytes are no value of the type, or the value is NaN.
+    The result is None if the bytes are no value of the type, or if the value is NaN.
     """
     if data is None:
         return None
@@ -96,7 +97,7 @@ def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
 
 
 def _number(data: bytes, formats: tuple[str, ...]) -> int | float | None:
-    """Decode a number by the first of the `struct` formats that has as many bytes; None if no format has."""
+    """Decode a number by the first of the `struct` formats with the right number of bytes; None if no format fits."""
     for one in formats:
         if struct.calcsize(one) == len(data):
             number: int | float = struct.unpack(one, data)[0]

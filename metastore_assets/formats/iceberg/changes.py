@@ -63,13 +63,13 @@ def plan_changes(planner: IcebergFragmentPlanner, since: IcebergSnapshot | None)
 
 
 def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
-    """Return what determines a manifest's entries. Manifests are immutable."""
+    """Return a value that identifies the entries of a manifest. Manifests are immutable."""
     return manifest.path, manifest.sequence_number
 
 
 @contextmanager
 def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
-    """Turn errors of missing and corrupt files of an earlier snapshot into NoDiffError.
+    """Convert errors of missing and corrupt files of an earlier snapshot to NoDiffError.
 
     Such a snapshot only prevents a difference; the current snapshot may be valid.
     """
@@ -177,9 +177,9 @@ class _FileChanges:
         return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
 
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
-        """Raise NoDiffError if a delete file was added for a data file that is not among these.
+        """Raise NoDiffError if a delete file was added for a data file that is not among `data`.
 
-        Then the delete file may apply to a data file in a partition that was not searched.
+        Such a delete file may apply to a data file in a partition that was not searched.
         """
         naming = [entry for entry in self._added_deletes if target_path(entry) is not None]
         index = self._index(naming)

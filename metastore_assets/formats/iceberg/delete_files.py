@@ -30,7 +30,7 @@ _LEAST_VECTOR = 12
 
 @dataclass(frozen=True)
 class PositionDeletes:
-    """A position delete file, or a deletion vector (format `puffin`), with the place where it is stored."""
+    """A position delete file, or a deletion vector (format `puffin`), with its location."""
 
     location: Location
     path: str

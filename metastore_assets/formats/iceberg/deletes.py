@@ -100,7 +100,7 @@ class DeleteIndex:
         return Deletes(files, _digest(files))
 
     def path_deletes(self, data: FileEntry) -> list[FileEntry]:
-        """Return the position delete files that apply to a single data file, if this may be the given one.
+        """Return the position delete files of the partition that may apply only to the given data file.
 
         The path of their data file comes from bounds, which may be truncated. A truncated path may stand for any file
         of the partition whose path starts with it.

@@ -195,9 +195,10 @@ class _Rows:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Give rows numbers, column by column, so that equal rows get equal numbers.
+        """Return a number for each row, computed column by column. Equal rows have equal numbers.
 
-        Rows that are not in the set become false in `present`. After each column, `compress` replaces the codes of rows
+        Rows that are not in the set become false in `present`. After each column, `compress` replaces the codes of
+        rows
         by small numbers, so that they do not overflow.
         """
         codes = np.zeros(len(columns[0]), np.int64)

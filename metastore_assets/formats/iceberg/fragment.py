@@ -42,7 +42,7 @@ class IcebergFragmentSource:
         return self.location.stat(self.path).size
 
     def open(self) -> FileFragmentReader:
-        """Open the data file and read which rows are deleted. Raises FragmentError."""
+        """Open the data file and read the positions of its deleted rows. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
         with ExitStack() as stack:
             with fragment_errors(full_path):
@@ -59,7 +59,7 @@ class IcebergFragmentSource:
     ) -> FileFragmentReader:
         """Return a reader of the data file.
 
-        If the file has field ids, its columns take precedence over constants.
+        If the file has field ids, its columns are used instead of constants.
         """
         constants = dict(self.constants)
         if has_ids(columns.fields):

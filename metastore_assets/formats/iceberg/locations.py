@@ -37,7 +37,7 @@ def is_same_file(recorded: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """Resolves the recorded paths of a table's files by the current location of the table."""
+    """A resolver of the recorded paths of a table's files, given the current location of the table."""
 
     location_policy: LocationPolicy
     folder: Location
@@ -66,10 +66,11 @@ class TableFiles:
 def table_files(
     location_policy: LocationPolicy, folder: Location, metadata: TableMetadata, snapshot: IcebergSnapshot | None
 ) -> TableFiles:
-    """Detect whether a table was moved, and return how the recorded paths of its files are resolved.
+    """Detect whether a table was moved, and return a resolver of the recorded paths of its files.
 
     The whole table counts as moved or copied if the current folder has the snapshot's manifest list at the recorded
-    relative path. All its files are then read in the current folder. The original is not read, even if it still exists,
+    relative path. All its files are then read in the current folder. The original is not read, even if it still
+    exists,
     because it may change.
 
     Args:

@@ -1,6 +1,6 @@
 """Manifest lists and manifests of an Iceberg table.
 
-Manifests list the live files of a snapshot: entries with the status DELETED are left out. Avro fields are matched by
+Manifests list the live files of a snapshot; entries with the status DELETED are ignored. Avro fields are matched by
 their field ids. No other part of the Avro header is required, because some writers omit parts.
 """
 
@@ -142,7 +142,7 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
 
 @dataclass(frozen=True)
 class ManifestReader:
-    """Reads the manifests of one table. It can be sent to a child process."""
+    """A reader of the manifests of one table. It can be sent to a child process."""
 
     specs: Mapping[int, tuple[PartitionField, ...]]
     """Partition specs by id."""
@@ -277,5 +277,5 @@ def _deleted_paths(file: Mapping[str, Any]) -> FileStatistics | None:
 
 
 def _mapping(value: Any) -> Mapping[int, Any]:
-    """Return an Avro map whose keys are numbers as a dict. Avro stores it as an array of records."""
+    """Return an Avro map with number keys as a dict. Avro stores such a map as an array of records."""
     return {item["key"]: item["value"] for item in value or ()}

@@ -77,7 +77,7 @@ class TableMetadata:
 
 
 def read_metadata(location: Location, path: str) -> TableMetadata:
-    """Read a metadata file.
+    """Read a metadata file, and return its content.
 
     Raises TableFormatError if it is invalid, too new, or that of a view; TableNotFoundError if it does not exist.
     """

@@ -60,9 +60,9 @@ def has_iceberg_metadata(location: Location) -> bool:
 def newest_metadata(folder: Location) -> StoredFile:
     """Return the current metadata file in a table's folder, which is the file with the highest version.
 
-    Several files may have this version, if two writers without a catalog wrote it, and names may lack a version. In
-    these cases the file that the version hint names is returned, else the file with the latest update time. Raises
-    TableNotFoundError if there is no metadata file.
+    If two writers without a catalog wrote the same version, several files have it. Names may also lack a version. In
+    these cases, the file that the version hint names is returned; without a hint, the file with the latest update
+    time. Raises TableNotFoundError if there is no metadata file.
     """
     files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
     names = [name for name in files if _NAME.fullmatch(name)]
@@ -101,7 +101,7 @@ def _version(name: str) -> int | None:
 
 
 def _read_version_hint(folder: Location) -> str | None:
-    """Return the name or stem of the metadata file that the version hint means; None without a hint."""
+    """Return the name or stem of the metadata file that the version hint names; None without a hint."""
     for name in _HINTS:
         try:
             text = folder.read(f"{METADATA}/{name}").decode("utf-8", "replace").strip()

@@ -43,7 +43,7 @@ class FallbackIds:
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> FallbackIds:
-        """Return the rule of a table: its name mapping, else column positions in the oldest recorded schema.
+        """Return the rule of a table: its name mapping; without one, column positions in the oldest recorded schema.
 
         A mapping is ignored if it gives a field id to another field than the schemas do. Hive's migration writes such
         mappings, because it numbers nested fields differently.
@@ -135,7 +135,7 @@ def has_ids(fields: Sequence[pa.Field]) -> bool:
 
 
 def _child_fields(type_: pa.DataType) -> list[pa.Field]:
-    """Return the child fields of a type. Inside lists and maps they have the names that name mappings use."""
+    """Return the child fields of a type. Inside lists and maps, they have the names of name mappings."""
     if isinstance(type_, pa.BaseExtensionType):
         return _child_fields(type_.storage_type)
     if pa.types.is_struct(type_):
@@ -179,7 +179,7 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if the path of ids that a name mapping gives to a field is a path of ids in a schema.
+    """Return True if the path of ids that a name mapping gives to a field exists in a schema.
 
     The paths of dropped fields always match (`field_paths` is None). None in the mapping matches every id.
     """
@@ -191,7 +191,7 @@ def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None,
 
 
 def _field_paths(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
-    """Yield, for each field with an id, the ids on the path from its column down to it."""
+    """Yield, for each field with an id, the ids on the path from its column down to the field."""
     for node in nodes:
         field_path = (*above, node.id)
         if node.id is not None:

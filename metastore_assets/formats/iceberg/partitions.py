@@ -148,8 +148,8 @@ class Partitions:
     def normalize(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return stored values in a normal form, so that files of one partition have equal values.
 
-        Without it, values of one partition may differ: NaN does not equal itself, and the number of bytes of a decimal
-        depends on the column's precision when the value was written.
+        Without a normal form, values of one partition may differ: NaN does not equal itself, and the number of bytes
+        of a decimal depends on the column's precision when the value was written.
         """
         types = self._variable.get(spec_id)
         return raw if types is None else tuple(map(_normalize, raw, types))
@@ -169,7 +169,9 @@ class Partitions:
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
         """Return the (field, text) pair of a partition field whose two bounds in a manifest are both `bound`.
 
-        None if the manifest may contain other values of the field nevertheless, because bounds may be truncated.
+        The result is None if the manifest may contain other values of the field. Bounds may be truncated, so equal
+        bounds are
+        not always enough.
         """
         type_ = self.stored_type(field)
         if type_ is None or pa.types.is_floating(type_):
@@ -181,13 +183,13 @@ class Partitions:
         return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
 
     def stored_type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of the values that manifests store for a partition field; None if it is unknown."""
+        """Return the type of the values that manifests store for a partition field; None if the type is unknown."""
         return pa.int32() if field.transform in _UNITS or field.transform == "bucket" else self._type(field)
 
     def _create_partition(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
         """Return the partition with stored values, one for each field of the spec.
 
-        Void fields are left out.
+        Void fields are omitted.
         """
         pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
         items = tuple((field.name, self.text(field, value)) for field, value in pairs)

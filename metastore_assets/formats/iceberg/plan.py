@@ -1,4 +1,4 @@
-"""Plans the fragments of an Iceberg snapshot: reads manifests, and matches delete files with data files."""
+"""Planning of the fragments of an Iceberg snapshot: manifests are read, and delete files matched with data files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PlannedFragment:
 
 
 class IcebergFragmentPlanner:
-    """Plans the fragments of one state of a table, and reads the manifests that list their files."""
+    """A planner of the fragments of one state of a table. It reads the manifests that list their files."""
 
     def __init__(
         self, files: TableFiles, metadata: TableMetadata, state: IcebergState, partition_filter: PartitionFilter
@@ -117,7 +117,9 @@ class IcebergFragmentPlanner:
         return list((planned | {key: _repeat(copies) for key, copies in repeated.items()}).values())
 
     def stream(self, manifests: Sequence[Manifest]) -> Iterator[Fragment]:
-        """Yield the fragments of the selected partitions, in any order. Delete files are in memory, data files are not.
+        """Yield the fragments of the selected partitions, in any order.
+
+        Delete files are in memory; data files are not.
 
         Args:
             manifests: The manifests of the snapshot, with recorded specs.
@@ -176,7 +178,7 @@ class IcebergFragmentPlanner:
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Yield the entries of delete files, and of data files in selected partitions.
 
-        Their partition values are normalized; see `Partitions.normalize`.
+        The partition values of the entries are normalized; see `Partitions.normalize`.
         """
         for entry in entries:
             partition = self.partitions.normalize(entry.spec_id, entry.partition)
@@ -289,7 +291,7 @@ class IcebergFragmentPlanner:
     def _key(self, entry: FileEntry, field_id: int) -> pa.Field:
         """Return a key column of an equality delete file.
 
-        It comes from the planned schema, else from the newest schema that has the field.
+        It comes from the planned schema; if this lacks the field, from the newest schema that has the field.
         """
         newest_first = [self.metadata.schemas[schema_id] for schema_id in sorted(self.metadata.schemas, reverse=True)]
         for schema in (self.state.schema, *newest_first):

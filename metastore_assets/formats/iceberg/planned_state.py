@@ -1,4 +1,4 @@
-"""A record of the state that was planned last, to check that another state differs from it only in its files."""
+"""A record of the state that was planned last. It shows whether another state differs only in its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class PlannedState:
-    """Everything that the fragments of a state depend on, except its files."""
+    """Everything that the fragments of a state depend on, except the files of the state."""
 
     reference: SnapshotReference
     uuid: str
@@ -55,7 +55,7 @@ class PlannedState:
 
     @classmethod
     def decode(cls, data: bytes) -> PlannedState:
-        """Return the record in its encoded form. Raises an error of CORRUPTION_ERRORS if there is none."""
+        """Parse the encoded form of a record. Raises an error of CORRUPTION_ERRORS if it is invalid."""
         id_, committed_at, uuid, digests, crosses_partitions, repeats_files = json.loads(data)
         return cls(
             SnapshotReference(id_, datetime.fromisoformat(committed_at)),
@@ -81,7 +81,7 @@ class PlannedState:
         ).encode()
 
     def check_only_files_differ(self, current: PlannedState) -> None:
-        """Raise NoDiffError if this state and the current one may differ in more than their files."""
+        """Raise NoDiffError unless this state and the current one certainly differ only in their files."""
         if self.uuid != current.uuid:
             raise NoDiffError("the table was recreated")
         if self.crosses_partitions:

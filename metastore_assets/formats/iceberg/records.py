@@ -1,4 +1,4 @@
-"""Reading of Avro records by the field ids in their schema. The names of the fields do not matter."""
+"""Reading of Avro records by the field ids in their schema. Field names are not used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Naming:
     spec: tuple[PartitionField, ...]
 
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return a new name for each field, which is the name that was requested for its id.
+        """Return the new name of each field: the name that was requested for its id.
 
         A field without an id retains its name if that name was requested and no other field gets it. Fields that were
         not requested get a name that marks them for removal.
@@ -75,7 +75,7 @@ class _Naming:
 
 
 class _PartitionNaming(_Naming):
-    """The names that the fields inside `partition` get: the results of `partition_name`.
+    """The names of the fields inside `partition`, which are the results of `partition_name`.
 
     A field is matched with the partition spec by its id. Without an id, it is matched by name, or by position if no
     field has an id.

@@ -58,7 +58,7 @@ def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
 def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
     """Yield the path to each field of a struct, from the outermost field down to the field itself.
 
-    Fields below lists and maps are left out.
+    Fields inside lists and maps are omitted.
     """
     for field in fields:
         yield (*path, field)

@@ -90,7 +90,7 @@ class IcebergFormat(TableFormat):
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return whether the table was recreated, rolled back, or changed in its metadata only, between two states."""
+        """Return the kind of change between two states: recreated, rolled back, only metadata changed, or None."""
         with self._iceberg_errors():
             loaded = self._load()
         planned, uuid = self._cache.get(self._planned_key, PlannedState.decode), loaded.metadata.uuid
@@ -99,7 +99,7 @@ class IcebergFormat(TableFormat):
         return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
-        """Return the requested snapshot, from the metadata file, the manifest list, and all manifests."""
+        """Return the requested snapshot. The metadata file, the manifest list, and all manifests are read."""
         with self._iceberg_errors():
             planner = self._planner(self._load())
             fragments = [planned.fragment for planned in planner.fragments()]
@@ -129,7 +129,7 @@ class IcebergFormat(TableFormat):
         return SnapshotStream(metadata, fragments())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return what changed since the state that was planned last, see `plan_changes`.
+        """Return the changes since the state that was planned last. See `plan_changes`.
 
         The cached record of that state shows that the two states differ only in their files.
         """
@@ -140,7 +140,7 @@ class IcebergFormat(TableFormat):
                 return NoDiff(str(error))
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
-        """Return what changed; see `changes`. Raises NoDiffError."""
+        """Return the changes; see `changes`. Raises NoDiffError."""
         loaded = self._load()
         planned = self._cache.get(self._planned_key, PlannedState.decode)
         if planned is None or planned.reference != since:
@@ -163,8 +163,9 @@ class IcebergFormat(TableFormat):
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Return the bounds of a leaf column from the manifests.
 
-        Null counts are exact in files without deletes;
-        minimum and maximum are bounds. Columns below lists and maps have none.
+        Null counts are exact in files without deletes. Minimum and maximum are bounds. Columns inside lists and maps
+        have no
+        bounds.
         """
         path = column_path(snapshot.schema, column)
         bounds_by_id: dict[str, FragmentBounds] = {}
@@ -182,7 +183,7 @@ class IcebergFormat(TableFormat):
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """Return the table's location, and its current metadata file, which is at the location or below it.
+        """Return the table's location and its current metadata file. The file is the location itself, or below it.
 
         Raises OSError.
         """
@@ -195,7 +196,7 @@ class IcebergFormat(TableFormat):
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
-        """Read the given metadata file, by default the table's current one, and resolve the requested state.
+        """Read a metadata file, and resolve the requested state. By default, the file is the table's current one.
 
         `file` is at or below `location`.
         """
@@ -243,7 +244,7 @@ class IcebergFormat(TableFormat):
     def _iceberg_errors(self) -> Iterator[None]:
         """Convert errors of missing or corrupt files to TableFormatError.
 
-        Other errors of this package stay as they are.
+        Other errors of this package are not converted.
         """
         uri = self._table.uri
         try:

@@ -1,4 +1,4 @@
-"""Selection of the manifests that may have files in given partitions, by the summaries in a manifest list."""
+"""Selection of the manifests that may contain files of given partitions, by the summaries in a manifest list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEFORE_SURROGATES = "\ud7ff"
 
 
 class TouchedManifests:
-    """Selects the manifests that may contain files touched by a set of files.
+    """A selection of the manifests that may contain files touched by a set of files.
 
     Delete files touch the data files that they apply to, and data files touch the delete files that apply to them.
     """
@@ -72,7 +72,7 @@ _Range = tuple[float, float]
 
 
 def _widen(range_: _Range | None, file: FileEntry) -> _Range:
-    """Extend a range of sequence numbers by that of a file. A file with an unknown number extends it to all numbers."""
+    """Extend a range of sequence numbers by that of a file. An unknown number extends the range to all numbers."""
     if file.sequence_number is None:
         return -math.inf, math.inf
     lowest, highest = range_ or (math.inf, -math.inf)
@@ -80,7 +80,7 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if the sequence numbers let deletes apply: a delete's number must not be below the data file's."""
+    """Return True if sequence numbers allow that deletes apply: a delete's number is not less than the data file's."""
     if range_ is None:
         return False
     if manifest.content == DATA:
@@ -131,7 +131,10 @@ def may_contain(bounds: FieldBounds, value: Any) -> bool:
 def _field_bounds(
     field: PartitionField, type_: pa.DataType | None, lower: bytes | None, upper: bytes | None, is_mixed: bool
 ) -> FieldBounds:
-    """Return decoded bounds; None if they are missing, corrupt, or of a type whose order writers disagree about."""
+    """Return the decoded bounds of a field; None if they cannot be used.
+
+    Bounds cannot be used if they are missing, corrupt, or of a type whose order differs between writers.
+    """
     if field.transform == "void" or type_ is None or lower is None or upper is None:
         return None
     decoded = _decode(lower, type_), _decode(upper, type_)

@@ -53,7 +53,7 @@ class AvroColumns:
         self.row_count = self._rows.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the top-level column at `index`, in file order."""
+        """Yield all values of the top-level column with number `index`, in file order."""
         return self._rows.read(index)
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class _Blocks:
         """Decompressed size in bytes of the block that was read last."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes, from one piece only; empty at the end.
+        """Return up to `size` bytes of one piece; an empty result at the end.
 
         Raises ArrowInvalid for a corrupt block.
         """

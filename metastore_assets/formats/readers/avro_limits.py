@@ -48,7 +48,7 @@ class _EncodedType:
 
 
 class AvroLimits:
-    """Checks one Avro file against limits: the constructor checks its schema, and `check` each of its blocks.
+    """A check of one Avro file against limits. The constructor checks the schema, and `check` each block.
 
     Raises:
         ArrowInvalid: The schema or a block is corrupt.
@@ -86,7 +86,7 @@ class AvroLimits:
 
 
 class _SchemaCompiler:
-    """Converts an Avro schema to encoded types.
+    """A converter of an Avro schema to encoded types.
 
     Names without a namespace inside of a type are completed by the namespace of that type.
     """
@@ -117,7 +117,7 @@ class _SchemaCompiler:
         return self._define(schema, namespace, depth)
 
     def _define(self, schema: Mapping[str, Any], namespace: str, depth: int) -> _EncodedType:
-        """Return the type that a record, enum or fixed defines, and remember it by its full name."""
+        """Return the type that a record, enum or fixed defines, and store it under its full name."""
         name = full_name(schema["name"], schema.get("namespace") or namespace)
         inner_namespace, kind = name.rpartition(".")[0], schema["type"]
         self._open.add(name)
@@ -177,7 +177,7 @@ def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | No
 
 
 class _ValueSkipper:
-    """Skips encoded values without decoding them, and counts the items of arrays and maps in `items`."""
+    """A reader that skips encoded values without decoding, and counts the items of arrays and maps in `items`."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

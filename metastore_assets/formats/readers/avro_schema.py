@@ -48,7 +48,7 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 @dataclass(frozen=True)
 class AvroType:
-    """One type of an Avro schema: how the decoder reads it, and how decoded values become Arrow values."""
+    """One type of an Avro schema, with the conversions from encoded values to decoded ones and to Arrow values."""
 
     written: Any
     """The schema of this type for the decoder, without logical types, and with generated names."""
@@ -82,7 +82,7 @@ def resolve_record_type(schema: Any) -> AvroType:
 
 
 class _Resolver:
-    """Converts the parts of one Avro schema.
+    """A converter of the parts of one Avro schema.
 
     A name without a namespace gets the namespace of the type that contains it.
     """
@@ -176,8 +176,8 @@ class _Resolver:
     def _union(self, branches: list[Any], namespace: str) -> AvroType:
         """Return the type of a union.
 
-        If there is only one branch besides null, it is the type of this branch. For two number types, it is the wider
-        one. Otherwise, it is a struct with a field per branch.
+        With one branch besides null, it is the type of this branch. For two number types, it is the wider one.
+        Otherwise, it is a struct with a field for each branch.
         """
         types = [self.resolve(branch, namespace) for branch in branches]
         written = [type_.written for type_ in types]
@@ -247,7 +247,7 @@ def _metadata(field_id: Any) -> dict[bytes, bytes] | None:
 
 
 def full_name(name: str, namespace: str) -> str:
-    """Return the full name of a named type. A name with a dot is already full."""
+    """Return the full name of a named type. A name that contains a dot is already full."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 

@@ -105,7 +105,7 @@ class FileCalendar:
         return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the value (Arrow's integer) of a date or timestamp type from which on both calendars agree."""
+        """Return the first value of a date or timestamp type from which both calendars agree, as Arrow's integer."""
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
         return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)
@@ -138,7 +138,7 @@ class FileCalendar:
 
 
 def _units_per_day(type_: pa.DataType) -> int:
-    """Return how many units of a date or timestamp type make one day."""
+    """Return the number of units of a date or timestamp type in one day."""
     if type_ == pa.date32():
         return 1
     return _DAY_SECONDS * (10**3 if type_ == pa.date64() else _SECONDS[type_.unit])

@@ -1,4 +1,4 @@
-"""Cutting of arrays into chunks of bounded size, and dictionary arrays of strings and bytes."""
+"""Cutting of arrays into chunks of bounded size, and handling of dictionary arrays of strings and bytes."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
         matcher: Casts values as the format of the table requires.
 
     Returns:
-        The dictionary array. None if `array` is no dictionary array of strings or bytes. None also if the cast might
-        fail, because an entry that occurs in no row must cause no error.
+        The dictionary array; None if `array` is no dictionary array of strings or bytes. The result is also None if
+        the cast of an entry might fail: entries that occur in no row must cause no error.
 
     Raises:
         ArrowInvalid: An index has no dictionary entry.

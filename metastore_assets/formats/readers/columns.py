@@ -1,4 +1,4 @@
-"""The top-level columns of data files: their interface, how they are opened, and checks of their types."""
+"""The top-level columns of data files: their interface, functions to open them, and checks of their types."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class FileColumns(Protocol):
 
     @property
     def row_count(self) -> int:
-        """Return the number of rows in the file, also those that a table format has deleted."""
+        """Return the number of rows in the file, including rows that a table format has deleted."""
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the column at `index`, in file order, in chunks of bounded size.
+        """Yield all values of the column with number `index`, in file order, in chunks of bounded size.
 
         A chunk of strings or bytes may be a dictionary array. Its values may exceed the bound after decoding.
         """

@@ -67,7 +67,7 @@ def _year(millis: pa.TimestampScalar) -> int:
 
 
 def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
-    """Yield INT96 values in microseconds, or in nanoseconds where microseconds would lose digits.
+    """Yield INT96 values in microseconds; in nanoseconds if microseconds would lose digits.
 
     A flat array is cut into slices, which may have different units. A nested array has one unit.
 
@@ -97,7 +97,7 @@ def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
 
 
 def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
-    """Return how many nanoseconds each value loses in microseconds (0 to 999); 0 for nulls.
+    """Return the number of nanoseconds (0 to 999) that each value loses in microseconds; 0 for nulls.
 
     The result is right even if `nanos` overflowed.
     """
@@ -107,7 +107,7 @@ def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
 
 
 def _is_near(micros: pa.Array) -> npt.NDArray[Any]:
-    """Return for each timestamp in microseconds whether 64-bit nanoseconds can represent it. True for nulls."""
+    """Return a mask of the timestamps (in microseconds) that 64-bit nanoseconds can represent. Nulls are true."""
     values = pc.fill_null(micros.cast(pa.int64()), 0).to_numpy()
     return (values > -_MAX_MICROS) & (values < _MAX_MICROS)
 

@@ -11,7 +11,7 @@ from metastore_assets.startup import pc
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the leaf arrays of a nested array, or the array itself. Values below null lists are skipped."""
+    """Yield the leaf arrays of a nested array, or the array itself. Values inside null lists are skipped."""
     if pa.types.is_struct(array.type) or pa.types.is_union(array.type):
         for index in range(array.type.num_fields):
             yield from leaves(array.field(index))
@@ -35,7 +35,9 @@ def leaf_types(type_: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return an array with `function(leaf)` in place of each leaf. The function must not change type or length."""
+    """Return an array in which each leaf is replaced by `function(leaf)`. The function must not change type or
+    length.
+    """
     if not pa.types.is_nested(array.type):
         return function(array)
     if pa.types.is_union(array.type):

@@ -53,7 +53,7 @@ class OrcColumns:
         self._selectable = len(set(names)) == len(names) and not any("." in name or not name for name in names)
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the top-level column at `index`, in file order.
+        """Yield all values of the top-level column with number `index`, in file order.
 
         Raises UnsupportedError for dates and timestamps that are out of range, or whose calendar or time zone is
         uncertain. Raises ArrowInvalid if the file is corrupt.

@@ -308,7 +308,7 @@ def _encode_chunks(compression: int, data: bytes) -> bytes:
 
 
 def _decompress_lz4(data: bytes) -> bytes:
-    """Decompress an LZ4 block of unknown size, which Arrow's codec cannot do."""
+    """Decompress an LZ4 block of unknown size. Arrow's codec cannot do this."""
     result = bytearray()
     position = 0
 

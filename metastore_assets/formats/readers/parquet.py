@@ -95,10 +95,10 @@ class ParquetColumns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be distinguished")
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the top-level column at `index`, in file order, in the type of the file.
+        """Yield all values of the top-level column with number `index`, in file order, in the type of the file.
 
-        INT96 timestamps are in microseconds, or in nanoseconds where microseconds would lose digits. Strings and bytes
-        are dictionary arrays in row groups with few distinct values.
+        INT96 timestamps are in microseconds, or in nanoseconds if microseconds would lose digits. In row groups with
+        few distinct values, strings and bytes are dictionary arrays.
         """
         if _has_empty_struct(self.fields[index].type):
             yield from self._read_empty(self.fields[index])
@@ -159,7 +159,7 @@ class ParquetColumns:
             yield batch.column(0)
 
     def _convert_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
-        """Yield INT96 timestamps in microseconds, or in nanoseconds where microseconds would lose digits.
+        """Yield INT96 timestamps in microseconds, or in nanoseconds if microseconds would lose digits.
 
         Raises UnsupportedError if values fit neither unit.
         """
@@ -195,7 +195,7 @@ class ParquetColumns:
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 
     def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
-        """Return how many rows of a row group are read at once, so that a chunk has about CHUNK_BYTES bytes."""
+        """Return the number of rows of a row group that are read at once: about CHUNK_BYTES bytes of them."""
         metadata = self._file.metadata.row_group(group)
         max_rows = CHUNK_ROWS
         size = 0
@@ -212,7 +212,7 @@ class ParquetColumns:
 
 
 def validate_row_count(metadata: pq.FileMetaData) -> int:
-    """Return the row count in a footer, after checks: a false count could fill memory with nulls.
+    """Check the row count in a footer, and return it. A false count could fill memory with nulls.
 
     Raises:
         ArrowInvalid: The count contradicts the row groups.

@@ -1,4 +1,4 @@
-"""Reader of fragments: the live rows of a data file, in the names and types of the table."""
+"""A reader of fragments: the live rows of a data file, with the names and types of the table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FileFragmentReader:
     Args:
         columns: The opened data file. Leaving the context of the reader closes it.
         path: Path of the data file, for messages.
-        mapping: How the fields of the table are found in the file.
+        mapping: The columns of the file, or constants, that provide the values of the table's fields.
         deleted: Ascending positions of deleted rows; None without any.
         verify: Raises an error if the file was changed after it was opened. Called after each column read from the
             file.
@@ -80,7 +80,7 @@ class FileFragmentReader:
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the columns in the file, and of columns with one constant, such as a partition value."""
+        """Identities of the columns in the file, and of columns with a constant value, such as a partition value."""
         stored = {self._matcher.identity(field) for field in self._columns.fields}
         return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
 
@@ -111,7 +111,7 @@ class FileFragmentReader:
         self._columns.close()
 
     def _read_live(self, field: pa.Field, index: int, *, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the live rows of the file's column at `index`, cast to the type of `field`.
+        """Yield the live rows of the file's column with number `index`, cast to the type of `field`.
 
         Raises ArrowInvalid if the column does not have as many rows as the file.
         """
@@ -147,7 +147,7 @@ class FileFragmentReader:
 def fragment_errors(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
     """Convert errors in the `with` block, such as corrupt bytes or a missing file, to a FragmentError.
 
-    The context also records what is read, so that the parent process can name the file if this process crashes.
+    The context also records the file that is read, so that the parent process can name it if this process crashes.
 
     Args:
         path: The data file, which the error names.

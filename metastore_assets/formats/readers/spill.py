@@ -30,7 +30,7 @@ class SpilledColumns:
         ]
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the top-level column at `index`, in row order."""
+        """Yield all values of the top-level column with number `index`, in row order."""
         for array in self._parquet.read(index):
             yield cast_to_schema(array, self.fields[index].type, FieldMatcher()) if self._is_filled[index] else array
 
