@@ -1,17 +1,17 @@
 """The configuration in Dagster. Definitions load it without secrets, and runs resolve its variables."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from dagster import get_dagster_logger
 
 from metastore_assets.checks.entries import load_checked_config, read_checked_config, validate_checks
 from metastore_assets.config import MetastoreConfig, config_path
-from metastore_assets.databases import DatabaseListing, expand_databases, list_databases
+from metastore_assets.databases import DatabaseListing, expand_databases, known_listings, list_databases
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import remove_secrets
 from metastore_assets.resources.s3 import with_credentials
@@ -21,11 +21,21 @@ if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
     from pyspark.sql import SparkSession
 
-_TIMEOUT = 5.0
-"""Seconds to wait for a catalog while Dagster loads the code location, which each run does too."""
+LOAD_TIMEOUT = 5.0
+"""Seconds to wait for the root, or a catalog without a known listing, while Dagster loads the code location."""
 
 ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None]
 """A configuration, the path of its file, or None for the default file: $METASTORE_CONFIG, else ./metastore.yaml."""
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """The state of a Dagster component, for objects about which the root stores nothing."""
+
+    databases: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The table names of each database, by `<catalog>.<database>`."""
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The fields of `TableInfo` by table name."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,8 @@ class Configuration:
     """The resource that provides the Spark session of runs; None for a session with the settings under `spark`."""
     listings: tuple[DatabaseListing, ...] | None = field(default=None, repr=False)
     """The tables of each configured database when the definitions were loaded; None before `with_databases`."""
+    state: StoredState = field(default=StoredState(), repr=False)
+    """The state of the component that loads the definitions; empty without one."""
 
     @classmethod
     def of(
@@ -77,14 +89,26 @@ class Configuration:
     def with_databases(self) -> "Configuration":
         """Return the configuration with the tables that its databases have now; unchanged if it already has listings.
 
-        A code location must load even if a catalog does not answer. Databases of that catalog then have the tables of
-        the last listing, and the log has a warning. Raises ConfigError if the configuration is invalid.
+        Databases of a catalog that does not answer have the tables of the last listing, and the log has a warning.
+        Raises ConfigError if the configuration is invalid.
         """
+        return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
+
+    def with_known_databases(self) -> "Configuration":
+        """Return the configuration with the last known tables of its databases; unchanged if it already has listings.
+
+        A code location loads with these tables, without waiting for catalogs. The sensor of a database refreshes them.
+        Only a database that was never listed is listed in its catalog. Raises ConfigError if the configuration is
+        invalid.
+        """
+        return self._with_listings(lambda config: known_listings(config, LOAD_TIMEOUT, self.state.databases))
+
+    def _with_listings(self, list_all: Callable[[MetastoreConfig], tuple[DatabaseListing, ...]]) -> "Configuration":
         if self.listings is not None:
             return self
         config = self.unresolved()
         try:
-            listings = list_databases(self.resolved(), _TIMEOUT) if config.databases else ()
+            listings = list_all(self.resolved()) if config.databases else ()
         except ConfigError as error:
             listings = tuple(DatabaseListing(database.key, failure=str(error)) for database in config.databases)
         for skipped in expand_databases(config, listings)[1]:

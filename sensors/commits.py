@@ -18,6 +18,7 @@ from dagster import (
     DagsterRun,
     DagsterRunStatus,
     DefaultSensorStatus,
+    RepositoryDefinition,
     RunRequest,
     RunsFilter,
     SensorDefinition,
@@ -29,6 +30,7 @@ from dagster import (
 
 from metastore_assets.assets.checks import current_check_name, escape_markdown
 from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, RUN_KEY_TAG, TABLE_TAG, TableNames
+from metastore_assets.assets.pending_events import is_partitioned
 from metastore_assets.assets.reported_state import reported_version
 from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.config import SensorStatus, TableConfig
@@ -39,6 +41,7 @@ from metastore_assets.report.markdown import code_markdown
 from metastore_assets.report.text import to_one_line
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, next_missing
+from metastore_assets.sensors.reload import request_reload
 from metastore_assets.sensors.table_probe import ProbeResult, TableProbe
 from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
 from metastore_assets.store.manifest import Version
@@ -78,6 +81,8 @@ def commit_sensor(
     """
     runner = TimeoutRunner[ProbeResult]()
     table_probe = TableProbe(configuration, table.name)
+    checked_version = [0]
+    """The newest version that was compared with the loaded assets."""
 
     @sensor(
         name=names.sensor,
@@ -95,6 +100,10 @@ def commit_sensor(
                 return SensorResult(skip_reason=SkipReason(missing.describe(time.time())), cursor=context.cursor)
             probed = runner.run(table_probe.probe, tick_timeout())
         last_cursor = replace(last_cursor, missing=None)
+        if probed.latest is not None and probed.latest.number != checked_version[0]:
+            checked_version[0] = probed.latest.number
+            if not _fits_loaded_assets(probed.latest, names, context.repository_def):
+                context.log.info("the table has other partition columns: %s", request_reload(context))
         if probed.current is None and probed.latest is None:
             now, interval = time.time(), probed.table.sensor.interval
             missing = next_missing(
@@ -119,6 +128,13 @@ def commit_sensor(
         return SensorResult(run_requests=[run_request(names, state, decision.attempt)], cursor=cursor)
 
     return commits
+
+
+def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
+    """Return whether the loaded assets have partitions if and only if the table has partition columns."""
+    assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
+    has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None
+    return repository is None or has_partitions == is_partitioned(version)
 
 
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:

@@ -1,15 +1,10 @@
 """The sensor of a database, which reloads the code location when tables were added or removed."""
 
 import hashlib
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from typing import Any
 
 from dagster import (
-    DagsterInstance,
     DefaultSensorStatus,
     SensorDefinition,
     SensorEvaluationContext,
@@ -25,15 +20,13 @@ from metastore_assets.config import DatabaseConfig, SensorStatus
 from metastore_assets.config.file import table_name_for
 from metastore_assets.databases import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError, TableFormatError
-from metastore_assets.messages import join_names, remove_secrets
+from metastore_assets.messages import join_names
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.commits import dagster_sensor_status
+from metastore_assets.sensors.reload import request_reload
 from metastore_assets.sensors.reload_decision import ReloadRequest, decide_reload
 from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
-
-_DELAY = 1.0
-"""Seconds until the code location is reloaded, because its current process must answer the tick first."""
 
 
 def database_sensors(
@@ -106,10 +99,13 @@ def database_sensor(
         reason = decision.reason
         if decision.reloads:
             context.log.info(reason)
-            reason = f"{reason}; {_reload(context)}"
+            reason = f"{reason}; {request_reload(context)}"
         dropped_names = sorted({name for listing in listings for name in listing.dropped})
         if dropped_names:
             reason = f"{reason}; dropped tables, whose versions remain: {join_names(dropped_names)}"
+        unreadable = sorted({name for listing in listings for name in listing.skipped})
+        if unreadable:
+            reason = f"{reason}; entries that are no readable tables: {join_names(unreadable)}"
         return SensorResult(skip_reason=SkipReason(reason), cursor=decision.request.to_json())
 
     return tables
@@ -118,28 +114,3 @@ def database_sensor(
 def _table_names(listings: Iterable[DatabaseListing]) -> set[str]:
     """Return the names of the tables in the listings, including dropped ones."""
     return {name for listing in listings for name in (*listing.tables, *listing.dropped)}
-
-
-def _reload(context: SensorEvaluationContext) -> str:
-    """Start to reload the code location if its server can, and return a text that says what happens.
-
-    The servers of `dagster dev` and `dagster code-server start` can reload.
-    """
-    origin = context.code_location_origin
-    if origin is None:
-        return "reload the code location"
-    client = getattr(origin, "create_client", None)
-    if client is None:
-        return "Dagster's daemon reloads this code location within a minute; press Reload in the webserver"
-    threading.Thread(target=_reload_soon, args=(client(), context.instance), daemon=True).start()
-    return "the code location is being reloaded"
-
-
-def _reload_soon(client: Any, instance: DagsterInstance) -> None:
-    time.sleep(_DELAY)
-    try:
-        client.reload_code(timeout=instance.code_server_reload_timeout)
-    except Exception as error:  # noqa: BLE001 (the next tick checks what is loaded, and says what to do)
-        moment = datetime.now(UTC).isoformat(timespec="seconds")
-        message = f"{moment} the code location could not be reloaded: {remove_secrets(str(error))}"
-        sys.stderr.write(f"{message}\n")

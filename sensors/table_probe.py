@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from metastore_assets.assets.table_info import TableInfo, store_table_info
 from metastore_assets.checks.table_checks import missing_table_reason
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableNotFoundError
@@ -94,7 +95,10 @@ class TableProbe:
         return self._configuration.unresolved().table(self._name).model_dump_json()
 
     def _read_latest(self, config: MetastoreConfig) -> Version | None:
-        """Return the newest version, from the cache if its document is unchanged and there is no newer one."""
+        """Return the newest version, from the cache if its document is unchanged and there is no newer one.
+
+        Definitions that are loaded later know the table as it is in this version.
+        """
         versions = versions_of(config, self._name)
         documents = versions.documents
         if self._version is not None and self._root is not None and _has_same_root(self._root, config):
@@ -103,6 +107,8 @@ class TableProbe:
                 return cached
         self._version, self._cached_metadata = None, {}
         latest = versions.latest()
+        if latest is not None:
+            store_table_info(config, {self._name: TableInfo.of(latest)})
         info = versions.objects.info(documents.path(latest.number)) if latest else None
         if latest is not None and info is not None:
             self._root, self._version = config, (latest, info)

@@ -1,36 +1,43 @@
 """A Dagster component for the tables of a configuration, for `dg scaffold defs` and `dg check`."""
 
+import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from dagster import (
     AssetKey,
     AssetSpec,
-    Component,
     ComponentLoadContext,
     Definitions,
+    ResolutionContext,
     Resolvable,
     Scaffolder,
     ScaffoldRequest,
+    StateBackedComponent,
     scaffold_with,
 )
-from dagster.components import scaffold_component
+from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig, scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, field_validator
 
 from metastore_assets.assets.project import build_metastore_definitions
+from metastore_assets.assets.table_info import look_up_tables, store_table_info
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
 from metastore_assets.config.file import CONFIG_FILE, normalize_mapping, read_mapping
 from metastore_assets.config.loading import parse_config
+from metastore_assets.databases import expand_databases, list_databases
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import redact
-from metastore_assets.resources.configuration import Configuration
+from metastore_assets.resources.configuration import Configuration, StoredState
+
+_STATE_TIMEOUT = 30.0
+"""Seconds to wait for all catalogs, and then for all tables, when Dagster refreshes the component's state."""
 
 Translation = Annotated[
     TranslationFn[MetastoreAsset],
@@ -100,12 +107,15 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
 
 @scaffold_with(MetastoreScaffolder)
 @dataclass
-class MetastoreComponent(Component, Resolvable):
+class MetastoreComponent(StateBackedComponent, Resolvable):
     """Assets, checks, jobs and sensors of tables: those of a `metastore.yaml`, and those under `tables`.
 
     Settings that YAML cannot express, such as the partitions of a table, need a class: name it under `translator`, or
     override `get_translator` in a component of your own.
     """
+
+    _folder = Path()
+    """The folder of `defs.yaml`, to which paths are relative. The working folder for a component made in Python."""
 
     config: Annotated[
         str | None,
@@ -143,6 +153,22 @@ class MetastoreComponent(Component, Resolvable):
         str | None, Field(description="A class that derives from MetastoreTranslator: `my_project.assets:Mine`")
     ] = None
 
+    defs_state: ResolvedDefsStateConfig = field(default_factory=DefsStateConfigArgs.local_filesystem)
+
+    @classmethod
+    def resolve_from_model(cls, context: ResolutionContext, model: BaseModel) -> Self:
+        """Return the component that a file `defs.yaml` describes, and remember the file's folder."""
+        component: Self = super().resolve_from_model(context, model)
+        if context.source_position_tree is not None:
+            component._folder = context.resolve_source_relative_path(".")
+        return component
+
+    @property
+    def defs_state_config(self) -> DefsStateConfig:
+        """Where Dagster stores the component's state, under a key from the prefix, else from the folder's name."""
+        name = "/".join(self.prefix) or self._folder.resolve().name
+        return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")
+
     def get_translator(self) -> MetastoreTranslator:
         """Return the translator with the component's prefix, upstream assets and translation.
 
@@ -162,9 +188,34 @@ class MetastoreComponent(Component, Resolvable):
 
         return Translator(self.prefix)
 
-    def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """Return the definitions of the tables of the configuration. Raises ConfigError."""
-        configuration = self._configuration(context.path).with_databases()
+    def write_state_to_path(self, state_path: Path) -> None:
+        """Write the tables of all databases, and the format and partitioning of all tables, as JSON.
+
+        Catalogs and tables are read for at most a minute. What they do not answer in time is not in the state.
+        """
+        configuration = self._configuration(self._folder)
+        config = configuration.resolved()
+        listings = list_databases(config, _STATE_TIMEOUT)
+        names = {
+            listing.key: sorted({*listing.tables, *listing.dropped}) for listing in listings if not listing.failure
+        }
+        config, _ = expand_databases(config, listings)
+        infos = look_up_tables(config, [table.name for table in config.tables], _STATE_TIMEOUT)
+        store_table_info(config, infos)
+        tables = {name: asdict(info) for name, info in sorted(infos.items())}
+        state_path.parent.mkdir(parents=True, exist_ok=True)
+        state_path.write_text(json.dumps({"databases": names, "tables": tables}), encoding="utf-8")
+
+    def build_defs_from_state(self, context: ComponentLoadContext, state_path: Path | None) -> Definitions:
+        """Return the definitions of the tables of the configuration. Raises ConfigError.
+
+        The state in the root, which sensors and runs refresh, has priority over the component's state.
+        """
+        configuration = self._configuration(context.path)
+        if state_path is not None:
+            state = json.loads(state_path.read_text(encoding="utf-8"))
+            configuration = replace(configuration, state=StoredState(state["databases"], state["tables"]))
+        configuration = configuration.with_known_databases()
         for name in self.upstream:
             configuration.unresolved().table(name)  # Raises if there is no such table.
         return build_metastore_definitions(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 from dagster import AssetsDefinition, AssetSpec, DefaultSensorStatus, Definitions, SensorDefinition
 
 from metastore_assets.assets.factory import refresh_job, table_assets
-from metastore_assets.assets.table_info import TableInfo, read_table_info
+from metastore_assets.assets.table_info import TableInfo, known_table_info
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import SensorStatus
 from metastore_assets.errors import ConfigError
@@ -31,8 +31,7 @@ def build_metastore_assets(
     """Return the assets of the tables of a configuration.
 
     The assets contain their resources, so that the project's definitions need no resource for them. The function reads
-    the newest version of each table, for a few seconds at most. A table without a version is opened to read its
-    partition columns.
+    the last known state of the tables from the root. Only a table without one is looked up, for five seconds at most.
 
     Args:
         config: A `MetastoreConfig`, or the path of a `metastore.yaml`, which each run reads again. None is
@@ -45,10 +44,10 @@ def build_metastore_assets(
     Raises:
         ConfigError: The configuration is invalid, or a table does not exist.
     """
-    configuration = Configuration.of(config, s3, spark).with_databases()
+    configuration = Configuration.of(config, s3, spark).with_known_databases()
     metastore = configuration.unresolved()
     selected_tables = metastore.tables if tables is None else [metastore.table(name) for name in tables]
-    infos = read_table_info(configuration, [table.name for table in selected_tables])
+    infos = known_table_info(configuration, [table.name for table in selected_tables])
     user_translator = translator or MetastoreTranslator()
     return [
         asset
@@ -81,7 +80,7 @@ def build_commit_sensor(
     Raises:
         ConfigError: The configuration is invalid, or the table does not exist.
     """
-    configuration = Configuration.of(config, s3).with_databases()
+    configuration = Configuration.of(config, s3).with_known_databases()
     shown = configuration.unresolved()
     table_config = shown.table(table)
     names = names_of(table_config, translator or MetastoreTranslator())
@@ -100,7 +99,8 @@ def build_metastore_definitions(
 ) -> Definitions:
     """Return the assets, checks, jobs and sensors of the tables of a configuration, as definitions to merge.
 
-    A database contributes the tables that it has now. One sensor for each database detects added and removed tables.
+    A database contributes its last known tables. One sensor for each database detects added and removed tables, and
+    reloads the code location.
 
     Args:
         config: As for `build_metastore_assets`.
@@ -117,7 +117,7 @@ def build_metastore_definitions(
         raise ConfigError(
             f"sensors = {sensors!r}: must be {join_names([repr(status) for status in get_args(SensorStatus)])}"
         )
-    configuration = Configuration.of(config, s3, spark).with_databases()
+    configuration = Configuration.of(config, s3, spark).with_known_databases()
     shown, user_translator = configuration.unresolved(), translator or MetastoreTranslator()
     selected_tables = shown.tables if tables is None else [shown.table(name) for name in tables]
     jobs, sensor_definitions = [], []

@@ -25,6 +25,7 @@ from metastore_assets.assets.pending_events import (
 )
 from metastore_assets.assets.reported_state import is_observed, read_reported_state
 from metastore_assets.assets.secrets import hide_secrets
+from metastore_assets.assets.table_info import TableInfo, store_table_info
 from metastore_assets.assets.version_report import VersionReport, read_source_tags
 from metastore_assets.checks.subject import create_check_context
 from metastore_assets.config import MetastoreConfig, TableConfig
@@ -171,6 +172,7 @@ class _TableRun:
         context, names, instance = self.context, self.names, self.context.instance
         lookup = Metastore(self.config.root, storage_options=self.config.storage_options).table(names.table)
         version = lookup.version
+        store_table_info(self.config, {names.table: TableInfo.of(version)})
         if warning := self.table.dropped_columns_warning(version.dropped_columns):
             context.log.warning(warning)
         contents = reportable_contents(version, names.grouping)

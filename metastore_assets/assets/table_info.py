@@ -1,20 +1,28 @@
-"""The facts about tables that Dagster needs to load a code location: newest version, format, partition columns."""
+"""The facts about tables that Dagster needs to load a code location: format, and whether there are partition columns.
 
+The last known facts are stored in the root, in one file for all tables. Definitions read that file, so they do not wait
+for tables or catalogs. Sensors and runs keep it up to date.
+"""
+
+import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from metastore_assets.assets.pending_events import is_partitioned
-from metastore_assets.config import TableConfig
-from metastore_assets.errors import MetastoreError
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import MetastoreError, ObjectNotFoundError, StoreError
 from metastore_assets.formats import open_table_format
-from metastore_assets.resources.configuration import Configuration
+from metastore_assets.resources.configuration import LOAD_TIMEOUT, Configuration
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import versions_of
 
-_TIMEOUT = 5.0
-"""Seconds to wait for all tables. Each run loads the code location too."""
+_FILE = "_dagster/tables.json"
+"""The file in the root. Its folder is not that of a table, because no table name begins with `_`."""
+_FORMAT = 1
 _READERS = 8
 
 
@@ -22,39 +30,76 @@ _READERS = 8
 class TableInfo:
     """The facts about one table; unknown by default."""
 
-    version: Version | None = None
-    """The newest version; None if there is none or it could not be read."""
+    format: str | None = None
+    """The table's format in the newest version; None before the first."""
     partitioned: bool | None = None
     """Whether the table has partition columns in the newest version, or now if it has no version. None if unknown."""
 
-    @property
-    def format(self) -> str | None:
-        """The table's format in the newest version."""
-        return self.version.format if self.version else None
+    @classmethod
+    def of(cls, version: Version) -> "TableInfo":
+        """Return the facts in a version."""
+        return cls(version.format, is_partitioned(version))
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, object]) -> "TableInfo":
+        """Return the facts that `dataclasses.asdict` has written; unknown where a value has another type."""
+        format_, partitioned = fields.get("format"), fields.get("partitioned")
+        return cls(
+            format_ if isinstance(format_, str) else None, partitioned if isinstance(partitioned, bool) else None
+        )
 
 
-def read_table_info(
-    configuration: Configuration, tables: Sequence[str], timeout: float = _TIMEOUT
+def known_table_info(
+    configuration: Configuration, tables: Sequence[str], timeout: float = LOAD_TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Return the facts about tables, by table name, without tables that cannot be read in time.
+    """Return the last known facts about tables, by table name. Omit the tables of which nothing is known.
 
-    A code location must load even if a root, a table or an environment variable is unavailable. Runs and sensors
-    report such errors. If the configuration cannot be resolved, the result is empty.
+    A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
+    If the configuration cannot be resolved, only the facts of the component's state are known.
 
-    A table without a version is opened to read its partition columns, which decide the dependencies of its assets. If
-    the dependencies changed after the first result, Dagster would mark this result as outdated.
+    A table is looked up once, when there are no stored facts about it: the dependencies of its assets must be right
+    from the beginning. If they changed after the first result, Dagster would mark this result as outdated.
 
     Args:
         configuration: The configuration that has the tables.
+        tables: The names of the tables.
+        timeout: Seconds to wait for the root and the unknown tables together.
+    """
+    infos = {name: TableInfo.from_json(fields) for name, fields in configuration.state.tables.items()}
+    try:
+        config = configuration.resolved()
+    except MetastoreError:
+        return infos
+    end = time.monotonic() + timeout
+
+    def read_stored() -> None:
+        try:
+            stored.append(_read_file(_root(config)))
+        except StoreError:
+            return  # A root that cannot be read has no versions to look up either.
+
+    stored: list[Mapping[str, TableInfo]] = []
+    _wait([threading.Thread(target=read_stored, daemon=True)], end)
+    for infos_of_root in stored:
+        infos.update(infos_of_root)
+        unknown = [name for name in tables if name not in infos]
+        looked_up = look_up_tables(config, unknown, max(0.0, end - time.monotonic()))
+        if looked_up:
+            infos.update(looked_up)
+            store_table_info(config, looked_up)
+    return infos
+
+
+def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: float) -> Mapping[str, TableInfo]:
+    """Read the newest version of each table, or the table itself if it has none. Omit tables that cannot be read.
+
+    Args:
+        config: A resolved configuration.
         tables: The names of the tables.
         timeout: Seconds to wait for all tables together.
     """
     infos: dict[str, TableInfo] = {}
     names = iter(tables)
-    try:
-        metastore = configuration.resolved()
-    except MetastoreError:
-        return infos
     lock = threading.Lock()
 
     def pending_names() -> Iterator[str]:
@@ -66,25 +111,63 @@ def read_table_info(
             yield name
 
     def read() -> None:
-        """Read the tables that no other thread has taken. Tables that cannot be read are omitted."""
+        """Read the tables that no other thread has taken. Tables that cannot be read are left out."""
         for name in pending_names():
             try:
-                version = versions_of(metastore, name).latest()
+                version = versions_of(config, name).latest()
                 if version is None:
-                    infos[name] = TableInfo(None, _has_partitions(metastore.table(name)))
+                    infos[name] = TableInfo(None, _has_partitions(config.table(name)))
                 else:
-                    infos[name] = TableInfo(version, is_partitioned(version))
+                    infos[name] = TableInfo.of(version)
             except Exception:  # noqa: BLE001 (a run will report the error)
                 continue
 
     # Daemon threads instead of an executor, for whose threads Python would wait at exit.
-    readers = [threading.Thread(target=read, daemon=True) for _ in range(min(_READERS, len(tables)))]
-    end = time.monotonic() + timeout
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join(max(0.0, end - time.monotonic()))
+    _wait(
+        [threading.Thread(target=read, daemon=True) for _ in range(min(_READERS, len(tables)))],
+        time.monotonic() + timeout,
+    )
     return dict(infos)
+
+
+def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
+    """Store facts about tables for the next load of definitions. Do nothing if the root cannot be written.
+
+    If two processes write at once, one may be lost. The next tick or run of its table stores it again.
+    """
+    root = _root(config)
+    try:
+        stored = _read_file(root)
+        merged = {**stored, **infos}
+        if merged != stored:
+            tables = {name: asdict(info) for name, info in sorted(merged.items())}
+            root.write(_FILE, json.dumps({"format": _FORMAT, "tables": tables}, ensure_ascii=False).encode())
+    except StoreError:
+        return  # A process without write access to the root depends on others.
+
+
+def _read_file(root: ObjectStore) -> Mapping[str, TableInfo]:
+    """Return the stored facts; none without a valid file. Raises StoreError."""
+    try:
+        document = parse_json(root.read(_FILE))
+        if document["format"] == _FORMAT:
+            return {str(name): TableInfo.from_json(fields) for name, fields in document["tables"].items()}
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return {}
+
+
+def _wait(threads: Iterable[threading.Thread], end: float) -> None:
+    """Start the threads and wait for them until `end`, a time of `time.monotonic`."""
+    started = list(threads)
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(max(0.0, end - time.monotonic()))
+
+
+def _root(config: MetastoreConfig) -> ObjectStore:
+    return ObjectStore(config.root, config.storage_options)
 
 
 def _has_partitions(table: TableConfig) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -61,11 +61,58 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
     Raises:
         ConfigError: A catalog is configured wrongly.
     """
+    within = "" if timeout is None else f" within {timeout:g} seconds"
+    return tuple(
+        _recorded_listing(config, database, f"{_catalog_label(database)} did not answer{within}")
+        if listing is None
+        else listing
+        for database, listing in _in_parallel(config, timeout, _list_database)
+    )
+
+
+def known_listings(
+    config: MetastoreConfig, timeout: float, state: Mapping[str, Collection[str]]
+) -> tuple[DatabaseListing, ...]:
+    """Return the last known listing of each database entry. Only a database without one is listed in its catalog.
+
+    Args:
+        config: A resolved configuration.
+        timeout: Seconds to wait for the root and the catalogs together.
+        state: Table names by database, for the databases without a record in the root.
+
+    Raises:
+        ConfigError: A catalog without a known listing is configured wrongly.
+    """
+
+    def list_unless_known(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
+        recorded = _try_read_record(config, database)
+        names = state.get(database.key) if recorded is None else recorded
+        if names is None:
+            return _list_database(config, database)
+        return DatabaseListing(database.key, dict.fromkeys(sorted(filter(database.includes, names))))
+
+    failure = f"neither the root nor the catalog answered within {timeout:g} seconds"
+    return tuple(
+        DatabaseListing(
+            database.key, dict.fromkeys(sorted(filter(database.includes, state.get(database.key, ())))), failure=failure
+        )
+        if listing is None
+        else listing
+        for database, listing in _in_parallel(config, timeout, list_unless_known)
+    )
+
+
+def _in_parallel(
+    config: MetastoreConfig,
+    timeout: float | None,
+    list_one: Callable[[MetastoreConfig, DatabaseConfig], DatabaseListing],
+) -> list[tuple[DatabaseConfig, DatabaseListing | None]]:
+    """Return each database entry with its listing; None if it does not arrive in time. Raises ConfigError."""
     results: dict[int, DatabaseListing | ConfigError] = {}
 
     def request(index: int, database: DatabaseConfig) -> None:
         try:
-            results[index] = _list_database(config, database)
+            results[index] = list_one(config, database)
         except ConfigError as error:
             results[index] = error
 
@@ -80,13 +127,11 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
         thread.join(None if end is None else max(0.0, end - time.monotonic()))
     listings = []
     for index, database in enumerate(config.databases):
-        within = "" if timeout is None else f" within {timeout:g} seconds"
-        failure = f"{_catalog_label(database)} did not answer{within}"
-        result = results.get(index) or _recorded_listing(config, database, failure)
+        result = results.get(index)
         if isinstance(result, ConfigError):
             raise result
-        listings.append(result)
-    return tuple(listings)
+        listings.append((database, result))
+    return listings
 
 
 def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
@@ -94,8 +139,8 @@ def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
     return tuple(_recorded_listing(config, database, "it was not queried") for database in config.databases)
 
 
-def read_record(root: ObjectStore, key: str) -> frozenset[str]:
-    """Read the recorded table names of a database; empty without a valid record. Raises StoreError.
+def read_record(root: ObjectStore, key: str) -> frozenset[str] | None:
+    """Read the recorded table names of a database; None without a valid record. Raises StoreError.
 
     Args:
         root: The root of the Metastore.
@@ -107,7 +152,7 @@ def read_record(root: ObjectStore, key: str) -> frozenset[str]:
             return frozenset(name for name in document["tables"] if isinstance(name, str))
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
         pass
-    return frozenset()
+    return None
 
 
 def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
@@ -161,7 +206,8 @@ def _compare_with_record(
     included = [entry for entry in listed if database.includes(entry.name)]
     tables = {entry.name: entry.format for entry in included if entry.format is not None}
     skipped = {entry.name: entry.reason for entry in included if entry.format is None}
-    recorded = _try_read_record(config, database)
+    known = _try_read_record(config, database)
+    recorded = known or frozenset()
     dropped = {}
     for name in sorted(recorded - tables.keys()):
         if database.includes(name) and _has_version(config, database, name):
@@ -170,13 +216,13 @@ def _compare_with_record(
             dropped[name] = by_name[name].reason if name in by_name else reason
     # Do not remove excluded tables from the record: another entry of the same database may include them.
     excluded = {name for name in recorded if not database.includes(name)}
-    _try_write_record(config, database, recorded, {*tables, *dropped, *excluded})
+    _try_write_record(config, database, known, frozenset((*tables, *dropped, *excluded)))
     skipped = {name: reason for name, reason in skipped.items() if name not in dropped}
     return DatabaseListing(database.key, tables, dropped, skipped)
 
 
 def _recorded_listing(config: MetastoreConfig, database: DatabaseConfig, failure: str) -> DatabaseListing:
-    names = sorted(filter(database.includes, _try_read_record(config, database)))
+    names = sorted(filter(database.includes, _try_read_record(config, database) or ()))
     return DatabaseListing(database.key, dict.fromkeys(names), failure=failure)
 
 
@@ -191,15 +237,15 @@ def _has_version(config: MetastoreConfig, database: DatabaseConfig, name: str) -
         return True
 
 
-def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> frozenset[str]:
+def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> frozenset[str] | None:
     try:
         return read_record(_root(config), database.key)
     except StoreError:
-        return frozenset()  # The caller will access the root itself and report the error.
+        return None  # The caller will access the root itself and report the error.
 
 
 def _try_write_record(
-    config: MetastoreConfig, database: DatabaseConfig, before: frozenset[str], names: set[str]
+    config: MetastoreConfig, database: DatabaseConfig, before: frozenset[str] | None, names: frozenset[str]
 ) -> None:
     """Replace the record if the names have changed. Do nothing if the root cannot be written."""
     if names != before:

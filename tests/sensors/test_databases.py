@@ -97,7 +97,7 @@ def test_nothing_is_asked_for_while_the_tables_are_the_same(lake: Lake) -> None:
 
 def test_a_table_that_comes_has_the_code_location_reloaded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once; and it is there when that is loaded."""
-    monkeypatch.setattr("metastore_assets.sensors.databases._DELAY", 0.0)
+    monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     sensor, origin = _sensor(_loaded(lake)), _Origin()
     lake.add("invoices")
     first = _tick(sensor, origin=origin)
@@ -167,7 +167,7 @@ def test_a_catalog_that_never_answers_fails_the_tick_in_time(tmp_path: Path, mon
     while the first is at it."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "0.3")
-    monkeypatch.setattr("metastore_assets.resources.configuration._TIMEOUT", 0.1)
+    monkeypatch.setattr("metastore_assets.resources.configuration.LOAD_TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
         (tmp_path / "metastore.yaml").write_text(

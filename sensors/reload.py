@@ -1,0 +1,45 @@
+"""Reloads of the code location by its own sensors, after its tables have changed."""
+
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from dagster import DagsterInstance, SensorEvaluationContext
+
+from metastore_assets.messages import remove_secrets
+
+_DELAY = 1.0
+"""Seconds until the code location is reloaded, because its current process must answer the tick first. Reloads that
+other ticks of the process request in this time are the same one."""
+_pending = threading.Lock()
+
+
+def request_reload(context: SensorEvaluationContext) -> str:
+    """Start to reload the code location if its server can, and return a text that says what happens.
+
+    The servers of `dagster dev` and `dagster code-server start` can reload.
+    """
+    origin = context.code_location_origin
+    if origin is None:
+        return "reload the code location"
+    client = getattr(origin, "create_client", None)
+    if client is None:
+        return "Dagster's daemon reloads this code location within a minute; press Reload in the webserver"
+    if _pending.acquire(blocking=False):
+        threading.Thread(target=_reload_soon, args=(client(), context.instance), daemon=True).start()
+    return "the code location is being reloaded"
+
+
+def _reload_soon(client: Any, instance: DagsterInstance) -> None:
+    try:
+        time.sleep(_DELAY)
+    finally:
+        _pending.release()
+    try:
+        client.reload_code(timeout=instance.code_server_reload_timeout)
+    except Exception as error:  # noqa: BLE001 (the next tick checks what is loaded, and says what to do)
+        moment = datetime.now(UTC).isoformat(timespec="seconds")
+        message = f"{moment} the code location could not be reloaded: {remove_secrets(str(error))}"
+        sys.stderr.write(f"{message}\n")

@@ -1,0 +1,169 @@
+"""Definitions load from the last known state. Only tables and databases without one are looked up, once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from dagster import AssetKey, DagsterInstance, Definitions, build_sensor_context
+from dagster.components.testing import create_defs_folder_sandbox
+from deltalake import write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+
+from metastore_assets import MetastoreComponent, build_metastore_definitions
+from metastore_assets.assets.table_info import TableInfo, known_table_info, store_table_info
+from metastore_assets.config import load_config
+from metastore_assets.databases import listing
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.resources.configuration import Configuration
+from metastore_assets.store.versions import VersionStore
+from tests.databases.iceberg_lake import Lake
+from tests.sensors.test_databases import _Origin
+
+ROWS = pa.table({"x": [1, 2], "day": ["a", "b"]})
+
+
+def write_config(folder: Path, tables: str = "[{name: sales, uri: ./sales}]") -> Path:
+    file = folder / "metastore.yaml"
+    file.write_text(f"root: ./root\nengine: auto\ntables: {tables}\n", encoding="utf-8")
+    return file
+
+
+def has_partitions(definitions: Definitions, table: str = "sales") -> bool:
+    keys = definitions.resolve_asset_graph().get_all_asset_keys()
+    return AssetKey([table, f"{table}_partitions"]) in keys
+
+
+def test_a_table_is_opened_at_the_first_load_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_deltalake(tmp_path / "sales", ROWS)
+    file = write_config(tmp_path)
+    assert not has_partitions(build_metastore_definitions(file))
+    shutil.rmtree(tmp_path / "sales")
+    monkeypatch.setattr(VersionStore, "latest", lambda self: pytest.fail("a known table was looked up"))
+    assert not has_partitions(build_metastore_definitions(file))
+
+
+def test_a_table_that_could_not_be_read_is_looked_up_again(tmp_path: Path) -> None:
+    file = write_config(tmp_path)
+    assert has_partitions(build_metastore_definitions(file)), "unknown counts as partitioned"
+    write_deltalake(tmp_path / "sales", ROWS)
+    assert not has_partitions(build_metastore_definitions(file))
+
+
+def test_a_database_is_listed_at_the_first_load_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "metastore.yaml").write_text(
+        "root: ./root\nengine: auto\ncatalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}}\n"
+        "tables: [{catalog: lake, database: sales}]\n"
+    )
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'lake.db'}", warehouse=str(tmp_path / "warehouse")) as catalog:
+        catalog.create_namespace("sales")
+        Lake(tmp_path, catalog).add("orders")
+    first = build_metastore_definitions(tmp_path / "metastore.yaml")
+    assert not has_partitions(first, "sales_orders")
+    monkeypatch.setattr(listing, "list_tables", lambda *_: pytest.fail("a known database was listed"))
+    again = build_metastore_definitions(tmp_path / "metastore.yaml")
+    assert again.resolve_asset_graph().get_all_asset_keys() == first.resolve_asset_graph().get_all_asset_keys()
+
+
+def test_a_root_that_hangs_delays_a_load_by_the_timeout_only(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        options = f"{{endpoint: '{endpoint}', allow_http: 'true', access_key_id: a, secret_access_key: b}}"
+        file = write_config(tmp_path)
+        file.write_text(
+            f"root: s3://bucket/root\nstorage_options: {options}\ntables: [{{name: sales, uri: ./sales}}]\n"
+        )
+        started = time.monotonic()
+        assert known_table_info(Configuration.of(file), ["sales"], 0.2) == {}
+        assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "tables": {"sales": 7}}', "\x00"])
+def test_a_damaged_file_counts_as_none(tmp_path: Path, content: str) -> None:
+    write_deltalake(tmp_path / "sales", ROWS)
+    config = load_config(write_config(tmp_path))
+    path = tmp_path / "root" / "_dagster" / "tables.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    known = known_table_info(Configuration.of(tmp_path / "metastore.yaml"), ["sales"])
+    assert known == {"sales": TableInfo(None, False)}
+    store_table_info(config, {"other": TableInfo("delta", True)})
+    assert json.loads(path.read_text())["tables"] == {
+        "other": {"format": "delta", "partitioned": True},
+        "sales": {"format": None, "partitioned": False},
+    }
+
+
+def no_spark() -> Any:
+    raise AssertionError("small tables are read without Spark")
+
+
+@pytest.fixture
+def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    with DagsterInstance.ephemeral() as created:
+        yield created
+
+
+def test_the_sensor_stores_other_partition_columns_and_reloads(
+    tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next load knows them. While the assets fit the table, the sensor reloads nothing."""
+    monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
+    file = write_config(tmp_path)
+    definitions = build_metastore_definitions(file)
+    assert has_partitions(definitions)
+    write_deltalake(tmp_path / "sales", ROWS)
+    config = load_config(file)
+    refresh(config, config.table("sales"), no_spark)
+
+    def tick(definitions: Definitions) -> int:
+        origin, repository = _Origin(), definitions.get_repository_def()
+        with build_sensor_context(instance, repository_def=repository) as context:
+            context._code_location_origin = origin  # type: ignore[assignment]
+            definitions.resolve_sensor_def("sales_commits").evaluate_tick(context)
+        time.sleep(0.2)
+        return origin.reloads
+
+    assert tick(definitions) == 1
+    monkeypatch.setattr(VersionStore, "latest", lambda self: pytest.fail("a known table was looked up"))
+    reloaded = build_metastore_definitions(file)
+    assert not has_partitions(reloaded)
+    monkeypatch.undo()
+    assert tick(reloaded) == 0
+
+
+@pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore::dagster_shared.utils.warnings.BetaWarning")
+def test_a_component_loads_from_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dg utils refresh-defs-state` writes it. Definitions then need neither the table nor the root."""
+    write_deltalake(tmp_path / "sales", ROWS)
+    with create_defs_folder_sandbox() as sandbox:
+        attributes = {"root": str(tmp_path / "root"), "tables": [{"name": "sales", "uri": str(tmp_path / "sales")}]}
+        contents = {"type": "metastore_assets.MetastoreComponent", "attributes": attributes}
+        path = sandbox.scaffold_component(MetastoreComponent, defs_yaml_contents=contents)
+        with sandbox.load_component_and_build_defs(path) as (component, definitions):
+            assert isinstance(component, MetastoreComponent)
+            assert component.defs_state_config.key == f"MetastoreComponent[{path.name}]"
+            component.write_state_to_path(tmp_path / "state")
+        assert json.loads((tmp_path / "state").read_text()) == {
+            "databases": {},
+            "tables": {"sales": {"format": None, "partitioned": False}},
+        }
+        shutil.rmtree(tmp_path / "sales")
+        shutil.rmtree(tmp_path / "root")
+        with sandbox.load_component_and_build_defs(path) as (component, definitions):
+            assert has_partitions(definitions), "without the state nothing is known"
+        state = next((sandbox.project_root).rglob(".local_defs_state"), None)
+        monkeypatch.setattr(
+            "metastore_assets.assets.component.MetastoreComponent.build_defs",
+            lambda self, context: self.build_defs_from_state(context, tmp_path / "state"),
+        )
+        with sandbox.load_component_and_build_defs(path) as (_, definitions):
+            assert not has_partitions(definitions)
