@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, PartitionMapping, PartitionsDefinition
+from dagster import AssetKey, AssetSpec, FreshnessPolicy, PartitionMapping, PartitionsDefinition
 
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, table_tag
 from metastore_assets.assets.partition_groups import PartitionGrouping
@@ -67,9 +67,9 @@ class MetastoreTranslator:
     """A translator from the tables of a Metastore to assets: their keys, groups, descriptions and dependencies.
 
     Override `get_asset_spec` to change attributes of assets: `super().get_asset_spec(asset).replace_attributes(…)`.
-    The other methods set one attribute each, or relate the table to assets of the project. All keys, groups, jobs,
-    sensors, pools and tags begin with `prefix`, so that two Metastores in one Dagster instance may have tables of the
-    same name.
+    The other methods relate the table to assets of the project, which the spec of one asset cannot express. All keys,
+    groups, jobs, sensors, pools and tags begin with `prefix`, so that two Metastores in one Dagster instance may have
+    tables of the same name.
     """
 
     prefix: tuple[str, ...] = ()
@@ -82,92 +82,33 @@ class MetastoreTranslator:
                     f"the prefix {part!r} must consist of letters, digits, `_` and `-`, because names begin with it"
                 )
 
-    def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
-        """Return the key of an asset, by default `prefix/table/table_kind`.
-
-        All assets must have different keys. The last part names the table, because Dagster's graph shows only the last
-        part.
-        """
-        return AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
-
-    def get_description(self, asset: MetastoreAsset) -> str:
-        """Return the description on the asset's page, as Markdown."""
-        if asset.kind == "source":
-            return _SOURCE.format(uri=code_markdown(redact(asset.table.uri)))
-        table = code_markdown(asset.table.name)
-        if asset.kind == "partitions":
-            return _PARTITIONS.format(table=table)
-        partitioned = asset.partitioned is not False
-        if asset.table.outputs == "table":
-            again = " Materializing partitions by hand reads their rows again." if partitioned else ""
-            partitions = ", of each partition and of the whole" if partitioned else ""
-            return _SINGLE.format(table=table, partitions=partitions, again=again)
-        description = _TABLE.format(table=table, merged=", merged from its partitions" if partitioned else "")
-        return f"{_CONTENTS[asset.kind]}\n\n{description}"
-
-    def get_group_name(self, asset: MetastoreAsset) -> str:
-        """Return the name of the asset's group; by default each table has one."""
-        return identifier(asset.table.name, self.prefix)
-
-    def get_kinds(self, asset: MetastoreAsset) -> set[str]:
-        """Return up to three kinds, such as `parquet`, which Dagster shows on the asset."""
-        if asset.kind != "source":
-            return {"parquet"} if asset.engine == "auto" else {"spark", "parquet"}
-        return {_FORMAT_KINDS.get(asset.format, asset.format) if asset.format else "table"}
-
-    def get_owners(self, asset: MetastoreAsset) -> Sequence[str]:
-        """Return the owners as e-mail addresses or `team:name`; by default none."""
-        return ()
-
-    def get_tags(self, asset: MetastoreAsset) -> Mapping[str, str]:
-        """Return tags to add to the Metastore's own tags; by default none."""
-        return {}
-
-    def get_metadata(self, asset: MetastoreAsset) -> Mapping[str, Any]:
-        """Return metadata of the asset's definition, in addition to the metadata of its events."""
-        if asset.kind != "source":
-            return {}
-        # People use this name in SQL. A folder has only the configured name.
-        name = asset.table.identifier or asset.table.name
-        return {"dagster/uri": redact(asset.table.uri), "dagster/table_name": name}
-
-    def get_freshness_policy(self, asset: MetastoreAsset) -> FreshnessPolicy | None:
-        """Return a policy with the maximum age of the statistics; None for other assets.
-
-        The maximum age is the limit of the table's check `fresh`. Without such a check of severity `error` there is no
-        policy.
-        """
-        if asset.kind != "statistics":
-            return None
-        checks = [named.check for named in read_named_checks(asset.table)]
-        limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
-        # Dagster evaluates the policy at most once a minute.
-        return FreshnessPolicy.time_window(max(min(limits), _MIN_WINDOW)) if limits else None
-
-    def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
-        """Return the condition on which Dagster materializes the asset; by default None.
-
-        Without a condition, the table's sensor launches a run after each commit.
-        """
-        return None
-
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
-        """Return the spec of an asset, built from the results of the other methods, without its partitions.
+        """Return the spec of an asset: its key, group, description, kinds, tags, metadata and conditions.
 
-        An override may add dependencies.
+        This is the method to override. `super().get_asset_spec(asset).replace_attributes(…)` and `merge_attributes(…)`
+        change the default spec. The assets of a table must have different keys. Dependencies of the spec are added to
+        those of the Metastore, which also sets the partitions.
         """
-        kind_tag = {} if asset.kind == "source" else {"metastore/kind": asset.kind}
+        # The last part of the key names the table, because Dagster's graph shows only the last part.
+        key = AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
+        tags = {TABLE_TAG: table_tag(asset.table.name, self.prefix)}
+        common: dict[str, Any] = {
+            "description": _description(asset),
+            "group_name": identifier(asset.table.name, self.prefix),
+        }
+        if asset.kind == "source":
+            # People use this name in SQL. A folder has only the configured name.
+            name = asset.table.identifier or asset.table.name
+            kind = _FORMAT_KINDS.get(asset.format, asset.format) if asset.format else "table"
+            metadata = {"dagster/uri": redact(asset.table.uri), "dagster/table_name": name}
+            return AssetSpec(key, **common, kinds={kind}, tags=tags, metadata=metadata)
         return AssetSpec(
-            self.get_asset_key(asset),
-            description=self.get_description(asset),
-            group_name=self.get_group_name(asset),
-            kinds=self.get_kinds(asset),
-            owners=self.get_owners(asset),
-            tags={**self.get_tags(asset), TABLE_TAG: table_tag(asset.table.name, self.prefix), **kind_tag},
-            metadata=self.get_metadata(asset),
-            code_version=None if asset.kind == "source" else PROFILE_VERSION,
-            automation_condition=self.get_automation_condition(asset),
-            freshness_policy=self.get_freshness_policy(asset),
+            key,
+            **common,
+            kinds={"parquet"} if asset.engine == "auto" else {"spark", "parquet"},
+            tags={**tags, "metastore/kind": asset.kind},
+            code_version=PROFILE_VERSION,
+            freshness_policy=_freshness_policy(asset.table) if asset.kind == "statistics" else None,
         )
 
     def get_upstream(self, table: TableConfig) -> AssetKey | None:
@@ -193,6 +134,30 @@ class MetastoreTranslator:
         return None
 
 
+def _description(asset: MetastoreAsset) -> str:
+    """Return the description on the asset's page, as Markdown."""
+    if asset.kind == "source":
+        return _SOURCE.format(uri=code_markdown(redact(asset.table.uri)))
+    table = code_markdown(asset.table.name)
+    if asset.kind == "partitions":
+        return _PARTITIONS.format(table=table)
+    partitioned = asset.partitioned is not False
+    if asset.table.outputs == "table":
+        again = " Materializing partitions by hand reads their rows again." if partitioned else ""
+        partitions = ", of each partition and of the whole" if partitioned else ""
+        return _SINGLE.format(table=table, partitions=partitions, again=again)
+    description = _TABLE.format(table=table, merged=", merged from its partitions" if partitioned else "")
+    return f"{_CONTENTS[asset.kind]}\n\n{description}"
+
+
+def _freshness_policy(table: TableConfig) -> FreshnessPolicy | None:
+    """Return a policy with the limit of the table's check `fresh`; None without such a check of severity `error`."""
+    checks = [named.check for named in read_named_checks(table)]
+    limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
+    # Dagster evaluates the policy at most once a minute.
+    return FreshnessPolicy.time_window(max(min(limits), _MIN_WINDOW)) if limits else None
+
+
 def _to_table_partitions(definition: PartitionsDefinition | TablePartitions | None) -> TablePartitions | None:
     return TablePartitions(definition) if isinstance(definition, PartitionsDefinition) else definition
 
@@ -214,7 +179,7 @@ def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
         if key in kind_by_key:
             raise ConfigError(
                 f"table {table.name!r}: {kind_by_key[key]} and {kind} both have the asset key "
-                f"{key.to_user_string()!r}: get_asset_key must return a different key for each kind"
+                f"{key.to_user_string()!r}: get_asset_spec must return a different key for each kind"
             )
         kind_by_key[key] = kind
     kind_assets: dict[Kind, AssetKey] = {kind: keys[kind] for kind in kinds_of(table)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dagster import AssetKey, Definitions
+from dagster import AssetKey, AssetSpec, Definitions
 from dagster.components.core.package_entry import get_package_objects_in_module
 from dagster.components.testing import create_defs_folder_sandbox
 from pydantic import ValidationError
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore::dagste
 class Mine(MetastoreTranslator):
     """A translator that YAML names."""
 
-    def get_group_name(self, asset: MetastoreAsset) -> str:
-        return f"of_{asset.kind}"
+    def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
+        return super().get_asset_spec(asset).replace_attributes(group_name=f"of_{asset.kind}")
 
 
 def loaded(attributes: dict[str, Any], tables: str | None = "[{name: sales, uri: ../lake/sales}]") -> Definitions:

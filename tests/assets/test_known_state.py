@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import socket
@@ -141,7 +142,7 @@ def test_the_sensor_stores_other_partition_columns_and_reloads(
 
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore::dagster_shared.utils.warnings.BetaWarning")
-def test_a_component_loads_from_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_component_loads_from_its_state(tmp_path: Path) -> None:
     """`dg utils refresh-defs-state` writes it. Definitions then need neither the table nor the root."""
     write_deltalake(tmp_path / "sales", ROWS)
     with create_defs_folder_sandbox() as sandbox:
@@ -151,19 +152,16 @@ def test_a_component_loads_from_its_state(tmp_path: Path, monkeypatch: pytest.Mo
         with sandbox.load_component_and_build_defs(path) as (component, definitions):
             assert isinstance(component, MetastoreComponent)
             assert component.defs_state_config.key == f"MetastoreComponent[{path.name}]"
-            component.write_state_to_path(tmp_path / "state")
-        assert json.loads((tmp_path / "state").read_text()) == {
+            asyncio.run(component.refresh_state(sandbox.project_root))
+        (state,) = sandbox.project_root.rglob("state")
+        assert json.loads(state.read_text()) == {
             "databases": {},
             "tables": {"sales": {"format": None, "partitioned": False}},
         }
         shutil.rmtree(tmp_path / "sales")
         shutil.rmtree(tmp_path / "root")
-        with sandbox.load_component_and_build_defs(path) as (component, definitions):
-            assert has_partitions(definitions), "without the state nothing is known"
-        state = next((sandbox.project_root).rglob(".local_defs_state"), None)
-        monkeypatch.setattr(
-            "metastore_assets.assets.component.MetastoreComponent.build_defs",
-            lambda self, context: self.build_defs_from_state(context, tmp_path / "state"),
-        )
         with sandbox.load_component_and_build_defs(path) as (_, definitions):
             assert not has_partitions(definitions)
+        state.unlink()
+        with sandbox.load_component_and_build_defs(path) as (_, definitions):
+            assert has_partitions(definitions), "without the state nothing is known"

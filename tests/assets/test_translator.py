@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from dagster import (
     AssetKey,
+    AssetSpec,
     AutomationCondition,
     DagsterInstance,
     DefaultSensorStatus,
@@ -29,23 +30,17 @@ from tests.assets.user_project import STATISTICS, commit, config, reported_row_c
 class House(MetastoreTranslator):
     """What a project says of all its assets."""
 
-    def get_group_name(self, asset: MetastoreAsset) -> str:
-        return "quality"
-
-    def get_owners(self, asset: MetastoreAsset) -> list[str]:
-        return ["team:lake"] if asset.kind != "source" else []
-
-    def get_tags(self, asset: MetastoreAsset) -> dict[str, str]:
-        return {"domain": asset.table.name}
-
-    def get_kinds(self, asset: MetastoreAsset) -> set[str]:
-        return {*super().get_kinds(asset), asset.format or "unknown"}
-
-    def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
-        return AutomationCondition.eager() if asset.kind == "statistics" else None
-
-    def get_description(self, asset: MetastoreAsset) -> str:
-        return f"{asset.kind} of {asset.table.uri}"
+    def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
+        spec = super().get_asset_spec(asset)
+        return spec.replace_attributes(
+            group_name="quality",
+            description=f"{asset.kind} of {asset.table.uri}",
+            automation_condition=AutomationCondition.eager() if asset.kind == "statistics" else None,
+            kinds={*spec.kinds, asset.format or "unknown"},
+        ).merge_attributes(
+            owners=["team:lake"] if asset.kind != "source" else [],
+            tags={"domain": asset.table.name},
+        )
 
 
 def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInstance) -> None:
@@ -118,8 +113,8 @@ def test_long_names_are_shortened(tmp_path: Path) -> None:
 
 def test_two_assets_of_a_table_need_different_keys(tmp_path: Path) -> None:
     class Same(MetastoreTranslator):
-        def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
-            return AssetKey([asset.table.name])
+        def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
+            return super().get_asset_spec(asset).replace_attributes(key=AssetKey([asset.table.name]))
 
     with pytest.raises(ConfigError, match=r"'sales'.*'sales'"):
         build_metastore_assets(config(tmp_path), translator=Same())

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from dagster import (
     AssetKey,
+    AssetSpec,
     AutomationCondition,
     DagsterInstance,
     DefaultSensorStatus,
@@ -62,16 +63,19 @@ def test_the_configuration_sets_the_status_of_sensors(tmp_path: Path, monkeypatc
 
 
 class EveryTenMinutes(MetastoreTranslator):
-    def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
-        if asset.kind == "statistics":
-            return AutomationCondition.cron_tick_passed("*/10 * * * *") & ~AutomationCondition.in_progress()
-        return None
+    def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
+        spec = super().get_asset_spec(asset)
+        if asset.kind != "statistics":
+            return spec
+        condition = AutomationCondition.cron_tick_passed("*/10 * * * *") & ~AutomationCondition.in_progress()
+        return spec.replace_attributes(automation_condition=condition)
 
 
 class AsWritten(ByDay):
-    def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
+    def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
+        spec = super().get_asset_spec(asset)
         eager = AutomationCondition.eager().without(AutomationCondition.in_latest_time_window())
-        return eager if asset.kind == "partitions" else None
+        return spec.replace_attributes(automation_condition=eager) if asset.kind == "partitions" else spec
 
 
 def test_a_scheduled_automation_condition(tmp_path: Path) -> None:

@@ -88,5 +88,5 @@ def test_dagster_shows_no_secret() -> None:
 
     for uri in URIS:
         asset = MetastoreAsset(TableConfig(name="t", uri=uri), "source", "delta")
-        translator = MetastoreTranslator()
-        assert SECRET not in translator.get_description(asset) + str(translator.get_metadata(asset))
+        spec = MetastoreTranslator().get_asset_spec(asset)
+        assert SECRET not in f"{spec.description} {spec.metadata}"
