@@ -44,7 +44,7 @@ class QueryConnection:
         """Wrap an open connection.
 
         Args:
-            connection: The connection. Its settings stay as they are; `query_connection` sets the restrictions.
+            connection: The connection. Its settings are not changed; `query_connection` sets the restrictions.
             restricted: Whether `parse` rejects statements that write, and `run` locks the settings before the query.
         """
         self.connection = connection

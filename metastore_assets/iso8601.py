@@ -1,4 +1,4 @@
-"""ISO 8601 texts of dates and times, for any year and with nanoseconds, computed on integers.
+"""ISO 8601 texts of dates and times, for any year and with nanoseconds, computed with integers.
 
 Python's dates are limited to the years 1 to 9999 and to microseconds, and numpy's overflow silently. The calendar is
 the proleptic Gregorian one. Years beyond four digits have a sign, as in the standard's expanded form: `+10000-01-01`,
@@ -25,7 +25,7 @@ _TEXT = re.compile(
 
 
 def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Return the text of a date32, time or timestamp of Arrow.
+    """Return the text of an Arrow date32, time or timestamp.
 
     Timestamps with a zone are in UTC, with a `Z`.
 
@@ -43,13 +43,13 @@ def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals:
 
 
 def date_text(days: int) -> str:
-    """Return the date that is `days` after 1970-01-01."""
+    """Return the text of the date that is `days` after 1970-01-01."""
     year, month, day = _civil(days)
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 
 
 def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Return the time of day `ticks` after midnight.
+    """Return the text of the time of day that is `ticks` after midnight.
 
     A fraction of a second has the smallest allowed number of decimal places (`decimals`) that loses nothing. Whole
     seconds have none.
@@ -63,7 +63,7 @@ def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str
 
 
 def timestamp_text(ticks: int, unit: str, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Return date and time that are `ticks` after 1970-01-01T00:00:00. `decimals` is as in `time_text`."""
+    """Return the text of date and time that are `ticks` after 1970-01-01T00:00:00. `decimals` is as in `time_text`."""
     days, remainder = divmod(ticks, _DAY_SECONDS * TICKS[unit])
     return f"{date_text(days)}{separator}{time_text(remainder, unit, decimals)}"
 

@@ -34,8 +34,8 @@ def clean_message(message: str) -> str:
     """Return a message with clean punctuation, without secrets, and of limited length.
 
     Quoted messages of libraries may end with a full stop: `x.. Mend` becomes `x. Mend`, and a final full stop is
-    removed. Dots inside paths and names stay. A very long message, which quotes a file's content, is truncated in the
-    middle.
+    removed. Dots inside paths and names are not changed. A very long message, which quotes a file's content, is
+    truncated in the middle.
     """
     text = _ELLIPSIS.sub("…", _truncate(remove_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)
@@ -74,7 +74,7 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return `a, b, c`, or the first names and the number of the others."""
+    """Return `a, b, c`; for many names, the first ones and the number of the others."""
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more
 
@@ -112,9 +112,9 @@ def nearest_names(name: str, names: Sequence[str]) -> str:
 def redact(text: str) -> str:
     """Return a text without the passwords and query strings of the URIs in it.
 
-    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) that no `=` follows is
-    part of a name. A user without a password stays, as in Azure's `abfss://container@account…`, except in http and
-    https URIs.
+    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) that no `=` follows
+    is part of a name. A user without a password is not removed, as in Azure's `abfss://container@account…`, except in
+    http and https URIs.
     """
     return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
 

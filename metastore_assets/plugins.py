@@ -17,8 +17,8 @@ class PluginGroup:
     """All extensions of one kind. Nothing is imported before an extension is loaded.
 
     Built-in extensions are loaded from a table in the code. This needs no scan of the installed packages, and also
-    works in a checkout or a zip file, which have no entry points. The built-in ones are entry points of this package
-    too, so that other tools can list them.
+    works in a checkout or a zip file, which have no entry points. Built-in extensions are also entry points of this
+    package, so that other tools can list them.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:

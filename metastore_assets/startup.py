@@ -1,7 +1,7 @@
-"""How a process starts: safely, without code from the working folder, and fast.
+"""The start of a process: safe, without code from the working folder, and fast.
 
-Some functions here make the start faster. METASTORE_PLAIN_STARTUP=1 turns these tricks off, and the class archive of
-`spark.jvm` too. The comments give their gains: medians of 9 or 15 pairs of starts on two cores.
+Some functions here make the start faster. METASTORE_PLAIN_STARTUP=1 turns them off, and also the class archive of
+`spark.jvm`. Comments give the measured gains: medians of 9 or 15 pairs of starts on two cores.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def safe_import_path() -> Iterator[None]:
 
 
 def remove_working_folder() -> None:
-    """Remove the working folder from the import path, where `python -m` put it.
+    """Remove the working folder from the import path. `python -m` adds it.
 
-    It stays when this package itself is imported from there, as in a checkout that is not installed.
+    It is not removed if this package itself is imported from there, as in a checkout that is not installed.
     """
     package_parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     with suppress(FileNotFoundError):  # The folder is deleted: Python did not put it there.
@@ -81,7 +81,7 @@ def is_plain() -> bool:
 
 
 class _PandasBlocker:
-    """An import finder that refuses to import pandas.
+    """An import finder that rejects the import of pandas.
 
     It has no base class, because `importlib.abc` would import 40 modules.
     """
@@ -100,8 +100,8 @@ _PANDAS_BLOCKER = _PandasBlocker()
 def hide_pandas() -> None:
     """Make `import pandas` fail, so that pyarrow does not import it.
 
-    When pyarrow converts its first list, it imports an installed pandas to check for pandas objects. This package has
-    no such objects.
+    When pyarrow converts its first list, it imports pandas, if installed, to check for pandas objects. This package
+    has no such objects.
     """
     # Measured: 506 ms of CPU until the first array of pyarrow, 173 ms with this.
     if not is_plain() and _PANDAS_BLOCKER not in sys.meta_path:
@@ -126,7 +126,7 @@ class LazyModule(ModuleType):
 
 
 def lazy_module(name: str) -> Any:
-    """Return a module that is imported at its first use; METASTORE_PLAIN_STARTUP imports it at once.
+    """Return a module that is imported at its first use. With METASTORE_PLAIN_STARTUP, it is imported at once.
 
     Meant for large modules that many processes never use.
     """
@@ -169,17 +169,17 @@ def limit_polars_threads() -> None:
 
 
 def collect_garbage_seldom() -> None:
-    """Run the garbage collector less often: importing modules creates hardly any garbage in cycles."""
+    """Run the garbage collector less often. Imports of modules create few reference cycles."""
     # Measured: 1.00 s of CPU to import what a refresh needs, 0.92 s with this.
     if not is_plain():
         gc.set_threshold(400_000, 50, 100)
 
 
 class FastExit:
-    """A faster end of the process, which does not destroy modules and objects: the system frees their memory.
+    """A faster end of the process: modules and objects are not destroyed, because the system frees their memory.
 
-    It takes effect at exit if `status` is set by then. Create it before anything registers with `atexit`: its exit
-    function then runs last, after Python has waited for threads and has called all other exit functions.
+    It takes effect at exit if `status` is set. Create it before any other registration with `atexit`. Its exit
+    function then runs last: after Python has waited for threads and called all other exit functions.
     """
 
     # Measured: 394 ms of CPU to import what commands need and end, 279 ms with this.
@@ -190,7 +190,7 @@ class FastExit:
         atexit.register(self._exit)
 
     def _exit(self) -> None:
-        """End the process with the status, if one is set and the standard streams can be flushed."""
+        """End the process with the status, if a status is set and the standard streams can be flushed."""
         if self.status is None or is_plain():
             return
         try:

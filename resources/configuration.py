@@ -40,7 +40,7 @@ class StoredState:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration and the Dagster resources that it uses.
+    """A configuration with the Dagster resources that it uses.
 
     Each run reads the file and the environment again.
     """
@@ -87,7 +87,7 @@ class Configuration:
         return configuration
 
     def with_databases(self) -> "Configuration":
-        """Return the configuration with the tables that its databases have now; unchanged if it already has listings.
+        """Return the configuration with the current tables of its databases; unchanged if it already has listings.
 
         Databases of a catalog that does not answer have the tables of the last listing, and the log has a warning.
         Raises ConfigError if the configuration is invalid.

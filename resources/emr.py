@@ -41,7 +41,8 @@ def refresh_on_emr(
     full: bool,
     partitions: tuple[str, ...],
 ) -> JobAnswer:
-    """Refresh a table with one job and wait for its end. The job's log lines appear in the run's log.
+    """Refresh a table with one job, wait for its end, and return its answer. Log lines of the job appear in the run's
+    log.
 
     The job is cancelled if the run is cancelled or fails.
 
@@ -53,11 +54,12 @@ def refresh_on_emr(
         partitions: Partitions to read again: keys or patterns.
 
     Returns:
-        The answer of the job; an empty one if the job succeeded, but its answer did not arrive.
+        The answer of the job; an empty answer if the job succeeded and its answer did not arrive.
 
     Raises:
         ConfigError: The configuration refers to variables that the job would not have.
-        MetastoreError: The job could not be launched, or it failed. After a failure the message says where the log is.
+        MetastoreError: The job could not be launched, or it failed. After a failure the message says where the log
+            is.
     """
     config = configuration.resolved()
     settings = config.emr_serverless
@@ -163,7 +165,7 @@ def job_parameters(settings: EmrServerlessConfig, table: str, script: str, regio
 
 
 class _JobClient(PipesEMRServerlessClient):
-    """A Pipes client that cancels its job when the run ends before the job does."""
+    """A Pipes client that cancels its job if the run ends before the job does."""
 
     def __init__(
         self, client: Any, injector: PipesS3ContextInjector, reader: PipesS3MessageReader, interval: float
@@ -188,7 +190,7 @@ class _JobClient(PipesEMRServerlessClient):
             raise
 
     def state(self, application: str) -> tuple[str, str]:
-        """Return the state of the job and EMR's details on it."""
+        """Return the state of the job, and the details that EMR gives."""
         job_run = self.client.get_job_run(applicationId=application, jobRunId=self.job)["jobRun"]
         return job_run["state"], job_run.get("stateDetails") or ""
 
@@ -199,7 +201,9 @@ class _JobClient(PipesEMRServerlessClient):
         return response
 
     def _read_messages(self, context: Any, session: PipesSession, response: Any) -> None:
-        """Do nothing: the reader receives messages from S3. The base class would look for them in CloudWatch."""
+        """Do nothing, because the reader receives messages from S3. The base class would search for them in
+        CloudWatch.
+        """
 
 
 class _MessageReader(PipesS3MessageReader):
@@ -269,7 +273,7 @@ def _dashboard_command(*, applicationId: str, jobRunId: str) -> str:
 
 
 def _missing_answer(context: AssetExecutionContext, table: str, job: str) -> JobAnswer:
-    """Log that a successful job sent no answer, and return an empty one."""
+    """Log that a successful job sent no answer, and return an empty answer."""
     context.log.warning("table %r: job %s succeeded, but its answer did not arrive", table, job)
     return JobAnswer()
 

@@ -104,7 +104,7 @@ def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
 def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> SharedTableConfigT:
     """Return a table or database with the options added to the settings of its catalog, or of its S3 URI.
 
-    Others are returned unchanged, for example with a catalog that is only named.
+    Other entries are returned unchanged, for example if they only name a catalog.
     """
     catalog = getattr(table, "catalog", None)
     if isinstance(catalog, CatalogConfig):

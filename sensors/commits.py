@@ -77,7 +77,7 @@ def commit_sensor(
         table: The table as configured when the code location was loaded.
         names: The table's names in Dagster.
         job: The job that refreshes the table.
-        default_status: Whether the sensor runs when nobody has started or stopped it.
+        default_status: The initial status of the sensor, before a user starts or stops it.
     """
     runner = TimeoutRunner[ProbeResult]()
     table_probe = TableProbe(configuration, table.name)
@@ -138,9 +138,9 @@ def _fits_loaded_assets(version: Version, names: TableNames, repository: Reposit
 
 
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
-    """Return Dagster's status for a configured one.
+    """Return Dagster's status for a status in the configuration.
 
-    `absent` becomes stopped, for a project that builds the sensor itself.
+    `absent` becomes stopped, because a project may build the sensor itself.
     """
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
@@ -216,7 +216,7 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
     """Return the key of a run. Dagster launches only one run with a key, even if that run fails.
 
-    So the key contains everything that makes another run useful. The target is a digest that includes the
+    Therefore the key contains everything that makes another run useful. The target is a digest that includes the
     configuration. The previous version is in the key because a table may return to an earlier snapshot.
     """
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"

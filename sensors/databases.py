@@ -68,7 +68,7 @@ def database_sensor(
         configuration: The configuration that has the database.
         database: The database.
         name: The name of the sensor.
-        default_status: Whether the sensor runs when nobody has started or stopped it.
+        default_status: The initial status of the sensor, before a user starts or stops it.
     """
     key = database.key
     runner = TimeoutRunner[tuple[DatabaseListing, ...]]()

@@ -48,7 +48,7 @@ class ReloadDecision:
 
 
 def decide_reload(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> ReloadDecision:
-    """Decide to reload if the existing tables differ from the loaded ones.
+    """Decide whether to reload: the existing tables differ from the loaded ones.
 
     A reload for the same tables is requested again only after ten minutes.
 

@@ -1,4 +1,4 @@
-"""The probe of a commit sensor, which reads the newest version and the current snapshot of a table.
+"""The probe of a commit sensor: it reads the newest version and the current snapshot of a table.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -63,7 +63,8 @@ class TableProbe:
         """Read the newest version and the table's current snapshot.
 
         Args:
-            report_progress: A function to call with the object that is read next, for the message of a timeout.
+            report_progress: A function to call with the name of the object that is read next, for the message of a
+                timeout.
 
         Raises:
             MetastoreError: The configuration, the root or the table cannot be read; the tick then fails.

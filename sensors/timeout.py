@@ -24,7 +24,7 @@ def tick_timeout() -> float:
 
 
 class TimeoutRunner(Generic[Result]):
-    """A runner of one call at a time in a thread, whose timeout error names the object that did not answer.
+    """A runner of one call at a time in a thread, with a timeout. The error names the object that did not answer.
 
     A thread cannot be ended. While a call is still running after its timeout, further ticks wait for it and start no
     other.
@@ -39,8 +39,8 @@ class TimeoutRunner(Generic[Result]):
         """Call `action` in a thread, and return its result or raise its error.
 
         Args:
-            action: A function that receives another function, which it calls with the name of the object that it reads
-                next.
+            action: A function with one argument: a function that it must call with the name of each object before it
+                reads the object.
             seconds: The timeout.
 
         Raises:

@@ -49,12 +49,12 @@ class Finding:
 
 
 def status_of(is_satisfied: bool) -> Status:
-    """Return `passed` if the check is satisfied, else `failed`."""
+    """Return `passed` if the check is satisfied, otherwise `failed`."""
     return "passed" if is_satisfied else "failed"
 
 
 class Check(BaseModel):
-    """One check of a table or column: its settings, how it is evaluated, and how it is described.
+    """One check of a table or column: its settings, its evaluation, and its description.
 
     A subclass with a `kind` is a check that the configuration can name. It defines its settings as fields, and the
     methods `evaluate` and `describe`. Defining such a subclass without these methods raises TypeError.
@@ -101,26 +101,26 @@ class Check(BaseModel):
         """Evaluate the check for a table, partition or column.
 
         Raises:
-            NotStoredError: The version does not store what the check needs.
+            NotStoredError: The version does not store a number that the check needs.
             ColumnNotFoundError, LiteralError, ConfigError: The check does not fit the table.
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """Return what the check expects of its subject, such as `at most 5% null`."""
+        """Return the expectation of the check about its subject, such as `at most 5% null`."""
 
     def excess(self, measures: Mapping[str, float]) -> float:
-        """Return by how much the measures of a finding violate the check; 0 if the measures do not show a violation."""
+        """Return the amount by which the measures of a finding violate the check; 0 if they do not show a violation."""
         return 0
 
     @property
     def expectation(self) -> str:
-        """What the check expects, including the partitions that it is evaluated for."""
+        """The expectation of the check, including the partitions that it is evaluated for."""
         return f"{self.describe()}, in each partition" if self.partitions else self.describe()
 
     @property
     def holds_for_subsets(self) -> bool:
-        """Whether the check, with its settings, passes for every partition whenever it passes for the table."""
+        """Whether the check passes for every partition whenever it passes for the table, given its settings."""
         return self.universal
 
 
@@ -152,7 +152,9 @@ class BoundedCheck(Check):
         return bool((low is None or value >= low) and (high is None or value <= high))
 
     def excess_of(self, least: float | None, greatest: float | None) -> float:
-        """Return by how much the values from `least` to `greatest` exceed the bounds; 0 if bounds are not numbers."""
+        """Return the amount by which values from `least` to `greatest` exceed the bounds; 0 if bounds are not
+        numbers.
+        """
         low, high = self.limits
         distances = [0.0]
         for limit, value, sign in ((low, least, 1), (high, greatest, -1)):
@@ -188,7 +190,7 @@ def describe_share(share: Decimal | None) -> str | None:
 
 
 def describe_baseline(baseline: Any) -> str:
-    """Return the version to compare with in words."""
+    """Return words for the version to compare with."""
     if baseline == "previous":
         return "the snapshot before"
     return f"version {baseline}" if isinstance(baseline, int) else f"{describe_duration(baseline)} before"

@@ -119,8 +119,8 @@ class Unique(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the exact distinct count with the number of values.
 
-        If there is only an estimate, the finding is unknown, unless the range from minimum to maximum has fewer values
-        than the column has rows: then a value occurs twice.
+        If there is only an estimate, the finding is usually unknown. The check fails if the range from minimum to
+        maximum has fewer values than the column has rows, because some value must then occur twice.
         """
         row = subject.row
         if row.value_count <= 1:
@@ -176,7 +176,8 @@ class Range(BoundedCheck):
     maximum: Limit = None
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare minimum and maximum with the limits. If they do not decide the check, count the values outside.
+        """Compare minimum and maximum with the limits. If they are not sufficient, count the values outside of the
+        range.
 
         Any NaN fails the check. The finding is unknown if the values outside cannot be counted exactly.
         """
@@ -216,9 +217,9 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Return whether a column's minimum and maximum satisfy one limit of a range.
+    """Return whether a column's minimum and maximum satisfy one limit of a range: `passed`, `failed` or `unknown`.
 
-    The status is `unknown` if they do not decide it.
+    The status is `unknown` if minimum and maximum are not sufficient to decide.
     """
     if limit is None:
         return "passed"
@@ -237,7 +238,7 @@ def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
 
 
 def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
-    """Return how many values are outside of the limits; None if no exact count is stored."""
+    """Return the number of values outside of the limits; None if no exact count is stored."""
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0
     try:
@@ -322,7 +323,7 @@ class AcceptedValues(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Look for a failure in distinct count, minimum, maximum and NaN. Then test the values in the value counts.
 
-        The finding is unknown if they show no failure and there are no value counts.
+        The finding is unknown if there are no value counts, and the other statistics show no failure.
         """
         row = subject.row
         accepted = [subject.literal(value) for value in self.values]
@@ -372,7 +373,7 @@ def _describe_accepted(value: object) -> str:
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
     """Return up to three of the most frequent values whose `_value_key` is not in `keys`.
 
-    Return none if the version has no value counts.
+    The result is empty if the version has no value counts.
     """
     try:
         top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, partition=subject.partition)
@@ -407,7 +408,7 @@ class Matches(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Test the values in the value counts; the finding is unknown without these.
 
-        Raises ConfigError if the column holds no texts.
+        Raises ConfigError if the column's type is not text.
         """
         row = subject.row
         matcher = _matcher(self.pattern)
@@ -432,7 +433,7 @@ class Matches(Check):
 
 
 def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that tests which texts match a pattern as a whole.
+    """Return a function that returns which texts match a pattern as a whole.
 
     Raises ConfigError for an invalid pattern.
     """
@@ -458,9 +459,9 @@ class MatchCount:
 
 
 def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) -> MatchCount:
-    """Test the values in the column's value counts with `matcher`, which maps values to booleans.
+    """Return the result of testing the values in the column's value counts.
 
-    Raises NotStoredError if there are no value counts.
+    `matcher` maps values to booleans. Raises NotStoredError if there are no value counts.
     """
     matching, enumerated = 0, 0
     examples: list[pa.Scalar] = []
@@ -474,7 +475,7 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
 
 
 def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
-    """Decide whether at least a share of the values satisfies a condition.
+    """Decide whether at least a share of the values satisfies a condition, and return the finding.
 
     Values that are not in the value counts may or may not satisfy it, so the finding may be `unknown`.
 
@@ -549,7 +550,7 @@ class Drift(Check):
 
 
 def _value_key(value: pa.Scalar) -> object:
-    """Return a key for comparing values of one class. All NaN have the same key."""
+    """Return a key by which values of one class are compared. All NaN have the same key."""
     key = order_key(value)
     return "NaN" if key != key else key
 

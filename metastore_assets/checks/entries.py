@@ -65,8 +65,9 @@ def read_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 def _read_validated(
     read: Callable[[str | os.PathLike[str] | None], MetastoreConfig], path: str | os.PathLike[str] | None
 ) -> MetastoreConfig:
-    """Return the configuration that `read` reads from a path. Raises ConfigError, also for invalid checks or
-    exports.
+    """Return the configuration that `read` reads from a path.
+
+    Raises ConfigError, also for invalid checks or exports.
     """
     config = read(path)
     try:
@@ -95,7 +96,8 @@ def validate_checks(config: MetastoreConfig) -> None:
 def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[NamedCheck]:
     """Return the checks of a table with their names: those of the table first, then those of its columns.
 
-    The name of a check without a configured name is made of its column and its kind. If it is taken, a number is added.
+    A check without a configured name is named after its column and its kind. If that name is already used, a number
+    is added.
 
     Args:
         table: The table's configuration.
@@ -117,7 +119,7 @@ def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> 
 
 
 def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
-    """Return checks with unique names: the configured name, or one of column and kind.
+    """Return checks with unique names: the configured name, or a name from column and kind.
 
     Args:
         checks: Each check with its column, or None for a check of the table.
@@ -147,7 +149,7 @@ def parse_check(entry: Any, level: Level) -> Check:
 
     Args:
         entry: The name of a check, a mapping, or a check object.
-        level: Whether the entry stands in the checks of a table or of a column.
+        level: Whether the entry is in the checks of a table or of a column.
 
     Raises:
         ValueError: The entry is invalid. The message says which setting is wrong and what is allowed.
@@ -200,8 +202,9 @@ def check_kinds() -> Mapping[str, type[Check]]:
 
 
 def _check_level(check: Check, level: Level) -> Check:
-    """Return the check. Raises ValueError if it does not belong to this level, or has `partitions` without supporting
-    them.
+    """Return the check if it is allowed at a level, the checks of a table or of a column.
+
+    Raises ValueError if it is not, or if it has `partitions` without supporting them.
     """
     if check.level != level:
         where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"
@@ -212,7 +215,7 @@ def _check_level(check: Check, level: Level) -> Check:
 
 
 def _explain(kind: str, model: type[Check], problem: Mapping[str, Any]) -> str:
-    """Return a validation problem of pydantic as text, with the setting, its value and what is allowed."""
+    """Return a validation error of pydantic as text, with the setting, its value and what is allowed."""
     from metastore_assets.checks.base import Check
 
     key = next((part for part in problem["loc"] if isinstance(part, str)), None)
@@ -235,7 +238,7 @@ def _has_checks(table: SharedTableConfig) -> bool:
 
 
 def _parse_all(table: SharedTableConfig) -> tuple[list[tuple[str | None, Check]], list[str]]:
-    """Return each valid check with its column, and what is wrong with the other entries."""
+    """Return each valid check with its column, and the error messages of the other entries."""
     checks: list[tuple[str | None, Check]] = []
     problems: list[str] = []
     lists: list[tuple[str | None, Sequence[Any]]] = [(None, table.checks)]

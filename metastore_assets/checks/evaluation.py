@@ -88,7 +88,7 @@ def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: 
 
 
 def evaluate(check: NamedCheck, subject: Subject) -> Finding:
-    """Return the finding of one check. It is `unknown` if the version does not store what the check needs.
+    """Return the finding of one check. It is `unknown` if the version does not store a number that the check needs.
 
     Raises:
         ColumnNotFoundError, LiteralError, ConfigError: The check does not fit the table.
@@ -118,7 +118,7 @@ def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCh
 
 @contextmanager
 def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterator[None]:
-    """Record a `failed` finding under the check's name if the block shows that the check does not fit the table."""
+    """Record a `failed` finding under the check's name if an error of the block shows that the check does not fit."""
     try:
         yield
     except (ColumnNotFoundError, LiteralError, ConfigError) as error:
@@ -163,13 +163,15 @@ def combine_findings(
 ) -> Finding:
     """Return the finding of all partitions together.
 
-    It is failed if a partition failed, else unknown if a partition is unknown, else passed. Without partitions it is
-    passed.
+    It is `failed` if any partition failed. Otherwise, it is `unknown` if any partition is unknown. In all other
+    cases, and without partitions, it is `passed`.
 
     Args:
         findings: The findings of the partitions.
-        missing: A message about partitions that do not exist. It makes the finding unknown, unless a partition failed.
-        check: The check. The finding then names the partitions that violate it most, else the first ones.
+        missing: A message about partitions that do not exist. It makes the finding unknown, unless a partition
+            failed.
+        check: The check. With it, the finding names the partitions that violate it most; without it, the first
+            partitions.
     """
     if missing is not None and not any(each.finding.status == "failed" for each in findings):
         return Finding("unknown", missing, "absent")
@@ -193,9 +195,9 @@ def combine_findings(
 def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
     """Return a failed result of a check of the whole table with the failing partitions added, the worst first.
 
-    If each partition passes by itself, the result says so. The result is returned unchanged if
+    If each single partition passes, the result says so. The result is returned unchanged in these cases:
 
-    - it did not fail, or the check is evaluated by partition anyway,
+    - it did not fail, or the check is already evaluated by partition,
     - the table has fewer than two partitions,
     - the check has no `drill_down`, or too many partitions' value counts would have to be read,
     - a partition cannot be evaluated, or none failed and some are unknown.
@@ -221,12 +223,12 @@ def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, 
 
 
 def sort_by_violation(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:
-    """Return findings by decreasing violation of the check. Findings with equal violations stay in their order."""
+    """Return findings by decreasing violation of the check. Findings with equal violations keep their order."""
     return sorted(findings, key=lambda each: -check.excess(each.finding.measures))
 
 
 def _name_partitions(findings: Sequence[PartitionFinding]) -> str:
-    """Return the first partitions with what was observed in each, and the number of all others, as text."""
+    """Return text with the first partitions and their observed values, and the number of all other partitions."""
     first = "; ".join(f"{each.partition}: {each.finding.observed}" for each in findings[:_MAX_NAMED])
     return first + (f" and {len(findings) - _MAX_NAMED:,} more" if len(findings) > _MAX_NAMED else "")
 

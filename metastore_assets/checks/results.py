@@ -48,7 +48,7 @@ class CheckResult:
     def status(self) -> Status:
         """The status of the finding.
 
-        For several partitions: `failed` if one failed, else `unknown` if one is unknown.
+        For several partitions, it is `failed` if any failed, otherwise `unknown` if any is unknown.
         """
         return self.finding.status
 

@@ -117,7 +117,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The column and the table as messages name them. Only for checks of columns."""
+        """The text by which messages refer to the column and the table. Only for checks of columns."""
         return f"column {self.column_name!r} of table {self.table.version.table!r}"
 
     def literal(self, value: ColumnValue) -> pa.Scalar:
@@ -130,10 +130,10 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Return a configured value as text, which is then parsed by the rules of the column's type.
+        """Return a configured value as text, which is parsed later by the rules of the column's type.
 
-        Booleans stay booleans. Numbers stay numbers if the column holds texts, binary values or UUIDs, which no number
-        fits.
+        Booleans remain booleans. Numbers remain numbers if the column has texts, binary values or UUIDs; no number
+        fits these types.
         """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):

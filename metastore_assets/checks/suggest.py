@@ -1,4 +1,4 @@
-"""Suggestions of checks: rules that a version satisfies and that look intended.
+"""Suggestions of checks: rules that a version satisfies and that seem to be intended.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -89,7 +89,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def suggest(table: Table, context: CheckContext) -> Suggestions:
-    """Return suggested checks, all of which the version passes by exact statistics.
+    """Return suggested checks. The version passes all of them by exact statistics.
 
     Args:
         table: The version.
@@ -187,7 +187,7 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 
 
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidate entries for a column whose values are too many for `accepted_values`."""
+    """Yield candidate entries for a column with too many values for `accepted_values`."""
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:
@@ -204,15 +204,15 @@ def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table
 
 
 def _may_be_key(row: ColumnStatistics) -> bool:
-    """Return whether the type suits a key.
+    """Return whether values of a type may be keys.
 
-    Times and measures (such as floats) do not: they are often distinct by chance.
+    Times and measures (such as floats) are no keys, because they are often distinct by chance.
     """
     return row.type_class in ("int64", "uint64", "string", "binary", "uuid")
 
 
 def _accepted_values(row: ColumnStatistics, table: Table) -> list[Any] | None:
-    """Return the ascending values of a column that looks like a set of accepted values, else None."""
+    """Return the ascending values of a column whose values look like a fixed set; None for any other column."""
     distinct = row.distinct_count
     if row.type_class not in ("string", "int64") or distinct is None or row.distinct_count_guarantee != "exact":
         return None

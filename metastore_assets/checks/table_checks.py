@@ -219,13 +219,13 @@ class RowCountChange(BoundedCheck):
 
 
 def missing_table_reason(error: TableNotFoundError) -> str:
-    """Return a message that the table, or the snapshot that `at` of its configuration selects, no longer exists."""
+    """Return a message that the table, or the snapshot that its option `at` selects, no longer exists."""
     what = "the snapshot that `at` selects" if isinstance(error, SnapshotNotFoundError) else "the table"
     return f"{what} no longer exists: {error}"
 
 
 def _read_metadata(read: Callable[[], T]) -> T | Finding:
-    """Return what `read` reads from the table's metadata, or a finding if the metadata are missing or unreadable."""
+    """Return the result of `read`, which reads the table's metadata, or a finding that they cannot be read."""
     try:
         return read()
     except TableNotFoundError as error:

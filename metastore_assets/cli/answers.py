@@ -69,7 +69,7 @@ def read_shapes(
 ) -> Mapping[str, Sequence[int]]:
     """Return a small histogram of each column: the frequencies of at most `SHAPE_BINS` bins, by column name.
 
-    Columns without a stored histogram are left out. The list is empty for a column without finite values.
+    Columns without a stored histogram are omitted. The list is empty for a column without finite values.
     """
     shapes: dict[str, list[int]] = {}
     for row in rows:

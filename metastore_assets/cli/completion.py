@@ -1,7 +1,7 @@
 """Shell completion of table names, column names and partition keys.
 
-A user who presses Tab does not expect that a configuration in the working folder, which anybody may have written, has
-effects. So completion resolves no environment variables, and reads only the configuration and a root on local disk.
+Another user may have written the configuration in the working folder, and pressing Tab must have no effects.
+Completion therefore resolves no environment variables, and reads only the configuration and a root on local disk.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
 
 
 def _names_of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
-    """Return what `names` returns for the newest version of the table in the command line."""
+    """Return the result of `names` for the newest version of the table in the command line."""
     from metastore_assets.metastore import Metastore
 
     def list_names() -> list[str]:
@@ -130,7 +130,9 @@ def _quote(name: str) -> str:
 
 
 def _names_in_time(list_names: Callable[[], list[str]]) -> list[str]:
-    """Return the names that `list_names` returns; none after a timeout or an error, which completion cannot show."""
+    """Return the names that `list_names` returns. Return none after a timeout or an error, which completion cannot
+    show.
+    """
     names: list[str] = []
 
     def run() -> None:

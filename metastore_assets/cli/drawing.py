@@ -74,7 +74,7 @@ def draw_hidden_columns(page: Page, headings: Sequence[str]) -> None:
 
 
 def wrap(sentence: str, width: int | None, indentation: int) -> list[str]:
-    """Return the lines of a sentence that is indented on a page of this width; one line if the width is None."""
+    """Return the lines of a sentence that is wrapped to the width of the page; one line if the width is None."""
     return [sentence] if width is None else textwrap.wrap(sentence, max(20, width - indentation))
 
 

@@ -43,7 +43,7 @@ class Invocation:
 
 
 class Interrupted(Exception):
-    """Raised in place of KeyboardInterrupt, for which click would print more than one line."""
+    """An exception instead of KeyboardInterrupt, for which click would print more than one line."""
 
 
 class MetastoreGroup(click.Group):
@@ -97,7 +97,8 @@ class MetastoreGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command of a context.
 
-        Raises Interrupted for Ctrl-C, and ConnectionError in place of BrokenPipeError, which click would not report.
+        Raises Interrupted for Ctrl-C. Raises ConnectionError instead of BrokenPipeError, which click would not
+        report.
         """
         try:
             return super().invoke(ctx)
@@ -203,12 +204,12 @@ def print_note(message: str) -> None:
 
 
 def _write(text: str, color: str | None = None, rest: str = "") -> None:
-    """Write a line to stderr: a text in a colour, if the terminal shows colours, and the rest without."""
+    """Write a line to stderr: a text in a colour, if the terminal shows colours, then a text without colour."""
     styled = click.style(text, fg=color) if color and uses_colors(sys.stderr) else text
     with contextlib.suppress(BrokenPipeError):
         click.echo(styled + rest, err=True)
 
 
 def uses_colors(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that shows colours, and the user does not object by `NO_COLOR`."""
+    """Return whether a stream is a terminal that shows colours. The variable `NO_COLOR` turns colours off."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""Writing of files that users name: completely or not at all."""
+"""Writing of files that users name. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write_atomically(path: Path, content: str, *, replace: bool = True, advice: 
         path: The file.
         content: The text.
         replace: Whether to replace a file that exists.
-        advice: What to do if the file cannot be written, for the message.
+        advice: Advice for the message if the file cannot be written.
 
     Raises:
         MetastoreError: The file cannot be written, or exists and must not be replaced.

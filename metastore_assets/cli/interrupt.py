@@ -18,11 +18,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if that does not help.
+    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if that has no effect.
 
     A thread ends the process if it still runs a few seconds after one of these signals or Ctrl-C. Python raises the
     exception of a signal when the main thread returns from its wait. That may never happen, because clients of object
-    stores let the system restart interrupted waits. Ending the process without cleaning up is safe, because readers see
+    stores let the system restart interrupted waits. Ending the process without cleaning up is safe, because readers
+    see
     a file only once a version references it.
     """
     for number in _SIGNALS[1:]:
@@ -39,7 +40,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that Python has ignored, as it does in callbacks around a fork.
+    """Raise an interrupt again that Python has ignored, as it does in callbacks of a fork.
 
     Other errors go to the default hook.
     """

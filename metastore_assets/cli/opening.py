@@ -36,7 +36,7 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
     """Return the configuration with the tables of its databases, and True if every catalog answered.
 
-    Prints notes to stderr that name the tables which are left out or were dropped. Raises ConfigError.
+    Prints notes to stderr that name the skipped and the dropped tables. Raises ConfigError.
     """
     if not config.databases:
         return config, True
@@ -67,8 +67,8 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
     """Return the name of a table that is configured or published. Raises ConfigError for any other name.
 
-    Catalogs are queried only for a name that is neither configured nor published. So published versions stay readable
-    when the catalog does not answer or no longer has the table.
+    Catalogs are queried only for a name that is neither configured nor published. Published versions are therefore
+    readable even if the catalog does not answer or no longer has the table.
     """
     if config.databases and all(table.name != name for table in config.tables):
         try:
@@ -147,7 +147,7 @@ def open_relation(
 
 
 def column_to_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:
-    """Return the statistics of a column as `show --json` has them. Raises ColumnNotFoundError."""
+    """Return the statistics of a column in the form of `show --json`. Raises ColumnNotFoundError."""
     from metastore_assets.lookup.json import column_to_json
 
     return column_to_json(table.statistics([column], partition=partition)[0])

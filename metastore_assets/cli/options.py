@@ -34,7 +34,7 @@ def _store_in_invocation(context: click.Context, option: click.Parameter, value:
 
 
 def global_options(command: Command) -> Command:
-    """Add `--config` and `--debug`, which may stand before or after the command's name."""
+    """Add `--config` and `--debug`, which may come before or after the command's name."""
     config = click.option(
         "--config",
         type=click.Path(path_type=Path),
@@ -182,7 +182,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def absolute_location(uri: str) -> str:
-    """Return a local path as an absolute one, and a URI unchanged."""
+    """Return a local path as an absolute path, and a URI unchanged."""
     return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
 
 

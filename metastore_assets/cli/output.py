@@ -1,4 +1,4 @@
-"""The output of commands: JSON for programs, and pages of lines and grids for people.
+"""The output of commands: JSON for programs, and pages of lines and grids for users.
 
 A page is as wide as the terminal. Without a terminal, its text is plain and nothing is cut off.
 """
@@ -116,7 +116,9 @@ class Page:
         return [column.heading for index, column in enumerate(columns) if index not in shown and column.heading]
 
     def _limits(self, columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> dict[int, int]:
-        """Return the cells to which each long text column is truncated; the columns share the room equally."""
+        """Return the number of cells to which each long text column is truncated. The columns share the space
+        equally.
+        """
         assert self.width is not None
         minimal = {index: _minimal_cells(columns, widths, shown, index) for index in shown}
         room = self.width - _minimal_width(columns, widths, shown)

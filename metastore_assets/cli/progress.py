@@ -35,9 +35,9 @@ class Watcher(Protocol):
 
         Args:
             table: The table's name; empty if the work is not about one table.
-            stage: What is being done, such as "removing versions".
-            counts: The numbers of finished and of all parts, and what the parts are, in the plural. (0, 0, "") if they
-                are not counted.
+            stage: The name of the stage, such as "removing versions".
+            counts: The number of finished parts, the number of all parts, and the word for parts in the plural. (0,
+                0, "") if parts are not counted.
         """
 
     def spark_starts(self) -> None:

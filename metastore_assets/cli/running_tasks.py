@@ -15,8 +15,8 @@ _POLL_SECONDS = 0.25
 class RunningTasks:
     """The numbers of finished and of all tasks of a session's running jobs.
 
-    A thread polls Spark several times a second until the object is closed. With Spark Connect there is no thread: the
-    session calls a handler.
+    A thread polls Spark several times a second until the object is closed. With Spark Connect, there is no thread,
+    because the session calls a handler.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -42,7 +42,7 @@ class RunningTasks:
         self._counts = (0, 0)
 
     def close(self) -> None:
-        """Stop the polling thread. A handler of Spark Connect stays registered."""
+        """Stop the polling thread. A handler of Spark Connect remains registered."""
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:

@@ -1,4 +1,4 @@
-"""The Spark session of one command, started at its first use."""
+"""The Spark session of one command. It is started on first use."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table at a location: its configuration, its format, and what is suggested for its columns."""
+    """A table at a location: its configuration, its format, and the suggestions for its columns."""
 
     config: TableConfig
     format: str
@@ -100,7 +100,7 @@ class FoundTable:
 def find_table(config: TableConfig, folder: str) -> FoundTable:
     """Return the table at the location of a configuration, with suggestions for its columns.
 
-    A small table is profiled in a child process. Of a large table only the schema is read. Spark is never started.
+    A small table is profiled in a child process. For a large table, only the schema is read. Spark is never started.
 
     Args:
         config: The configuration of the table, which names at least its location.
@@ -146,7 +146,7 @@ def _profile(config: TableConfig, folder: str) -> Sequence[ColumnStatistics]:
 
 
 class _SparkNeededError(Exception):
-    """A table is small, but has so many columns that its profiles are merged with Spark."""
+    """An error that a small table has so many columns that its profiles would be merged with Spark."""
 
 
 def _suggest_by_values(
@@ -207,7 +207,7 @@ def _hide(column: str) -> Suggestion:
 
 
 def _names(column: str, words: frozenset[str]) -> bool:
-    """Return whether the last name in a column's path contains one of the words: `customerId` contains `id`."""
+    """Return whether the last name in a column's path contains one of some words: `customerId` contains `id`."""
     last = column.rpartition(".")[2]
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
 
@@ -294,7 +294,7 @@ def _relative(uri: str, folder: Path) -> str:
 
 
 def _flow(mapping: Mapping[str, Any]) -> str:
-    """Return a mapping as YAML in one line. Values that are no texts keep their types."""
+    """Return a mapping as YAML in one line. Values that are not texts keep their types."""
     return json.dumps(mapping, ensure_ascii=False).replace("${", "$${")
 
 

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _CellLimits:
-    """The widths to which cells are shortened, in terminal cells; None stands for no limit."""
+    """The widths to which cells are shortened, in terminal cells; None means no limit."""
 
     names: int | None = None
     values: int | None = None
@@ -203,7 +203,7 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
     """Return the fields that fit the width, and the widest cell limits with which these fields fit.
 
-    Fields that are less important are left out if necessary.
+    Less important fields are omitted if necessary.
     """
     narrow = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
     for headings in ((), *_HIDDEN_FIRST):

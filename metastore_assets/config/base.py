@@ -84,7 +84,7 @@ def _config_error(model: Any, raw: Any, error: ValidationError) -> ConfigError:
 
 
 def as_text(value: Any) -> Any:
-    """Return a number, boolean, date or time as the text that stands for it in YAML; other values unchanged."""
+    """Return a number, boolean, date or time as the text that YAML has for it. Other values are returned unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):

@@ -97,7 +97,7 @@ def job_folder(config: MetastoreConfig) -> str:
 
 
 def emr_obstacle(config: MetastoreConfig) -> str | None:
-    """Return what prevents `engine: emr-serverless` in a configuration, and what to do; None if nothing does.
+    """Return the reason why a configuration cannot use `engine: emr-serverless`, with advice; None if it can.
 
     None is also returned for another `engine`. Values that refer to variables count as valid, so check the
     configuration again after its variables are replaced.
@@ -128,7 +128,7 @@ def emr_obstacle(config: MetastoreConfig) -> str | None:
 
 
 def _locations(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
-    """Yield each location that a job reads or writes: its key, as messages name it, and the location."""
+    """Yield each location that a job reads or writes, with its key for messages."""
     yield "root", config.root
     for table in config.tables:
         if table.catalog is None:

@@ -41,7 +41,7 @@ def explain(
         raw: The mapping that failed the validation of `model`.
         error: The errors of that validation.
         model: The model.
-        quotes_unknown: Whether to show values of unknown keys. A misspelt key may hold a secret.
+        quotes_unknown: Whether to show values of unknown keys. The value of a misspelt key may be a secret.
     """
     problems_by_path: dict[KeyPath, list[Problem]] = {}
     for problem in error.errors(include_url=False):
@@ -56,10 +56,10 @@ def explain(
 
 
 def expected_text(problem: Problem) -> str | None:
-    """Return what a value should have been, such as `a whole number` or `0 or more`.
+    """Return a description of the expected value, such as `a whole number` or `0 or more`.
 
     Returns:
-        None if only pydantic's message says what is expected.
+        None if only pydantic's message describes it.
     """
     context = problem.get("ctx") or {}
     if problem["type"] == "literal_error":
@@ -75,7 +75,7 @@ def message_of(problem: Problem) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Return a value as text for a message. A long text is cut; a long value of another type becomes an empty text."""
+    """Return a value as text for a message. A long text is cut. A long value of another type becomes an empty text."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value) if isinstance(value, str | list | dict) else str(value)
@@ -98,9 +98,9 @@ def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
 def _explain_problems(
     raw: Mapping[Any, Any], path: KeyPath, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
 ) -> str:
-    """Return the message of all problems of one value: where it is, the value, and what is allowed.
+    """Return a message about all problems of one value: its location, the value, and what is allowed.
 
-    The value is left out if it may be a secret.
+    The value is omitted if it may be a secret.
     """
     subject, key = _subject_and_key(raw, path)
     where = f"{subject}: {key}" if subject and key else subject or key
@@ -116,7 +116,7 @@ def _explain_problems(
 
 
 def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
-    """Return the table or database to which a path leads, as messages name it, and the dotted key inside it.
+    """Return the table or database to which a path leads, and the dotted key inside it, for messages.
 
     Outside of tables and databases the first text is empty.
     """
@@ -134,7 +134,7 @@ def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
 
 
 def _reason(problems: list[Problem], path: KeyPath, model: type[BaseModel]) -> str:
-    """Return what is allowed in place of a value, or what is wrong with its key."""
+    """Return a text that says what is allowed instead of a value, or what is wrong with its key."""
     first = problems[0]
     if first["type"] == "extra_forbidden":
         keys = _yaml_keys(_model_at(path[:-1], model))
@@ -162,7 +162,7 @@ def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _yaml_keys(model: type[BaseModel]) -> list[str]:
-    """Return the keys that YAML uses for the fields of a model; inherited fields come last."""
+    """Return the YAML keys of the fields of a model. Inherited fields come last."""
     inherited = {name for base in model.__mro__[1:] for name in getattr(base, "model_fields", ())}
     fields = sorted(model.model_fields.items(), key=lambda item: item[0] in inherited)
     return [field.alias or name for name, field in fields]

@@ -19,7 +19,7 @@ CONFIG_FILE = "metastore.yaml"
 
 
 def config_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the configuration file: `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
+    """Return the path of the configuration file: `path`, `$METASTORE_CONFIG`, or `./metastore.yaml`, in this order."""
     return Path(path or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE).absolute()
 
 
@@ -53,7 +53,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 
 
 def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a raw configuration without keys that have no value, and with databases apart from tables."""
+    """Return a raw configuration without keys that have no value, and with databases separated from tables."""
     tables = raw.get("tables")
     if isinstance(tables, list):
         tables = [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in tables]
@@ -77,7 +77,7 @@ def _is_database(entry: object) -> bool:
 
 
 def table_name_for(identifier: str) -> str:
-    """Return a catalog's identifier as a table name, with `_` for each character that names must not contain."""
+    """Return a catalog's identifier as a table name. Characters that names must not contain become `_`."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
 
 

@@ -15,7 +15,7 @@ from metastore_assets.errors import ConfigError
 
 
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Return the validated configuration, in which variables and relative paths stay as written.
+    """Return the validated configuration. Variables and relative paths are not replaced.
 
     Checks are not validated here; see `metastore_assets.checks.entries.validate_checks`.
 
@@ -30,7 +30,7 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
 
 
 def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
-    """Return the validated configuration of a mapping, in which variables and relative paths stay as written.
+    """Return the validated configuration in a mapping. Variables and relative paths are not replaced.
 
     Args:
         raw: The mapping, as `read_mapping` returns it.

@@ -117,7 +117,7 @@ class SharedTableConfig(ConfigModel):
         return self
 
     def _policy_conflict(self, column: str) -> str | None:
-        """Return which keys of a column's policy contradict each other, and what to do about it; else None."""
+        """Return a message about keys of a column's policy that contradict each other, with advice; None if none do."""
         policy, configured = self.effective_policy(column), self.columns[column]
         key = policy.enumerating_key
         if key and (policy.frequencies == "off" or policy.values == "hidden"):
@@ -144,14 +144,14 @@ class SharedTableConfig(ConfigModel):
     @property
     @abstractmethod
     def label(self) -> str:
-        """The table or database as messages name it, such as `table 'orders'`."""
+        """The text by which messages refer to the table or database, such as `table 'orders'`."""
 
     def effective_policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
         """Return the policy of a column after inheritance.
 
-        Each key comes from the column's entry under `columns`, or else from the entry `default`, or else from the
-        built-in policy; `statistics` comes from the table or database before the built-in policy. `checks` are an
-        exception: those of the column's entry are not in the result. Two rules follow:
+        Each key comes from the first of these that has it: the column's entry under `columns`, the entry `default`,
+        the built-in policy. For `statistics`, the table or database comes before the built-in policy. `checks` of the
+        column's entry are not in the result. Two more rules apply:
 
         - A column is hidden if its entry, or the entry of a struct, list or map around it, has `values: hidden`.
         - `ranks: on` and `by_partition: on` need all values: `frequencies: auto` becomes `all`, and an undecided
@@ -159,8 +159,9 @@ class SharedTableConfig(ConfigModel):
 
         Args:
             column: The dotted path of the column.
-            aliases: `LeafColumn.aliases`: all paths of the column and of each column around it. Default, if the schema
-                is unknown: all names under `columns` that are the path itself or its beginning before a dot.
+            aliases: `LeafColumn.aliases`: all paths of the column and of the columns that contain it. The default is
+                for an unknown schema: all names under `columns` that are the path itself or its beginning before a
+                dot.
         """
         policy = self.columns.get("default") or _built_in_policy()
         if "statistics" not in policy.model_fields_set:
@@ -182,8 +183,8 @@ class SharedTableConfig(ConfigModel):
     def _is_hidden(self, names: Sequence[str]) -> bool:
         """Return whether one column's values are hidden by the entries under `columns` for its paths.
 
-        If the entry for the first path, the current one, sets `values`, it decides. Otherwise the column is hidden if
-        any entry hides it.
+        If the entry for the first path, which is the current one, sets `values`, this setting applies. Otherwise, the
+        column is hidden if any entry hides it.
 
         Args:
             names: All paths that the column has or may get.
@@ -284,7 +285,9 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions", mode="before")
     @classmethod
     def _wrap_patterns(cls, value: Any) -> Any:
-        """Return the patterns of each column as a tuple of texts, also if YAML has a single one, a number or a date."""
+        """Return the patterns of each column as a tuple of texts, even if YAML has a single pattern, a number or a
+        date.
+        """
         if not isinstance(value, Mapping):
             return value
         lists = {column: item if isinstance(item, list | tuple) else [item] for column, item in value.items()}
@@ -310,7 +313,7 @@ class TableConfig(SharedTableConfig):
 
     @property
     def label(self) -> str:
-        """The table as messages name it: `table 'orders'`."""
+        """The text by which messages refer to the table: `table 'orders'`."""
         return f"table {self.name!r}"
 
     @property
@@ -337,12 +340,12 @@ class TableConfig(SharedTableConfig):
 
     @property
     def declared_format(self) -> str | None:
-        """The format in the configuration, else in the catalog's listing; None if it must be detected from files."""
+        """The format in the configuration or in the catalog's listing; None if it must be detected from files."""
         return self.format or self._catalog_format
 
     @property
     def dropped_reason(self) -> str | None:
-        """Why the table is no longer in its catalog; None if it still is."""
+        """The reason why the table is no longer in its catalog; None if it still is."""
         return self._dropped_reason
 
     def with_listing(self, format_: str | None, dropped_reason: str | None = None) -> TableConfig:
@@ -350,7 +353,7 @@ class TableConfig(SharedTableConfig):
 
         Args:
             format_: The format that the catalog names, or None.
-            dropped_reason: Why the catalog no longer lists the table; None if it does.
+            dropped_reason: The reason why the catalog no longer lists the table; None if it still does.
         """
         copy = self.model_copy()
         copy._catalog_format, copy._dropped_reason = format_, dropped_reason
@@ -363,12 +366,13 @@ class TableConfig(SharedTableConfig):
             columns: The dotted paths of all columns of the table, structs, lists and maps included.
 
         Returns:
-            An empty list for a table of a database entry, whose policies are meant for the tables that have the column.
+            The columns; none for a table of a database entry, because its policies apply only to tables that have the
+            column.
         """
         return [] if self._database else sorted(set(self.columns) - columns - {"default"})
 
     def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
-        """Return a warning if policies name columns that were dropped from the table; else None.
+        """Return a warning if policies name columns that were dropped from the table; otherwise None.
 
         Args:
             dropped: The dotted paths of the dropped columns.
@@ -422,7 +426,7 @@ class DatabaseConfig(SharedTableConfig):
 
     @property
     def label(self) -> str:
-        """The database as messages name it: `database 'sales'`."""
+        """The text by which messages refer to the database: `database 'sales'`."""
         return f"database {self.database!r}"
 
     @property
@@ -431,9 +435,9 @@ class DatabaseConfig(SharedTableConfig):
         return f"{getattr(self.catalog, 'name', self.catalog)}.{self.database}"
 
     def includes(self, table: str) -> bool:
-        """Return whether the entry includes the table of that name, by `only` and `exclude` (in YAML `except`).
+        """Return whether the entry includes a table, according to `only` and `exclude` (in YAML `except`).
 
-        Upper and lower case do not differ.
+        Names are compared without regard to case.
         """
         is_selected = not self.only or matches_any_pattern(table, self.only, ignore_case=True)
         return is_selected and not matches_any_pattern(table, self.exclude, ignore_case=True)
@@ -464,9 +468,9 @@ class DatabaseConfig(SharedTableConfig):
 class MetastoreConfig(ConfigModel):
     """A configuration: the content of `metastore.yaml`, or the same keys given in Python.
 
-    Texts may refer to environment variables, as `${VAR}` or `${VAR:-default}`; in Python also as Dagster's `EnvVar`.
-    When a configuration is constructed, the references in most fields are replaced by values. `resolve` replaces the
-    references in the fields that `references` lists, and makes relative paths absolute.
+    Texts may refer to environment variables as `${VAR}` or `${VAR:-default}`, and in Python also as Dagster's
+    `EnvVar`. When a configuration is constructed, the references in most fields are replaced by values. `resolve`
+    replaces the references in the fields that `references` lists, and makes relative paths absolute.
     """
 
     references: ClassVar[frozenset[str]] = frozenset(
@@ -525,7 +529,7 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_names(self) -> MetastoreConfig:
-        """Raise ValueError if two tables have the same name, apart from case and `-` or `_`."""
+        """Raise ValueError if the names of two tables differ only in case, or in `-` and `_`, or not at all."""
         # Names become Dagster op names, where `-` turns into `_`, and folders, which may ignore case.
         counts = Counter(table.name.lower().replace("-", "_") for table in self.tables)
         clashes = [table.name for table in self.tables if counts[table.name.lower().replace("-", "_")] > 1]
@@ -535,7 +539,9 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_catalogs(self) -> MetastoreConfig:
-        """Raise ValueError if an entry is in an unknown catalog, or in `default` without a catalog or a local root."""
+        """Raise ValueError if an entry names an unknown catalog, or needs the catalog `default` without one or a
+        local root.
+        """
         for entry in self.entries:
             catalog = entry.catalog
             if isinstance(catalog, str) and catalog not in (EMBEDDED_CATALOG, *self.catalogs):
@@ -553,7 +559,7 @@ class MetastoreConfig(ConfigModel):
     def table(self, name: str) -> TableConfig:
         """Return the entry of `tables` with that name. Raises ConfigError if there is none.
 
-        Tables that only a database entry includes are not found.
+        Tables of database entries are not searched.
         """
         for table in self.tables:
             if table.name == name:
@@ -572,12 +578,12 @@ class MetastoreConfig(ConfigModel):
         return (*self.tables, *self.databases)
 
     def sensor_status(self, entry: SharedTableConfig, override: SensorStatus | None = None) -> SensorStatus:
-        """Return the status that the sensor of a table or database has at first.
+        """Return the initial status of the sensor of a table or database.
 
         Args:
             entry: The table or database.
-            override: The status to return whatever the configuration says. Default: the entry's `sensor.status`, or
-                else the key `sensors`.
+            override: The status to return instead of the configured one: the entry's `sensor.status`, or else the key
+                `sensors`.
         """
         return override or entry.sensor.status or self.sensors
 
@@ -590,11 +596,11 @@ class MetastoreConfig(ConfigModel):
     def locate(self, folder: Path | None = None) -> MetastoreConfig:
         """Return the configuration with absolute paths, and with the keys for all tables merged into each table.
 
-        References to variables stay, so the result shows no secrets and needs no environment.
+        References to variables are not replaced, so the result contains no secrets and needs no environment.
 
         Args:
-            folder: The folder to which relative paths refer. Default: the folder of the configuration's file, else the
-                working folder.
+            folder: The folder to which relative paths refer. Default: the folder of the configuration's file; without
+                a file, the working folder.
         """
         return _locate(self, folder or self._folder or Path.cwd())
 
@@ -682,7 +688,7 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
 
 
 def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[str, CatalogConfig]:
-    """Return all catalogs by name, `default` included, with their names and with absolute paths of SQLite files."""
+    """Return all catalogs by name, including `default`, with their names and with absolute paths of SQLite files."""
     embedded = CatalogConfig.model_validate({"type": "sql", "uri": f"{_SQLITE}{root}/catalog.db"})
     catalogs = {EMBEDDED_CATALOG: embedded} | config.catalogs
     for name, catalog in catalogs.items():
@@ -695,7 +701,7 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
 
 
 def _absolute(uri: str, folder: Path) -> str:
-    """Return a local path as an absolute one; a URI or a text that begins with a variable unchanged."""
+    """Return a local path as an absolute path. A URI, or a text that begins with a variable, is returned unchanged."""
     # A location that begins with a variable may be absolute or relative.
     if "://" in uri or uri.startswith("${"):
         return uri

@@ -28,7 +28,9 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
 def _class_references(value: Any) -> Any:
-    """Return class references as a sequence, also if `value` is a single one. Raises ValueError for other values."""
+    """Return class references as a sequence; a single one becomes a sequence of one. Raises ValueError for other
+    values.
+    """
     references = (value,) if isinstance(value, str) else value
     if not isinstance(references, list | tuple) or not all(
         isinstance(item, str) and _CLASS_REFERENCE.fullmatch(item) for item in references
@@ -42,7 +44,7 @@ ClassReferences = Annotated[tuple[str, ...], BeforeValidator(_class_references)]
 
 
 class ResolvedPolicy(ConfigModel):
-    """The settings of one column that decide what is stored of it.
+    """The settings of one column that decide which of its statistics and values are stored.
 
     With `frequencies: auto` or `repeated` the decision also depends on the column's values; `resolve` records it.
     """
@@ -101,7 +103,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether how the values are stored is decided only when the column is profiled."""
+        """Whether the form in which values are stored is decided only when the column is profiled."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
@@ -118,7 +120,7 @@ class ResolvedPolicy(ConfigModel):
     def has_all_values(self) -> bool:
         """Whether all values are stored with their frequencies, by a setting or an earlier decision of profiling.
 
-        Even after the decision `enumerated`, profiling does not store them if there are too many distinct values.
+        Even after the decision `enumerated`, profiling does not store the values if too many of them are distinct.
         """
         return self.is_enumerated and not self.is_undecided
 
@@ -154,7 +156,9 @@ class ResolvedPolicy(ConfigModel):
 
 
 class ColumnPolicy(ResolvedPolicy):
-    """An entry under `columns`: the configured policy of one column, or of all others under the name `default`."""
+    """An entry under `columns`: the configured policy of one column, or under the name `default` of all other
+    columns.
+    """
 
     checks: tuple[Any, ...] = ()
     """Checks of the column's values, as written. They are validated by `metastore_assets.checks`."""

@@ -23,7 +23,7 @@ Keys = tuple[str, ...]
 
 
 class VariableResolver:
-    """Replaces references to variables by the values of an environment.
+    """A resolver that replaces references to variables by the values of an environment.
 
     Values that may be secrets are registered with `remember_secret`, so that messages do not show them.
     """
@@ -33,8 +33,8 @@ class VariableResolver:
 
         Args:
             environment: Values by name of the variable.
-            preserve_secret_references: Whether references below keys that hold secrets stay as they are, for a process
-                that reads the result as a configuration and has these variables in its environment.
+            preserve_secret_references: Whether references under keys of secrets are not replaced. Use this if another
+                process reads the result as a configuration, with these variables in its environment.
         """
         self._environment = environment
         self._preserves_secrets = preserve_secret_references
@@ -61,9 +61,10 @@ class VariableResolver:
         return _with_values(model, replace)
 
     def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
-        """Return a value with `convert(text, path)` in place of each text, also inside mappings, lists and secrets.
+        """Return a value in which each text is replaced by `convert(text, path)`, also inside mappings, lists and
+        secrets.
 
-        Models that have `references` are resolved by `resolve`, whatever `convert` is.
+        Models with `references` are always resolved by `resolve`, without `convert`.
         """
         if isinstance(value, str):
             return convert(value, path)
@@ -155,7 +156,7 @@ def substitute(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _scalar(text: str) -> str | int | float | bool:
-    """Return a text as the number or boolean that YAML would read it as, or unchanged."""
+    """Return a text as the number or boolean that YAML would read; any other text unchanged."""
     if text in ("true", "false"):
         return text == "true"
     if _NUMBER.fullmatch(text):
@@ -167,7 +168,7 @@ def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
     """Return a copy of the model in which each field that is set has the value `replace(name, value)`.
 
     For keys that are no fields of the model, `replace` gets `is_extra=True` in addition. Fields with default values
-    stay unset, because policies distinguish them, and they contain no references.
+    remain unset: policies distinguish them, and they contain no references.
     """
     names = [name for name in type(model).model_fields if name in model.model_fields_set]
     fields = {name: replace(name, getattr(model, name)) for name in names}
@@ -176,7 +177,7 @@ def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
 
 
 def required_variables(value: Any) -> set[str]:
-    """Return the names of all variables to which a text, mapping or list refers without giving a default."""
+    """Return the names of all variables to which a text, mapping or list refers without a default."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -203,7 +204,7 @@ def env_vars_to_references(value: Any) -> Any:
 
 
 def _entry_name(value: object, index: int) -> str:
-    """Return the text by which messages name a list entry: the name of a table or database, else the index."""
+    """Return the text by which messages refer to a list entry: the name of a table or database, or the index."""
     return str(getattr(value, "database", None) or getattr(value, "name", index))
 
 

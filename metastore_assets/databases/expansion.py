@@ -13,7 +13,7 @@ from metastore_assets.errors import ConfigError
 
 @dataclass(frozen=True)
 class SkippedTable:
-    """A table of a database that the expansion left out, or a database whose catalog did not answer."""
+    """A table of a database that the expansion skipped, or a database whose catalog did not answer."""
 
     name: str
     """`<catalog>.<database>.<table>`, or `<catalog>.<database>`."""
@@ -32,8 +32,8 @@ def expand_databases(
 ) -> tuple[MetastoreConfig, list[SkippedTable]]:
     """Return the configuration with the tables of its databases.
 
-    A table that has its own entry in the configuration keeps that entry. If two tables would have the same name, those
-    of databases are left out, because versions of one could otherwise continue those of the other.
+    A table with a separate entry in the configuration is not replaced. If two tables would have the same name, those
+    of databases are skipped, because one could otherwise continue the versions of the other.
 
     Args:
         config: The configuration.
@@ -105,9 +105,10 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
 def _split_by_unique_name(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return the tables whose names no other table has, and the rest as skipped tables.
+    """Return the tables with unique names, and all other tables as skipped tables.
 
-    Names of tables with an entry in the configuration are compared, too. Names that differ only in case, or in `-` and
+    Names of tables with an entry in the configuration are compared, too. Names that differ only in case, or in `-`
+    and
     `_`, are equal.
     """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
@@ -132,7 +133,9 @@ def _split_by_unique_name(
 
 
 def _source(table: TableConfig) -> tuple[str, str]:
-    """Return what identifies the source of a table: the catalog, and the identifier in the catalog or the URI."""
+    """Return a value that identifies the source of a table: the catalog, and the identifier in the catalog or the
+    URI.
+    """
     return str(getattr(table.catalog, "name", table.catalog)), str(table.identifier or table.uri)
 
 

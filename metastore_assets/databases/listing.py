@@ -1,6 +1,7 @@
 """Listings of databases from their catalogs, and the record of each database's last listing in the root.
 
-If a catalog does not answer, its databases are listed from their records. A record is a cache, whose loss is harmless.
+If a catalog does not answer, its databases are listed from their records. A record is a cache, and its loss is
+harmless.
 """
 
 from __future__ import annotations

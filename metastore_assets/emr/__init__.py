@@ -1,1 +1,1 @@
-"""The request, the answer and the program of EMR Serverless jobs, which run without Dagster."""
+"""The request, the answer and the program of EMR Serverless jobs. Jobs run without Dagster."""

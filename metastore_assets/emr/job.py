@@ -1,4 +1,4 @@
-"""The program of an EMR Serverless job, which refreshes one table.
+"""The program of an EMR Serverless job. It refreshes one table.
 
 Dagster Pipes transports request and answer.
 """

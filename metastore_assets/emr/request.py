@@ -1,4 +1,4 @@
-"""The request and the answer of an EMR Serverless job, which are exchanged as JSON."""
+"""The request and the answer of an EMR Serverless job. Both are exchanged as JSON."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """The result of a job: the newest version, or an error; empty if no answer arrived."""
+    """The result of a job: the newest version, or an error. It is empty if no answer arrived."""
 
     version: int | None = None
     """The number of the newest version after a successful refresh; None after an error or without an answer."""
@@ -95,7 +95,9 @@ class JobAnswer:
         return cls(**fields) if isinstance(fields, Mapping) else None
 
     def to_error(self, job: str) -> MetastoreError:
-        """Return the error of the job as an exception of its class. `job` describes the job in the message."""
+        """Return the error of the job as an exception of its class. `job` is the text that names the job in the
+        message.
+        """
         kind = getattr(errors, self.kind, MetastoreError)
         text = f"{self.message} ({job})"
         try:

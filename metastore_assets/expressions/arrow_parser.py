@@ -1,9 +1,9 @@
 """Parser of Arrow's compute expressions.
 
-Arrow serializes an expression as a record batch: its literals are values in one row, and the schema's metadata lists
-calls, fields and literals in prefix order. pyarrow returns metadata as a mapping, which has no duplicate keys, so the
-entries are read from the schema's text form. If a name in an expression could be mistaken for a part of that text,
-PredicateError is raised.
+Arrow serializes an expression as a record batch. Its literals are values in one row. The schema's metadata list
+calls, fields and literals in prefix order, with duplicate keys. pyarrow returns metadata as a mapping without
+duplicate keys, so this module reads the entries from the schema's text form. If a name in an expression could be
+mistaken for a part of that text, PredicateError is raised.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Reader:
         return self._call(value)
 
     def _call(self, function: str) -> _Call:
-        """Read the arguments and the options of a call up to its end; its name was read before."""
+        """Read the arguments and the options of a call up to its end. The name of the call was read before."""
         arguments: list[Argument] = []
         options: Mapping[str, Any] = {}
         while self._entries[self._position][0] not in ("end", "options"):
@@ -149,7 +149,7 @@ def _parse_children(call: _Call, expression: pc.Expression) -> tuple[UnboundPred
 
 
 def _parse_comparison(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return a comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
+    """Return the comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
     operator = _OPERATORS[call.function]
     left, right = call.arguments
     if isinstance(left, ColumnName) and isinstance(right, UnboundLiteral):
@@ -166,7 +166,7 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the predicate of Arrow's `is_in`, which for a null value is true or false, never null."""
+    """Return the predicate of Arrow's `is_in`. For a null value, `is_in` is true or false, never null."""
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):
@@ -183,7 +183,9 @@ def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
 
 
 def _parse_if_else(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return `if_else(is_valid(x), is_in(x), null)`, in which DuckDB writes SQL's `in`. Raises PredicateError."""
+    """Return the predicate of `if_else(is_valid(x), is_in(x), null)`, DuckDB's form of SQL's `in`. Raises
+    PredicateError.
+    """
     condition, chosen, otherwise = call.arguments
     if (
         not (isinstance(condition, _Call) and isinstance(chosen, _Call) and otherwise == BooleanLiteral(None))

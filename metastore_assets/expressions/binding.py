@@ -62,7 +62,7 @@ def bind_predicate(
 
 
 class Binder:
-    """Resolves the names and literals of a predicate to the columns of one table."""
+    """A resolver of the names and literals of a predicate, for the columns of one table."""
 
     def __init__(self, table: str, leaves: Sequence[LeafColumn], noun: str) -> None:
         self._table = table
@@ -70,7 +70,8 @@ class Binder:
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
     def resolve(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name, or else the only column whose name differs only in upper and lower case.
+        """Return the column with a name; without one, the only column whose name differs only in upper and lower
+        case.
 
         Raises:
             ColumnNotFoundError: No column has that name.

@@ -26,7 +26,9 @@ def eliminating_statistics(
     limits: UpperLimits,
     filters: Mapping[Leaf, Mask] = _NO_FILTERS,
 ) -> StatisticNames:
-    """Return for each set of rows the names of the statistics that prove that no row matches, separated by commas.
+    """Return for each set of rows the names of the statistics that prove that no row matches.
+
+    The names are separated by commas.
 
     Args:
         predicate: The predicate.
@@ -59,8 +61,8 @@ def eliminating_value(
         position: The position of the set.
 
     Returns:
-        None unless the predicate has a single condition on one column, and the statistic is `null_count`, `nan_count`,
-            `minimum` or `maximum`.
+        The value as text. None unless the predicate has a single condition on one column, and the statistic is
+        `null_count`, `nan_count`, `minimum` or `maximum`.
     """
     leaves = list(predicate.leaves())
     if len(leaves) != 1:
@@ -78,7 +80,7 @@ def _leaf_statistics(
 ) -> StatisticNames:
     """Return for each set the statistic that proves that no row of it matches a leaf.
 
-    Minimum, maximum and counts come first; then value counts by partition; then the value filter.
+    Minimum, maximum and counts are considered first, then value counts by partition, then the value filter.
     """
     names = leaf.eliminating_statistic(column)
     if leaf not in limits and leaf not in filters:

@@ -1,8 +1,8 @@
 """Literals: conversion of Python values and texts to scalars of a type class, and of scalars and names to SQL text.
 
-Texts have the form of values in JSON (`values.json`), so that printed values can be used in queries. SQL text is not
-written by sqlglot's generator: importing sqlglot takes 90 ms, and a lookup with an Arrow expression, or one that only
-explains pruning, does not need it. `sql_parser` accepts all SQL text that is written here.
+Texts have the form of values in JSON (`values.json`), so that printed values can be used in queries. This module
+writes SQL text without sqlglot, whose import takes 90 ms. A lookup with an Arrow expression needs no sqlglot
+otherwise. `sql_parser` accepts all SQL text that is written here.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
 
 
 def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
-    """Return the scalar of a type class that a text stands for.
+    """Parse a text as a scalar of a type class.
 
     Args:
         text: The text.
@@ -96,7 +96,7 @@ def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
         subject: The column, for messages.
 
     Raises:
-        LiteralError: The text does not stand for a value of the class.
+        LiteralError: The text is not a value of the class.
     """
     try:
         return _scalar(_parse_physical(text, cls), cls)
@@ -105,7 +105,7 @@ def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
 
 
 def expected_form(cls: TypeClass) -> str:
-    """Return how values of a type class are written, for messages, such as `a date, such as 2024-01-31`."""
+    """Return the form of values of a type class, for messages, such as `a date, such as 2024-01-31`."""
     return _FORMS[_class_kind(cls)]
 
 
@@ -122,13 +122,13 @@ def _expectation(error: Exception, cls: TypeClass, *, in_python: bool = False) -
 
 
 class _UnfitError(ValueError):
-    """Raised when a value of the right kind does not fit the type class. Its message gives the reason."""
+    """An error that a value of the right kind does not fit the type class. Its message gives the reason."""
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
     """Return a scalar of a type class from an integer, a float, a boolean or bytes.
 
-    Dates are integers in days, times and timestamps integers in their unit, decimals unscaled integers.
+    Dates are integers in days. Times and timestamps are integers in their unit. Decimals are unscaled integers.
     """
     if cls.kind == "integer":
         least, greatest = cls.physical_range
@@ -187,7 +187,7 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
-    """Return a number as an integer, for decimals multiplied by 10^scale. Raises an error if it is not integral."""
+    """Return a number as an integer; decimals are multiplied by 10^scale. Raises an error if it is not integral."""
     try:
         scaled = Decimal(value).scaleb(cls.scale, _EXACT)
         is_integral = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)
@@ -261,9 +261,9 @@ floats, booleans or bytes."""
 
 
 def _parse_physical(text: str, cls: TypeClass) -> Any:
-    """Return the integer, float, boolean or bytes that a text stands for.
+    """Parse a text as an integer, float, boolean or bytes, depending on the class.
 
-    Raises ValueError if the class has no such value.
+    Raises ValueError if the text is not a value of the class.
     """
     if cls.name == "string":
         return text.encode("utf-8", "surrogateescape")
@@ -308,7 +308,7 @@ def column_to_sql(path: str) -> str:
 
 
 def literal_to_sql(value: pa.Scalar) -> str:
-    """Return a scalar of a canonical type as an SQL literal; `null` for a null."""
+    """Return a scalar of a canonical type as an SQL literal. A null becomes `null`."""
     if not value.is_valid:
         return "null"
     json_value = scalar_json(value)

@@ -1,4 +1,4 @@
-"""Conditions on partitions: predicates on partition columns, evaluated on the values that partition keys spell.
+"""Conditions on partitions: predicates on partition columns, evaluated on the values in partition keys.
 
 The texts in keys are converted to values of the columns' types, and never compared as texts.
 """
@@ -70,9 +70,9 @@ class PartitionCondition:
         return name not in values or self._matches(predicate, name, values[name])
 
     def _matches(self, leaf: Leaf, name: str, text: str | None) -> bool:
-        """Return whether a leaf is true of the value of its column, which a partition key spells as `text`.
+        """Return whether a leaf is true of the value of its column.
 
-        Results are cached.
+        `text` is the value in the form of partition keys. Results are cached.
         """
         key = id(leaf), text
         result = self._results.get(key)
@@ -85,7 +85,7 @@ class PartitionCondition:
 
 
 def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) -> pa.Array:
-    """Return the value that a partition key spells as `text`, as an array of length one.
+    """Parse the text of a value in a partition key. The result is an array of length one.
 
     Args:
         text: The text; None for null.
@@ -108,7 +108,7 @@ def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) ->
 
 
 def is_partition_value(text: str | None, type_: pa.DataType) -> bool:
-    """Return whether a text in a partition key spells a value of a type; None spells null."""
+    """Return whether a text in a partition key is a value of a type. None is null."""
     try:
         parse_partition_value(text, type_, "")
     except (LiteralError, UnsupportedTypeError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionFilter:
-    """A filter by partition values. Without patterns and condition it selects all partitions."""
+    """A filter by partition values. A filter without patterns and condition selects all partitions."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Pairs of a column and its patterns. In each column, a partition's value must match at least one pattern."""
@@ -30,7 +30,7 @@ class PartitionFilter:
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:
-        """Return the filter that a value of the configuration key `partitions` stands for.
+        """Return the filter that the configuration key `partitions` describes.
 
         Args:
             partitions: Patterns by column, or the text of a condition.
@@ -58,9 +58,11 @@ class PartitionFilter:
         return tuple(dict.fromkeys(named))
 
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
-        """Return, in ascending order, the filter's columns that are no partition columns of a table, or are ambiguous.
+        """Return, in ascending order, the filter's columns that are no partition columns of a table, or are
+        ambiguous.
 
-        A column matches by its name, or else if only one column differs from it only in upper and lower case.
+        A column matches by its name. Without an equal name, it matches if exactly one name differs only in upper and
+        lower case.
 
         Args:
             columns: The names of the table's partition columns.
@@ -124,7 +126,7 @@ def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
 
 
 def _resolve_name(name: str, columns: Collection[str]) -> str | None:
-    """Return the column with a name, or else the only one that differs from it only in case; None if there is none."""
+    """Return the column with a name; without one, the only column whose name differs only in case; otherwise None."""
     if name in columns:
         return name
     matching = [column for column in columns if column.lower() == name.lower()]

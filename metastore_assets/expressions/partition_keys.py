@@ -1,7 +1,7 @@
 """Partition keys: one string per partition, such as `day=2024-01-01/country=FR`, percent-encoded and reversible.
 
 A key is safe as a Dagster partition key and in its range syntax (`a...b`, `a,b`, `[`, `]`, `*`, quotes), on a command
-line, and in a URL. Letters and digits of all scripts stay readable.
+line, and in a URL. Letters and digits of all scripts are not encoded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _encode(text: str) -> str:
 
 
 def _stays(char: str, previous: str, last: bool) -> bool:
-    """Return whether a key contains a character as it is, and not percent-encoded.
+    """Return whether a key contains a character unchanged, without percent-encoding.
 
     Args:
         char: The character.

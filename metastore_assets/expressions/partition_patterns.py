@@ -1,4 +1,6 @@
-"""Selection of partitions by texts: what `partition=` in Python and `--partition` of every command take.
+"""Selection of partitions by texts, the values of `partition=` in Python and of `--partition` in commands.
+
+A text is one of these:
 
 - a key: `day=2024-01-01/country=FR`. It may be written without percent-encoding: `city=São Paulo`;
 - a pattern of the values of some or all partition columns: `day=2024-01-*/country=F?` or `country=FR`. `*`, `?` and
@@ -54,7 +56,7 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the partition keys that some texts name. Unlike in `match_partitions`, texts are no patterns.
+    """Return the partition keys that some texts name. Unlike in `match_partitions`, texts are not patterns.
 
     Args:
         table: The table's name, for messages.
@@ -85,7 +87,7 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
 
 
 def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
-    """Return the only partition key that a text selects, which may be a pattern as in `match_partitions`.
+    """Return the only partition key that a text selects. The text may be a pattern, as in `match_partitions`.
 
     Raises:
         PartitionNotFoundError: The text selects no partition or several.
@@ -104,7 +106,7 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
 def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
     """Return the keys that a text selects: as a readable key or, if no partition has this key, as patterns.
 
-    Raises PartitionNotFoundError if it selects none.
+    Raises PartitionNotFoundError if the text selects none.
     """
     items = {key: decode_partition_key(key) for key in keys}
     for readable_key in (text, unquote(text)):
@@ -145,9 +147,11 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
 
 
 def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Return patterns by column, of which one of each column must match, for texts of which at least one must match.
+    """Combine texts that select partitions into one mapping of patterns by column.
 
-    Unlike `match_partitions`, this needs no list of the table's partitions.
+    A partition is selected if it matches one pattern of each column. Unlike `match_partitions`, this needs no list of
+    the
+    table's partitions.
 
     Args:
         texts: Keys or patterns such as `day=2024-*/country=F?`, as `match_partitions` takes them.
@@ -175,7 +179,7 @@ def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _unescape(pattern: str) -> str:
-    """Return a pattern with its percent-encoding decoded; decoded characters are not wildcards."""
+    """Return a pattern with its percent-encoding decoded. Decoded characters are not wildcards."""
     return _ESCAPES.sub(lambda match: escape_wildcards(unquote(match[0])), pattern)
 
 

@@ -1,11 +1,12 @@
 """Bound predicates: one class per operator, each with all its evaluators.
 
-A bound predicate is typed and contains no `not`. SQL has three truth values. A filter selects the rows where a
-predicate is true, so null and false need not be distinguished. Binding moves `not` to the leaves, which are conditions
-on one column. So a bound predicate is evaluated with two truth values only. Except for `IsNull`, neither a leaf nor its
-negation is true of a null.
+A bound predicate is typed and contains no `not`. SQL has three truth values: true, false and null. A filter selects
+the rows where a predicate is true, so null and false need not be distinguished. Binding moves `not` to the leaves,
+which are conditions on one column. A bound predicate therefore needs only two truth values. Except for `IsNull`,
+neither a leaf nor its negation is true of a null.
 
-Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares by
+Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares
+by
 its UTF-8 bytes.
 
 Evaluators:
@@ -107,7 +108,7 @@ class Predicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
-        """Return the matching rows as booleans.
+        """Return the matching rows as a boolean mask.
 
         Args:
             arrays: The values of each referenced column by its field id, each of `row_count` rows.
@@ -120,13 +121,13 @@ class Predicate(CompleteClass, abstract=True):
     ) -> RowBounds:
         """Return bounds on the number of matching rows in each set of rows.
 
-        The upper bound is Iceberg's inclusive evaluator (0: no row can match), the lower one its strict evaluator (all
-        rows: every row matches).
+        The upper bound corresponds to Iceberg's inclusive evaluator: 0 means that no row can match. The lower bound
+        corresponds to its strict evaluator: the row count means that every row matches.
 
         Args:
             row_counts: The number of rows of each set.
             columns: Bounds of each referenced column by its field id.
-            limits: Further upper bounds for some leaves: the most matching rows in each set.
+            limits: More upper bounds for some leaves: the maximum number of matching rows in each set.
         """
 
     @abstractmethod
@@ -142,7 +143,7 @@ class Predicate(CompleteClass, abstract=True):
         """Yield the leaves of the predicate, which are conditions on one column, left to right."""
 
     def to_short_sql(self) -> str:
-        """Return SQL text for people, with at most `MAX_SHOWN_VALUES` values of each `in`."""
+        """Return SQL text for users, with at most `MAX_SHOWN_VALUES` values of each `in`."""
         return self.to_sql(MAX_SHOWN_VALUES)
 
     def conjuncts(self) -> tuple[Predicate, ...]:
@@ -192,7 +193,7 @@ class _Junction(Predicate, abstract=True):
 
 @dataclass(frozen=True)
 class And(_Junction):
-    """A conjunction: true of the rows of which all of its children are true."""
+    """A conjunction. It is true of the rows for which all of its children are true."""
 
     children: tuple[Predicate, ...]
     keyword = "and"
@@ -212,7 +213,7 @@ class And(_Junction):
 
 @dataclass(frozen=True)
 class Or(_Junction):
-    """A disjunction: true of the rows of which at least one of its children is true."""
+    """A disjunction. It is true of the rows for which at least one of its children is true."""
 
     children: tuple[Predicate, ...]
     keyword = "or"
@@ -319,7 +320,8 @@ class _ValueLeaf(Leaf, abstract=True):
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return for each range whether some value in it may match, and whether all do; null if that is unknown.
+        """Return for each range whether a value in it may match, and whether all values match; null if that is
+        unknown.
 
         Args:
             minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
@@ -329,7 +331,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """The least and the greatest matching value, as arrays of length one; None if matching values are no range."""
+        """The least and the greatest matching value, as arrays of length one; None if matching values form no range."""
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
         some, every = self.match_range(column.minimum, column.maximum)
@@ -348,7 +350,7 @@ class _ValueLeaf(Leaf, abstract=True):
         return np.where(names == "", self._eliminating_bound(column), names)
 
     def _eliminating_bound(self, column: ColumnBounds) -> StatisticNames:
-        """Return for each set which bound proves that no value matches: `minimum`, `maximum`, or both."""
+        """Return for each set the bound that proves that no value matches: `minimum`, `maximum`, or both."""
         if self.matching_range is None:
             return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)
         cls = self.column.type_class
@@ -361,7 +363,7 @@ class _ValueLeaf(Leaf, abstract=True):
 
 @dataclass(frozen=True)
 class Comparison(_ValueLeaf):
-    """A comparison such as `<` with a constant, which is not NaN."""
+    """A comparison such as `<` with a constant. The constant is not NaN."""
 
     column: BoundColumn
     operator: Operator
@@ -421,7 +423,7 @@ class Comparison(_ValueLeaf):
 
 @dataclass(frozen=True)
 class In(_ValueLeaf):
-    """The condition that a value is in a set; if negated, that it is not."""
+    """The condition that a value is in a set; if negated, that the value is not in the set."""
 
     column: BoundColumn
     values: pa.Array
@@ -480,7 +482,7 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """The condition that a text begins with `prefix` and matches `pattern`, if there is one; or its negation."""
+    """The condition that a text begins with `prefix` and, if there is a `pattern`, matches it; or its negation."""
 
     column: BoundColumn
     prefix: bytes
@@ -541,7 +543,7 @@ PREDICATE_CLASSES: tuple[type[Predicate], ...] = (Constant, And, Or, *_LEAF_CLAS
 
 
 def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -> Mapping[type[Predicate], Handler]:
-    """Return an evaluator's handlers by predicate class, after a check that no class is missing.
+    """Return an evaluator's handlers by predicate class. Raises an error if a class has no handler.
 
     Args:
         name: The evaluator, for the message.
@@ -578,8 +580,8 @@ def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant
     Args:
         kind: `And` or `Or`.
         children: The predicates to join.
-        neutral: The constant that does not change a junction, and that a junction of no predicates equals. The other
-            constant determines the result.
+        neutral: The constant that does not change a junction, and the result for no predicates. The other constant,
+            as a child, determines the result.
     """
     distinct: dict[Predicate, None] = {}
     for child in children:
@@ -610,7 +612,9 @@ def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
 
 
 def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
-    """Return for each range, both bounds inclusive, whether it contains a member; null where a bound is unknown."""
+    """Return for each range (both bounds inclusive) whether it contains a member of a set; null if a bound is
+    unknown.
+    """
     has_bounds = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
     sorted_members = members.to_numpy()
     least, greatest = (bound.fill_null(0).to_numpy() for bound in (low, high))

@@ -24,7 +24,7 @@ UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
 
 @dataclass(frozen=True)
 class RowBounds:
-    """The least and the greatest possible number of rows of each set that match, both inclusive."""
+    """The least and the greatest possible number of matching rows in each set, both inclusive."""
 
     least: RowCounts
     most: RowCounts
@@ -60,13 +60,17 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `and` from the bounds of its parts, for any correlation of the parts (Fréchet)."""
+    """Return the bounds of an `and` from the bounds of its parts (Fréchet). They hold for any correlation of the
+    parts.
+    """
     least = sum((part.least for part in parts), np.zeros_like(row_counts)) - (len(parts) - 1) * row_counts
     return RowBounds(np.maximum(least, 0), np.minimum.reduce([part.most for part in parts]))
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `or` from the bounds of its parts, for any correlation of the parts (Fréchet)."""
+    """Return the bounds of an `or` from the bounds of its parts (Fréchet). They hold for any correlation of the
+    parts.
+    """
     most = sum((part.most for part in parts), np.zeros_like(row_counts))
     return RowBounds(np.maximum.reduce([part.least for part in parts]), np.minimum(most, row_counts))
 

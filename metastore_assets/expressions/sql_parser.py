@@ -1,7 +1,7 @@
 """Parser of SQL text.
 
-sqlglot parses it: it depends on no other package, and reports where text does not parse. Only the nodes in the tables
-below are accepted. All others are refused with a message, never ignored.
+The text is parsed with sqlglot, which depends on no other package and reports the location of errors. Only the nodes
+in the tables below are accepted. All other nodes are refused with a message, never ignored.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _GRAMMAR = (
 
 
 class _Predicates(Dialect):
-    """The SQL dialect of predicates: double quotes or backticks around names, single quotes around text.
+    """The SQL dialect of predicates: names in double quotes or backticks, text in single quotes.
 
     Inside text, a quote is written twice, and a backslash has no special meaning.
     """
@@ -92,7 +92,7 @@ def today() -> date:
 
 
 def _locate(text: str, error: SqlglotError) -> str:
-    """Return where SQL text fails to parse and why, as the end of a message; empty if that is unknown."""
+    """Return the location and the reason of an error in SQL text, as the end of a message; empty if unknown."""
     details = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     if not details or details.get("line") is None:
         quote = _find_unclosed_quote(text)
@@ -133,7 +133,7 @@ def _parse_predicate(node: exp.Expr) -> UnboundPredicate:
 
 
 def _parse_comparison(node: exp.Expr) -> UnboundPredicate:
-    """Return a comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
+    """Return the comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
     operator = _OPERATORS[type(node)]
     left, right = node.this.unnest(), node.expression.unnest()
     if _is_name(left) and _is_name(right):

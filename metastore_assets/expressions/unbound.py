@@ -63,7 +63,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class LiteralTarget:
-    """The column with which a literal is compared, and to whose type it is converted."""
+    """The column that a literal is compared with. The literal is converted to the column's type."""
 
     cls: TypeClass
     subject: str
@@ -142,8 +142,8 @@ class TextLiteral(UnboundLiteral):
     def _physical_value(self, target: LiteralTarget) -> pa.Scalar | Fraction | None:
         """Return the text as an exact number of days or units, or as an unscaled number.
 
-        None if the class has no such numbers. Raises ValueError or ArithmeticError if the text is no number, date or
-        time, and LiteralError for a time zone that the column does not have.
+        The result is None if the class has no such numbers. Raises ValueError or ArithmeticError if the text is no
+        number, date or time, and LiteralError for a time zone that the column does not have.
         """
         cls, text = target.cls, self.text.strip()
         if cls.kind == "integer" and cls.is_numeric:
@@ -227,7 +227,7 @@ class UnboundPredicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
-        """Return a typed predicate that is true of the same rows as this one or, if `negated`, as its negation.
+        """Return a typed predicate that is true of the same rows as this predicate or, if `negated`, as its negation.
 
         Args:
             binder: Resolves names to the columns of a table.
@@ -318,7 +318,7 @@ class UnboundOr(_UnboundJunction):
 
 
 class _UnboundLeaf(UnboundPredicate, abstract=True):
-    """A condition on the values of one column; null where the column is null."""
+    """A condition on the values of one column. It is null if the value is null."""
 
     name: ColumnName
 
@@ -338,7 +338,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
 @dataclass(frozen=True)
 class UnboundIsNull(_UnboundLeaf):
-    """The condition `is null`. It is true or false of every row, while all other conditions are null of a null."""
+    """The condition `is null`. It is true or false of every row, never null."""
 
     name: ColumnName
 
@@ -382,7 +382,7 @@ class UnboundComparison(_UnboundLeaf):
     """Whether NaN compares as in Arrow: it is not equal to, less than, or greater than any value, NaN included."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the typed comparison or its negation; with `ieee`, NaN compares as in Arrow."""
+        """Return the typed comparison or its negation. With `ieee`, NaN compares as in Arrow."""
         target = binder.target(column)
         operator = NEGATED[self.operator] if negated else self.operator
         predicate = compare(column, operator, self.literal, target)
@@ -407,7 +407,7 @@ class UnboundIn(_UnboundLeaf):
     `<` compare doubles."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return `in` or `not in` of the literals that the column can have.
+        """Return the typed `in` or `not in`, with the literals that the column can have.
 
         With a null among the literals, `not in` is true of no row.
         """
@@ -466,7 +466,7 @@ class UnboundLike(_UnboundLeaf):
         return Constant(False) if negated else _is_not_null(column)
 
     def _tokens(self) -> list[str]:
-        r"""Return the pattern's characters; a literal wildcard or backslash is two characters: `\%`."""
+        r"""Return the characters of the pattern. A literal wildcard or backslash is two characters, such as `\%`."""
         tokens = []
         characters = iter(self.pattern)
         for character in characters:
@@ -483,8 +483,7 @@ class UnboundLike(_UnboundLeaf):
 def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
     """Return the bound predicate that compares a column with a literal; false for the literal `null`.
 
-    The result may be another predicate than a comparison: an integer is never equal to 1.5, and NaN has its own
-    predicate.
+    The result need not be a comparison: an integer is never equal to 1.5, and NaN has a separate predicate.
 
     Raises:
         LiteralError: The literal is not a value of the column.
@@ -509,7 +508,7 @@ def _is_not_null(column: BoundColumn) -> Predicate:
 
 
 def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
-    """Return a number as a float scalar for a float class, and else as an exact unscaled fraction.
+    """Return a number as a float scalar for a float class, otherwise as an exact unscaled fraction.
 
     Numbers of huge or tiny magnitude are replaced; see `_MAX_EXPONENT`.
     """
@@ -548,7 +547,7 @@ def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -
 
 
 def _compare_nan(column: BoundColumn, operator: Operator) -> Predicate:
-    """Return the predicate that compares a column with NaN, which is the greatest value."""
+    """Return the predicate that compares a column with NaN. NaN is the greatest value."""
     if operator in ("=", ">="):
         return IsNaN(column)
     if operator in ("!=", "<"):

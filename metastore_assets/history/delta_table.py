@@ -51,7 +51,7 @@ def explain_unavailable(objects: ObjectStore) -> str | None:
 
 
 class ConflictError(StoreError):
-    """Raised when another process has changed the history since it was read, so that it has to be read again."""
+    """An error that another process has changed the history since it was read. It has to be read again."""
 
 
 class HistoryTable:
@@ -76,7 +76,7 @@ class HistoryTable:
         self._files = None if objects.is_remote else fs.SubTreeFileSystem(self._uri, fs.LocalFileSystem())
 
     def last(self) -> int:
-        """Return the number of the last appended version; 0 where there is none."""
+        """Return the number of the last appended version; 0 if there is none."""
         table = self._open()
         return 0 if table is None else self._last(table)
 
@@ -177,7 +177,7 @@ class HistoryTable:
 
     @contextmanager
     def _translated_errors(self, verb: str) -> Iterator[None]:
-        """Raise errors of `deltalake` in the block as ConflictError or StoreError; `verb` is for the message."""
+        """Convert errors of `deltalake` in the block to ConflictError or StoreError. `verb` is for the message."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:

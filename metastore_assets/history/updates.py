@@ -1,9 +1,9 @@
-"""Appending versions to a history, reading it, and removing values from it.
+"""Updates of a history: appending versions, reading, and removal of values.
 
-While a version exists, its rows of the history can be computed from it. So not every publish commits to the history:
-rows are appended after a pause between two publishes, after many publishes, and before versions expire. Readers compute
-the rows of versions that are not appended yet. The Delta table records the last appended version in the same commit as
-the rows: an interrupted append is repeated, and concurrent appends do not duplicate rows.
+While a version exists, its rows of the history can be computed from it. Therefore not every publish commits to the
+history. Rows are appended after a pause between two publishes, after many publishes, and before versions expire.
+Readers compute the rows of versions that are not appended yet. The Delta table records the last appended version in
+the same commit as the rows: an interrupted append is repeated, and concurrent appends do not duplicate rows.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
         base: The version before `new`; None for the first one.
         new: The version that was just published.
         retained: The number of newest versions that are not removed.
-        grace: A version is not removed while the one after it is younger.
+        grace: A version is not removed while the version after it is younger than this.
 
     Raises:
         StoreError: The root cannot be read or written.
@@ -93,13 +93,13 @@ def _read_last_appended(versions: VersionStore) -> int:
 
 
 def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bool:
-    """Return whether a version may be removed: the one after it is older than `grace`, or does not exist."""
+    """Return whether a version may be removed: the version after it is older than `grace`, or does not exist."""
     following = versions.objects.info(versions.documents.path(number + 1))
     return following is None or following.modified < datetime.now(UTC) - grace
 
 
 def read_history(versions: VersionStore, newest: int) -> pa.Table:
-    """Return the rows of all versions up to `newest`, also of expired ones, sorted by version and column position.
+    """Return the rows of all versions up to `newest`, including expired ones, sorted by version and column position.
 
     Columns whose values are hidden in `newest` have no values in any version.
 
@@ -127,12 +127,12 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
 def remove_values(versions: VersionStore, before: int) -> None:
     """Remove the column values of old versions from a history, and the files that contained these values.
 
-    Counts stay. Columns whose values are hidden in the newest version lose the values of all versions. Versions that
-    the history lacks are appended.
+    Counts are retained. Columns whose values are hidden in the newest version lose the values of all versions.
+    Versions that the history lacks are appended.
 
     Args:
         versions: The versions of the table.
-        before: The number of the first version whose values stay.
+        before: The number of the first version whose values are retained.
 
     Raises:
         MissingPackageError: There is a history, and `deltalake` is not installed.

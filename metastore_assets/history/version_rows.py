@@ -62,7 +62,7 @@ _REVEALS_VALUES = (
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
-    """Return the rows of versions, in the order of their numbers. Versions that cannot be read are left out.
+    """Return the rows of versions, in the order of their numbers. Versions that cannot be read are omitted.
 
     Args:
         versions: The versions of the table.
@@ -85,7 +85,7 @@ def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return rows in which all statistics that reveal values are null wherever a boolean mask is true."""
+    """Return rows in which all statistics that reveal values are null where a boolean mask is true."""
     import pyarrow.compute as pc
 
     for name in _REVEALS_VALUES:

@@ -9,7 +9,7 @@ from html import escape
 
 @dataclass(frozen=True)
 class Markup:
-    """A text that is HTML already, and is not escaped."""
+    """A text that is already HTML, and is therefore not escaped."""
 
     html: str
 
@@ -50,7 +50,7 @@ def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Mark
     Args:
         name: The name of the element.
         parts: The content of the element.
-        attributes: The attributes of the element, without those that are None. `class_` and `data_sort` stand for
+        attributes: The attributes of the element, without those that are None. `class_` and `data_sort` become
             `class` and `data-sort`.
     """
     attribute_text = "".join(

@@ -1,1 +1,1 @@
-"""Presentation of columns for people: values and numbers as text, Markdown, pictures, and the HTML report."""
+"""Presentation of columns to users: values and numbers as text, Markdown, pictures, and the HTML report."""

@@ -29,7 +29,7 @@ _REASONS_WITHOUT_VALUES: Mapping[FrequencyState, str] = {
 
 
 def scalar_text(value: pa.Scalar) -> str:
-    """Format an Arrow value for people, by the rules of `format_typed_value`."""
+    """Format an Arrow value for users, by the rules of `format_typed_value`."""
     return format_typed_value(scalar_json(value), str(value.type))
 
 
@@ -65,7 +65,7 @@ def distinct_text(row: ColumnStatistics) -> str:
 def short_facts(row: ColumnStatistics) -> tuple[str, ...]:
     """Return up to three short texts: distinct values, nulls, and a fact that depends on the type.
 
-    The last one is the mean, the share of true values, or the range of lengths.
+    The last text is the mean, the share of true values, or the range of lengths.
     """
     count = row.value_count + row.null_count
     nulls = f"{format_share(row.null_count, count)} null" if row.null_count else "no nulls"

@@ -20,8 +20,8 @@ _BLOCK = re.compile(r"^(\d{0,9})([.)](?= |$)|[-+](?=[- ]|$)|#)")
 def literal_markdown(text: str, limit: int) -> str:
     """Return Markdown that shows the text literally, on one line and truncated to `limit` terminal cells.
 
-    Values of a table may contain any text. Words that look like web or mail addresses become code, because no renderer
-    makes a link of code. All other markup is escaped. The result may be a cell of a Markdown table.
+    Values of a table may contain any text. Words that look like web or mail addresses become code, because no
+    renderer converts code to links. All other markup is escaped. The result may be a cell of a Markdown table.
     """
     shown = shorten(text, limit).strip(" ")
     parts, end = [], 0

@@ -42,7 +42,7 @@ _GAP = 10
 
 @dataclass(frozen=True)
 class ColumnPicture:
-    """The texts and numbers that a picture shows of one column."""
+    """The texts and numbers of one column in a picture."""
 
     name: str
     type: str
@@ -86,7 +86,8 @@ def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
 def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
     """Return the Markdown of an image so small that Dagster shows it without a click.
 
-    The image has the bars of the first columns that have any. To fit, bins are merged first, then columns are omitted.
+    The image has bars of the first columns that have bars. If it is too large, bins are merged first, then columns
+    are omitted.
 
     Args:
         columns: The columns in the order of their importance.

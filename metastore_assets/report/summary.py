@@ -184,7 +184,7 @@ def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
 
 
 def _informativeness(row: ColumnStatistics) -> float:
-    """Return how informative the picture of a column is: 0 without values, 0.5 if it is constant, more otherwise."""
+    """Return a score of the information in a column's picture: 0 without values, 0.5 for a constant, more otherwise."""
     if row.type_class is None or row.value_count == 0:
         return 0
     distinct = row.distinct_count if row.distinct_count is not None else row.value_count

@@ -1,4 +1,4 @@
-"""Format numbers and values for people: as printable text, truncated only on request."""
+"""Formatting of numbers and values for users: as printable text, truncated only on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
 
 
 def to_one_line(text: str) -> str:
-    """Return the text on one printable line: runs of white space become one blank."""
+    """Return the text on one printable line. Runs of white space become one blank."""
     return make_printable(" ".join(text.split()))
 
 
@@ -86,7 +86,7 @@ def format_value(json_value: Any, limit: int | None = None) -> str:
 
 
 def format_typed_value(json_value: Any, type: str, limit: int | None = None) -> str:
-    """Format a value of a column of this Arrow type: times with a blank in place of `T`, binary after `0x`.
+    """Format a value of a column with an Arrow type: times with a blank instead of `T`, binary after `0x`.
 
     Args:
         json_value: The value in its JSON form.

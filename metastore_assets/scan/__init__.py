@@ -1,6 +1,6 @@
-"""Queries that read a table's data files where stored statistics do not suffice.
+"""Queries that read a table's data files if stored statistics are not sufficient.
 
-Exact counts, scans, statistics of filtered rows, and Spark's data source.
+They are exact counts, scans, statistics of filtered rows, and Spark's data source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows that match a predicate, as a Spark DataFrame that opens only fragments that may have such rows.
+"""The rows that match a predicate, as a Spark DataFrame. It opens only fragments that may have such rows.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """
@@ -46,8 +46,8 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
         lookup: The version whose statistics decide which fragments are read.
         table: The location of the table.
         spark: The session.
-        request: What to return. With a limit, only as many fragments are read as are needed to certainly have that many
-            matching rows.
+        request: The requested columns, predicate and limit. With a limit, only the fewest fragments that certainly
+            have that many matching rows are read.
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.

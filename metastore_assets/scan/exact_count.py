@@ -1,4 +1,4 @@
-"""Exact numbers of matching rows, from the statistics of a version, and from data files if these do not suffice."""
+"""Exact numbers of matching rows, from the statistics of a version or, if these are not sufficient, data files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def count(
         lookup: The version whose statistics decide.
         table: The location of the table.
         where: The predicate, as SQL text or an Arrow expression.
-        spark: Returns a session that reads where there is much to read; None for child processes only.
+        spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
         snapshot: The snapshot whose rows are counted.
 
     Raises:
@@ -74,8 +74,8 @@ def _exact_count(lookup: Table, plan: ScanPlan, row_count: int, fragments_read: 
 def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPlan) -> int | None:
     """Return the number of matching rows by the version's value counts, without reading data files.
 
-    None if the plan already has the number, if the plan's snapshot is not the one that the version describes, or if
-    value counts do not suffice.
+    The result is None if the plan already has the number, if the version describes another snapshot than the plan, or
+    if value counts are not sufficient.
     """
     version, snapshot = lookup.version, plan.snapshot
     if not plan.uncounted_fragments:

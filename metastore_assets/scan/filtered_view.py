@@ -36,15 +36,15 @@ def filter_table(
     Args:
         lookup: The table as of a version.
         predicate: A predicate that is bound to the table's columns.
-        table: The table's location, where fragments that match partly are read; None if none may be read.
-        spark: Returns a session that reads where there is much to read.
+        table: The table's location, from which fragments that match partly are read; None if none may be read.
+        spark: Returns a Spark session, which reads if there is much to read.
     """
     match = match_filter(lookup.pruner.prune(predicate))
     return FilteredView(lookup, predicate, match, FilteredProfileReader(lookup, predicate, table, spark))
 
 
 class FilteredProfileReader:
-    """Computes profiles of matching rows from stored profiles and by reading fragments. Threads may share it."""
+    """A reader of profiles of matching rows, from stored profiles and from fragments. Threads may share it."""
 
     def __init__(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
@@ -54,8 +54,8 @@ class FilteredProfileReader:
         Args:
             lookup: The table as of a version.
             predicate: A predicate that is bound to the table's columns.
-            table: The table's location, where fragments that match partly are read; None if none may be read.
-            spark: Returns a session that reads where there is much to read; None for child processes only.
+            table: The table's location, from which fragments that match partly are read; None if none may be read.
+            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
         """
         self._lookup = lookup
         self._predicate = predicate
@@ -94,13 +94,13 @@ class FilteredProfileReader:
         return self._partial_fragments(match, partition).row_count
 
     def cost(self) -> tuple[int, int]:
-        """Return how many fragments of the table were read so far, and how many bytes of them."""
+        """Return the number of fragments of the table that were read so far, and their size in bytes."""
         partial = list(self._partial.values())
         ids: frozenset[str] = frozenset().union(*(fragments.read_ids for fragments in partial))
         return len(ids), sum(fragments.bytes_read for fragments in partial)
 
     def _full_fragments(self, match: FilterMatch) -> list[FragmentEntry]:
-        """Return all fragments that match entirely, also the fragments of full partitions."""
+        """Return all fragments that match entirely, including the fragments of partitions that match entirely."""
         keys = [entry.key for entry in match.full_partitions]
         return [*match.full_fragments, *find_fragments(self._lookup.version, keys)]
 
@@ -128,12 +128,14 @@ class FilteredProfileReader:
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
-        """Return for each column the policy that describes what the version stores of it."""
+        """Return for each column the policy that matches its stored statistics and values."""
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
-        """Return the policy that describes what the version stores of one column, given its statistics in the table."""
+        """Return the policy that matches the stored statistics and values of one column, given its statistics in the
+        table.
+        """
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")
         histogram = self._lookup.profiles.profile(None).histogram(row.column)

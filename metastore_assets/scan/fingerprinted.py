@@ -3,7 +3,7 @@
 A fingerprint is a short hash of a value. The table also stores all values that occur at least twice, with their
 frequencies. If a fingerprint occurs several times in the selected rows, the stored values with this fingerprint are
 looked up. If only one stored value has the fingerprint, all of its occurrences in these rows are that value. A
-fingerprint that occurs once in these rows stands for a value that occurs once.
+fingerprint that occurs once in these rows belongs to a value that occurs once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ estimates."""
 
 
 class FingerprintedValues:
-    """Finds values that occur several times in fragments that match entirely. Safe to share between threads."""
+    """A search for values that occur several times in fragments that match entirely. Threads can share the object."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class FingerprintedValues:
         """Return the values of a column that occur at least twice, with their frequencies, in ascending order.
 
         Args:
-            row: The statistics of the column over all matching rows, also those of fragments that match partly.
+            row: The statistics of the column over all matching rows, including rows of fragments that match partly.
             filtered: Fingerprints of the matching rows of fragments that match partly.
 
         Returns:
-            None where the values are unknown: there are too many rows, or repeated values share a fingerprint.
+            None if the values are unknown: there are too many rows, or repeated values share a fingerprint.
 
         Raises:
             CorruptionError: Stored fingerprints, states and value counts contradict each other.
@@ -136,7 +136,10 @@ class FingerprintedValues:
 
 
 class FullPartitionProfile:
-    """The profile of a partition whose rows all match: the stored one, with exact distinct counts by fingerprints."""
+    """The profile of a partition whose rows all match.
+
+    It is the stored profile, with exact distinct counts that are computed from fingerprints.
+    """
 
     def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:
         self._stored = stored
@@ -156,7 +159,7 @@ class FullPartitionProfile:
         return self._merged.top(field_id, n) if top is None else top
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values with their frequencies; None where they are not enumerated."""
+        """Return all values with their frequencies; None if they are not enumerated."""
         return self._stored.frequencies(field_id)
 
     def repeated(self, field_id: str) -> Frequencies | None:

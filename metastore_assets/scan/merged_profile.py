@@ -111,7 +111,7 @@ class MergedProfile:
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
         """Return the n most frequent values with their frequencies; None if no values are known.
 
-        Of a fingerprinted column only the values that occur at least twice are known.
+        For a fingerprinted column, only the values that occur at least twice are known.
         """
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies
@@ -143,7 +143,7 @@ class MergedProfile:
         return self._load([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
 
     def _load(self, leaves: Sequence[LeafColumn]) -> list[_MergedColumn]:
-        """Return the merged columns in the order of `leaves`. All that are not cached are read together."""
+        """Return the merged columns in the order of `leaves`. All columns that are not cached are read together."""
         with self._lock:
             missing_ids = {leaf.field_id for leaf in leaves} - self._cache.keys()
             if missing_ids:

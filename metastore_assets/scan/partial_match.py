@@ -1,6 +1,7 @@
 """Profiles of the matching rows of fragments that match only partly.
 
-The predicate's columns are read first, for a mask of the rows; then each requested column, chunk by chunk.
+The predicate's columns are read first, to compute a mask of the rows. Then each requested column is read, chunk by
+chunk.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class PartialFragments:
             predicate: The predicate, bound to the table's columns.
             match: The fragments that match the predicate. Only `partial_fragments` are read.
             table: The location of the table.
-            spark: Returns a session that reads where there is much to read; None for child processes only.
+            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
         """
         self._schema = lookup.version.schema
         self._predicate = predicate
@@ -83,14 +84,14 @@ class PartialFragments:
 
     @cached_property
     def row_count(self) -> int:
-        """The number of matching rows in all of these fragments, which are read to count them."""
+        """The number of matching rows in all of these fragments. The fragments are read to count them."""
         return sum(profile.row_count for profile in self.read((), pa.struct([("boolean", pa.bool_())])))
 
     def read(self, columns: Sequence[ColumnSelection], union: pa.StructType) -> list[FilteredProfile]:
         """Read the fragments, and return the profile of each fragment's matching rows.
 
         Args:
-            columns: The columns to profile, in table order, in which the profiles have them.
+            columns: The columns to profile, in table order. The profiles have the same order.
             union: The type of values in tables of states: a struct with one field per type class.
 
         Raises:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TableScanner:
-    """Reads the data files of tables for `lookup.Table`, whose protocol `Scanner` it implements."""
+    """A reader of the data files of tables for `lookup.Table`. It implements the protocol `Scanner`."""
 
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None

@@ -15,7 +15,7 @@ from metastore_assets.values.leaf_columns import plain_array, plain_type
 def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
     """Return the Arrow type in which a column is sent to Spark: one that Spark supports.
 
-    It can hold all values, except that timestamps are in microseconds; see `to_spark_array`. Raises
+    The type can represent all values, except that timestamps are in microseconds; see `to_spark_array`. Raises
     UnsupportedTypeError if there is no such type.
     """
     try:

@@ -1,4 +1,4 @@
-"""User-defined statistics of the rows of a filtered view, which no stored profile contains.
+"""User-defined statistics of the rows of a filtered view. No stored profile contains them.
 
 A version names the classes that computed its statistics, and the digests of their source. The writer of a
 version controls these names, so a class is imported only if the caller also names it or it belongs to this package.
@@ -27,7 +27,7 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """Computes user-defined statistics of a version's columns over a selection of rows. Threads may share it.
+    """A computation of user-defined statistics of a version's columns over a selection of rows. Threads may share it.
 
     A statistic is absent, with a reason, if its class is not allowed, cannot be imported, or was changed after the
     version was written.
@@ -60,8 +60,8 @@ class UserDefined:
 
         Args:
             row: The statistics of some rows.
-            policy: What the states of these rows contain.
-            frequencies: All values of these rows; None where they are not enumerated.
+            policy: The policy under which the states of these rows were computed.
+            frequencies: All values of these rows; None if they are not enumerated.
             table_row: The statistics of the same column over the whole table.
         """
         if not table_row.user_defined:
@@ -78,7 +78,7 @@ class UserDefined:
         return replace(row, user_defined={**row.user_defined, **absent})
 
     def _absence_reason(self, field_id: str) -> str:
-        """Return why the user-defined statistics of a column cannot be computed for a selection of rows."""
+        """Return the reason why the user-defined statistics of a column cannot be computed for a selection of rows."""
         problems = [(reference, problem) for reference, problem in self._check_classes(field_id) if problem is not None]
         disallowed = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
         reasons = [problem for _, problem in problems if problem is not _NOT_ALLOWED]
@@ -91,13 +91,15 @@ class UserDefined:
         return "; ".join(reasons) or "the version does not say which class computes it"
 
     def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Yield each class that computes statistics of a leaf column, and why it cannot be used; None if it can."""
+        """Yield (class, reason why it cannot be used, or None) for each class that computes statistics of a leaf
+        column.
+        """
         for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._check_class(reference, revision, source)
 
     def _check_class(self, reference: str, revision: str, source: str) -> str | None:
-        """Return why a class cannot be used, or None if it can.
+        """Return the reason why a class cannot be used; None if it can.
 
         Args:
             reference: The class, as `module:Class`.

@@ -26,7 +26,7 @@ _SESSION_PREFIXES = ("spark.sql.", "spark.connect.session.")
 
 
 def remote_url(settings: Mapping[str, str]) -> str | None:
-    """Return the URL of the server, from `spark.remote` or else $SPARK_REMOTE; None for a session in this process."""
+    """Return the URL of the server, from `spark.remote` or $SPARK_REMOTE; None for a session in this process."""
     return settings.get(REMOTE) or os.environ.get("SPARK_REMOTE") or None
 
 
@@ -125,7 +125,7 @@ def _error_reason(error: BaseException) -> str:
 
 
 def count_remote_slots(spark: SparkSession) -> int:
-    """Return how many tasks a server runs at the same time; 8 if that cannot be determined.
+    """Return the number of tasks that a server runs at the same time; 8 if it cannot be determined.
 
     The number is `spark.default.parallelism`, or else the number of partitions into which the server divides a range.
     """

@@ -51,7 +51,7 @@ def local_jvm_options() -> str:
 
 
 def cache_folder() -> Path:
-    """Return `$METASTORE_CACHE`, else `~/.cache/metastore-assets`. The folder may not exist."""
+    """Return `$METASTORE_CACHE`, by default `~/.cache/metastore-assets`. The folder may not exist."""
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "metastore-assets")
 
 
@@ -96,7 +96,7 @@ def _failed_long_ago(archive: Path) -> bool:
 
 
 def _build(archive: Path) -> None:
-    """Run a small session that records its classes, and move the archive into place when it is complete.
+    """Run a small session that records its classes, then move the complete archive into place.
 
     A failure, for example on a busy machine, leaves an empty file, so that no start within the next day tries again.
     """

@@ -1,7 +1,7 @@
-"""A gRPC channel to the Spark Connect server of this machine, which never sends its token to another process.
+"""A gRPC channel to the Spark Connect server of this machine. It never sends its token to another process.
 
-A client unpickles the server's answers, and sends it pickled functions. So before each call, the channel checks that
-the listening socket belongs to the server's process.
+A client unpickles the server's answers, and sends it pickled functions. Therefore the channel checks before each call
+that the listening socket belongs to the server's process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LSOF_SECONDS = 10
 
 
 class LocalChannel(DefaultChannelBuilder):
-    """A builder of channels to the IP address of a local server, because `localhost` may resolve to another address."""
+    """A builder of channels to the IP address of a local server. `localhost` may resolve to another address."""
 
     def __init__(self, server: RunningServer, session_id: str) -> None:
         super().__init__(f"sc://{HOST}:{server.port}/;session_id={session_id}")
@@ -50,7 +50,7 @@ class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
 
 
 def foreign_socket_message(pid: int, port: int) -> str:
-    """Return the message for a port on which the server's process does not listen."""
+    """Return the error message for a port on which another process listens than the server's."""
     return f"{HOST}:{port} is not a socket of process {pid}, the Spark Connect server, so it does not get the token"
 
 
@@ -62,7 +62,7 @@ def is_listening(pid: int, port: int) -> bool:
         port: A TCP port.
 
     Returns:
-        False if no process or another one listens there, or if the system does not report which process does.
+        False if no process or another process listens there, or if the system does not report the process.
     """
     if os.path.exists("/proc/net/tcp"):
         inodes = _listening_inodes(port)

@@ -1,4 +1,4 @@
-"""The Spark Connect server of this user on this machine, which stays warm between runs.
+"""The Spark Connect server of this user on this machine. It runs between refreshes.
 
 PySpark starts, discovers and stops it. This module chooses its settings and the folder of its discovery file.
 """
@@ -181,7 +181,7 @@ def _require_local_server() -> None:
 
 @contextmanager
 def _restoring_token() -> Iterator[None]:
-    """Restore the token variable after the block. PySpark sets it, and the next server must not inherit the token."""
+    """Restore the token variable after the block. PySpark sets it; the next server must not inherit it."""
     before = os.environ.get(_TOKEN)
     try:
         yield

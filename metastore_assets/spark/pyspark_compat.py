@@ -40,7 +40,7 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return how many partitions a session makes of a range; None if the query plan does not show it. No job runs."""
+    """Return the number of partitions of a range in a session; None if the query plan does not show it. No job runs."""
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None

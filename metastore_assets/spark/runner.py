@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class _TaskError:
-    """The error of a task, in place of its result."""
+    """The error of a task, sent instead of its result."""
 
     error: MetastoreError
 
@@ -61,17 +61,19 @@ quickly."""
 
 
 def count_slots(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at the same time, as reported by Spark; at least 1."""
+    """Return the number of tasks that a session runs at the same time, as reported by Spark; at least 1."""
     return count_remote_slots(spark) if is_remote(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
 class SparkRunner(TaskRunner):
-    """Runs tasks on Spark, classic or Connect: one job per call.
+    """A runner of tasks on Spark, classic or Connect. Each call is one job.
 
-    A file that crashes its Python worker fails the job, and Spark does not say which file it was. The runner then runs
+    A file that crashes its Python worker fails the job, and Spark does not say which file it was. The runner then
+    runs
     all tasks again, each in a child process of a worker, and isolates later tasks from the start.
 
-    `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of Spark.
+    `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of
+    Spark.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -112,7 +114,7 @@ class SparkRunner(TaskRunner):
 
 
 class SizedRunner(TaskRunner):
-    """Runs tasks that read files: on Spark if they read 32 MiB or more together, otherwise in one child process.
+    """A runner of tasks that read files: on Spark if these have 32 MiB or more, otherwise in one child process.
 
     Costs are bytes to read; without costs, the child process is used. Even a small Spark job takes some tenths of a
     second. A child process reads less than 32 MiB faster than that.
@@ -185,7 +187,7 @@ def _run_bins(
 
 @contextmanager
 def packing_io_counts(enabled: bool) -> Iterator[Callable[[], bytes]]:
-    """If enabled, count the files and bytes that the block reads and writes in a Spark task.
+    """Count the files and bytes that the block reads and writes in a Spark task, if this is enabled.
 
     Yields:
         A function that packs the counts as a result. `unpack_results` adds them to the counts of the driver.
@@ -267,7 +269,7 @@ def unpack_results(table: pa.Table) -> list[Any]:
 
 
 def pack_failure(error: MetastoreError) -> bytes:
-    """Pack the error of a task in place of its result. `unpack_results` raises it."""
+    """Pack the error of a task instead of its result. `unpack_results` raises the error."""
     return pack(_TaskError(error))
 
 
@@ -299,7 +301,7 @@ def balance_bins(weights: Sequence[float], count: int) -> list[list[int]]:
 
 
 def prepare_task() -> None:
-    """Prepare a Python worker for a Spark task: call this first in each task."""
+    """Prepare a Python worker for a Spark task. Call this first in each task."""
     limit_arrow_threads()
     _freeze_modules()
 

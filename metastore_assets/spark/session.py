@@ -72,7 +72,7 @@ class SparkLog:
 
 
 def has_active_session() -> bool:
-    """Return whether a session runs in this process. False where PySpark is not installed."""
+    """Return whether a session runs in this process. The result is False if PySpark is not installed."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
@@ -146,10 +146,11 @@ def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
-    """Start the JVM and its Spark context as `getOrCreate` does, unless a JVM runs already. There are two differences.
+    """Start the JVM and its Spark context, unless a JVM already runs.
 
-    Settings, which may be secrets, are in a file that only this user can read, rather than in arguments that every user
-    of the machine sees. Python workers import nothing from the working folder.
+    There are two differences to `getOrCreate`. Settings, which may be secrets, are in a file that only this user can
+    read,
+    not in arguments that every user of the machine sees. Python workers import nothing from the working folder.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -165,7 +166,7 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """Within the block, PySpark starts JVMs with the given settings, which override spark-defaults.conf.
+    """Make PySpark start JVMs with the given settings within the block. They override spark-defaults.conf.
 
     Args:
         settings: The settings.
@@ -202,7 +203,7 @@ def _defaults_file() -> list[str]:
 
 
 def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the properties file in the arguments of spark-submit (a list of one or none), and all other arguments."""
+    """Return the properties file in the arguments of spark-submit (a list of one or none), and the other arguments."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == _PROPERTIES_FILE and (equals or arguments[index + 1 :]):
@@ -220,7 +221,7 @@ def _escape_property(text: str, *, is_key: bool = False) -> str:
 
 
 def _reason(error: Exception, log: SparkLog | None) -> str:
-    """Return in one line why Spark did not start: the Java exception, or else the last line that the JVM wrote."""
+    """Return one line with the reason why Spark did not start: the Java exception, or the last line of the JVM."""
     raised = getattr(error, "java_exception", None)
     if raised is not None:
         return str(raised.toString()).splitlines()[0]

@@ -1,6 +1,6 @@
 """A shuffle of encoded data on Spark: readers yield rows for partitions, and each group of rows is reduced.
 
-The rows are opaque blobs with integer keys, so that no value crosses from the JVM to Python as a row of a table.
+The rows are opaque blobs with integer keys. No value passes between the JVM and Python as a row of a table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESULT_GROUP = -1
 
 
 class ShuffledRow(NamedTuple):
-    """A blob with the keys by which the shuffle moves, groups and sorts it."""
+    """A blob with the keys by which the shuffle distributes, groups and sorts it."""
 
     partition: int
     """The number of the partition that the row goes to."""
@@ -68,7 +68,7 @@ def shuffle(
         spark: The session, classic or Connect.
         read: Yields the rows of one task.
         tasks: The arguments of `read`; each is a task of Spark.
-        partitions: The number of partitions. `ShuffledRow.partition` is below it.
+        partitions: The number of partitions. `ShuffledRow.partition` is less than this.
         reduce: Receives the number of a group and its rows in one partition, sorted by position.
 
     Returns:

@@ -87,7 +87,7 @@ def _edge_numbers(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float
 def to_texts(values: pa.Array) -> pa.Array:
     """Return values as text, as in JSON answers.
 
-    Integers and booleans, which are no text in JSON, become text too.
+    Integers and booleans are also converted to text.
     """
     if t.is_integer(values.type) or t.is_boolean(values.type) or t.is_decimal(values.type):
         return values.cast(pa.string())

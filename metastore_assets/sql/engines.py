@@ -31,16 +31,18 @@ def query(
     """Run a query in DuckDB's SQL over the tables and the views in `VIEWS`, and return its rows.
 
     The view `statistics` has rows of all tables, and `orders.statistics` has those of the table `orders`. `orders` is
-    the table itself: its live rows, of which only files are opened that may have rows for the query. Only the views and
-    tables that the query names are read. By default the query reaches nothing else: no file, no network, no setting, no
-    variable of Python. It also does not reach hidden columns, and columns that are newer than the newest version.
+    the table itself: its live rows. Only files that may have rows for the query are opened. Only the views and tables
+    that the query names are read. By default, the query has access to nothing else: no file, network, setting or
+    variable of Python. Hidden columns, and columns that are newer than the newest version, are not accessible either.
 
     Args:
         metastore: The root with the tables.
         text: One query, such as SELECT or SUMMARIZE.
-        unrestricted: Whether the query may read and write files and load extensions, and read hidden columns. Only for
+        unrestricted: Whether the query may read and write files and load extensions, and read hidden columns. Only
+            for
             trusted queries.
-        find_table: Returns the configuration of a table by name. By default the recorded locations of tables are read,
+        find_table: Returns the configuration of a table by name. By default the recorded locations of tables are
+            read,
             if they are `table_locations` of the Metastore.
 
     Raises:
@@ -95,13 +97,13 @@ def _named_tables(tree: Any) -> set[tuple[str, str]]:
 
 
 def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: str, *, hides: bool) -> None:
-    """Give a table's rows a name in DuckDB, which reads them when it runs the query.
+    """Define a table's rows under a name in DuckDB. DuckDB reads them when it runs the query.
 
     Args:
         connection: The connection.
         rows: The rows.
         name: The name of the table.
-        hides: Whether hidden columns are left out.
+        hides: Whether hidden columns are excluded.
     """
     from metastore_assets.sql.tables import TableDataset  # pyarrow.dataset takes time to be imported
 
@@ -112,7 +114,7 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Load a view that a query names into DuckDB. Do nothing for other names, which DuckDB itself reports.
+    """Load a view that a query names into DuckDB. Other names are ignored, because DuckDB itself reports them.
 
     Raises QueryError if the name is that of a view, but the schema is no published table.
 
@@ -144,8 +146,8 @@ def spark_views(
 ) -> list[str]:
     """Create the views of all tables as temporary views of a Spark session, and return their names.
 
-    The temporary views contain what is published now. All rows pass through this process; for large tables, omit
-    `frequencies`.
+    The temporary views contain the current newest versions. All rows pass through this process; for large tables,
+    omit `frequencies`.
 
     Args:
         spark: The session.

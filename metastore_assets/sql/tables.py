@@ -1,4 +1,4 @@
-"""Tables as datasets that DuckDB scans: its columns and filters decide which files of a table are opened."""
+"""Tables as datasets that DuckDB scans. DuckDB's columns and filters determine which files of a table are opened."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
 
         Args:
             rows: The rows of the table.
-            columns: Names of the columns that the dataset has. Others cannot be scanned.
+            columns: Names of the columns of the dataset. Other columns cannot be scanned.
         """
         self._rows = rows
         self._schema = pa.schema([rows.schema.field(name) for name in columns])

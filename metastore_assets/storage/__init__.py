@@ -1,1 +1,1 @@
-"""Reading files on local disk and in object stores: locations, path policy, and limits for foreign files."""
+"""Reading of files on local disk and in object stores: locations, path policy, and limits for foreign files."""

@@ -1,6 +1,7 @@
 """Compression of files and blocks: detection by the first bytes, and decompression with size limits.
 
-File names may be wrong, so the first bytes decide. A truncated file raises an error, because its rows would be missing.
+File names may be wrong, so the first bytes determine the compression. A truncated file raises an error, because its
+rows would be missing.
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ class _Decompressed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer with decompressed bytes. Return their number; 0 at the end. Raises OSError if damaged."""
+        """Fill a buffer with decompressed bytes, and return their number; 0 at the end. Raises OSError for corrupt
+        content.
+        """
         content = b""
         while not content:
             data = self._next()
@@ -258,7 +261,7 @@ def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
 
 
 def _deflate(data: bytes) -> bytes:
-    """Decompress a block of raw DEFLATE. Raises LimitError or zlib.error, and ArrowInvalid for a truncated block."""
+    """Decompress a block of raw DEFLATE. Raises LimitError, zlib.error, or ArrowInvalid for a truncated block."""
     limit = max_decompressed_size(len(data))
     stream = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     result = stream.decompress(data, limit + 1)

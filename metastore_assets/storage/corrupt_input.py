@@ -1,4 +1,4 @@
-"""Errors about corrupt input. They turn the exceptions of decoders into errors that name the file."""
+"""Errors about corrupt input. Exceptions of decoders are converted to errors that name the file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DIGITS = re.compile(
 
 
 class UnsupportedError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised for valid content that this package cannot read. The message says what it is and what to do."""
+    """An error about valid content that this package cannot read. The message names the content and gives advice."""
 
 
 _UNSUPPORTED = re.compile(
@@ -52,24 +52,24 @@ _UNSUPPORTED = re.compile(
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Return True if a decoder's error means missing support rather than corrupt bytes."""
+    """Return True if a decoder's error means missing support and not corrupt bytes."""
     if isinstance(error, UnsupportedError | pa.ArrowNotImplementedError):
         return True
     return type(error) is OSError and error.errno is None and _UNSUPPORTED.search(str(error)) is not None
 
 
 class LimitError(ValueError):
-    """Raised if a file declares, contains or decompresses to more than a limit.
+    """An error that a file declares, contains or decompresses to more than a limit.
 
     The message has the number and the limit.
     """
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised if the content of a file is invalid.
+    """An error that the content of a file is invalid.
 
-    `without_values` is the message without values of rows. By default it is the message itself, which then must contain
-    none.
+    `without_values` is the message without values of rows. By default, it is the message itself, which must then
+    contain no values.
     """
 
     def __init__(self, message: str, without_values: str | None = None) -> None:
@@ -98,7 +98,7 @@ def check_limit(limit: int, number: int, what: str) -> None:
 
 @contextmanager
 def metadata_errors(path: str, what: str = "") -> Iterator[None]:
-    """Turn errors of decoding a metadata file into a TableFormatError that names the file.
+    """Convert errors of decoding a metadata file to a TableFormatError that names the file.
 
     A FileNotFoundError passes unchanged, because callers handle missing files in different ways.
 
@@ -125,7 +125,7 @@ def unreadable_error(what: str, error: BaseException) -> TableFormatError:
 
 
 def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
-    """Set `error.without_values`, the message to show if values are hidden, and return the error.
+    """Set `error.without_values`, the message that is shown if values are hidden, and return the error.
 
     Args:
         error: The error. Its message may quote values through the message of its cause.
@@ -140,7 +140,10 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return why input cannot be read, cut after 500 characters: an error's message, or what its type means."""
+    """Return the reason why input cannot be read: an error's message, or a text for its type.
+
+    The reason has at most 500 characters.
+    """
     text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"

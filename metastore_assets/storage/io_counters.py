@@ -109,7 +109,7 @@ def count_io() -> Iterator[IoCounter]:
 def io_step(name: str) -> Iterator[None]:
     """Count the reads and writes of the block for a named step.
 
-    Those of a nested step count only for the nested step.
+    Reads and writes of a nested step count only for the nested step.
     """
     current = _current.get()
     if current is None:

@@ -1,7 +1,7 @@
-"""Limits on what files of a table may contain, declare, or decompress to.
+"""Limits on the content, the declared sizes, and the decompressed size of a table's files.
 
-Each limit is far above what writers produce and real tables contain, and far below what exhausts a process. A file that
-exceeds one is corrupt or malicious. docs/reference/limits.md lists the limits.
+Each limit is far above what writers produce and real tables contain, and far below what exhausts a process. A file
+that exceeds a limit is corrupt or malicious. docs/reference/limits.md lists the limits.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from metastore_assets.storage.object_store import object_errors
 class StoredFile(NamedTuple):
     """One file below a location, as a listing shows it.
 
-    A named tuple, because there are many, and processes exchange them.
+    The class is a named tuple, because there are many instances, and processes exchange them.
     """
 
     path: str
@@ -50,7 +50,7 @@ _PARALLEL_LISTINGS = 16
 
 
 class PathFilters(NamedTuple):
-    """The predicates of a listing, which get paths below the listed location."""
+    """The predicates of a listing. Their argument is a path below the listed location."""
 
     select: Callable[[str], bool]
     """Selects files."""

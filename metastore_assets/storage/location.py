@@ -89,7 +89,7 @@ class Location:
 
     @property
     def folder(self) -> Location:
-        """The folder that contains the file at this location, confined if this location is."""
+        """The folder that contains the file at this location. It is confined if this location is."""
         return replace(self, uri=self.uri.rpartition("/")[0] or "/")
 
     @property
@@ -117,8 +117,8 @@ class Location:
         Args:
             select: Selects files by their path below the location.
             descend: Selects folders by their path below the location; called once per folder.
-            by_folder: Whether an object store is listed folder by folder, without folders that `descend` rejects.
-                Otherwise one listing gets all objects.
+            by_folder: Whether an object store is listed folder by folder, without folders that `descend` rejects. If
+                false, one listing returns all objects.
         """
         filters = PathFilters(select, descend)
         return self._list_local(filters) if self.is_local else self._list_remote(filters, by_folder)
@@ -179,7 +179,8 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return the identity of a file: size, version and modification time. A later file at the path has another one.
+        """Return the identity of a file: size, version and modification time. A later file at the path has a
+        different one.
 
         The identity of a file on disk consists of size and version only.
         """
@@ -228,8 +229,8 @@ class Location:
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
         """Open the content that a listing has shown, for random access.
 
-        Raises OverwrittenError if the file has changed since. Call `check` after reading: only then do all bytes
-        certainly belong to that content.
+        Raises OverwrittenError if the file has changed since. Call `check` after reading, to be certain that all
+        bytes belong to the listed content.
         """
         self.check(stored)
         return self.open_listed(stored)
@@ -252,9 +253,9 @@ class Location:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
 
     def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a local folder that are no folders. Their names lie between exclusive bounds.
+        """Yield the entries of a local folder that are no folders, with names between two exclusive bounds.
 
-        If there is no such folder, yield nothing.
+        If the folder does not exist, nothing is yielded.
         """
         try:
             with os.scandir(self._on_disk(folder)) as entries:

@@ -1,10 +1,10 @@
-"""The policy that decides which files outside its folder a table's metadata may name.
+"""The policy that decides which files outside of its folder a table's metadata may name.
 
 Only this module turns paths that metadata record into locations.
 
-An attacker who can write metadata could name any file that the reader can access, to get a copy of its rows, or any
-server, to receive the table's credentials. So files outside the table's disk or bucket are read only if the
-configuration allows it.
+An attacker who can write metadata could name any file that the reader can access, to get a copy of its rows. The
+attacker could also name any server, to receive the table's credentials. Therefore files outside of the table's disk
+or bucket are read only if the configuration allows it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class StorageAddress:
 
     @property
     def store(self) -> tuple[str, str, str]:
-        """Kind, bucket and account: two addresses with the same values open with the same credentials."""
+        """Kind, bucket and account. Two addresses with equal values are opened with the same credentials."""
         return self.kind, self.bucket, self.account
 
     @property
@@ -94,7 +94,10 @@ class StorageAddress:
 
 @dataclass(frozen=True)
 class LocationPolicy:
-    """Decides which recorded locations one table may read. Files in a listing of its folder need no decision."""
+    """A policy that decides which recorded locations one table may read.
+
+    Files in a listing of the table's folder need no decision.
+    """
 
     name: str
     """The table's URI, for messages."""
@@ -135,7 +138,7 @@ class LocationPolicy:
         return self._resolve_address(address, recorded)
 
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
-        """Return the location and the path below it of a file, given its path relative to a folder of the table.
+        """Return the location of a file, and the path below it, given its path relative to a folder of the table.
 
         Raises TableFormatError if the path leaves the folder with `..` to a file that the policy does not allow.
         """
@@ -183,8 +186,8 @@ class LocationPolicy:
     def _options(self, table_address: StorageAddress, address: StorageAddress) -> tuple[tuple[str, str], ...]:
         """Return the table's storage options that apply to an address, without those for other kinds of stores.
 
-        No option applies if kind or account differ from the table's. Options of a table on local disk apply to any
-        object store.
+        No option applies if kind or account of the address differ from the table's. Options of a table on local disk
+        apply to any object store.
         """
         if address.kind not in _OPTIONS or (
             table_address.kind != "file" and table_address.store[::2] != address.store[::2]
@@ -237,7 +240,8 @@ def _path_mapping(table: TableConfig) -> PathMapping:
 def _table_address(table: Location) -> StorageAddress:
     """Return the address of a table's folder.
 
-    If an Azure URI names no account, the account is that of the storage options, or else of the environment variable.
+    If an Azure URI names no account, the account comes from the storage options; without one, from the environment
+    variable.
     """
     options = {key.lower(): value for key, value in table.options}
     account = next((value for key, value in options.items() if key.endswith("account_name")), "")

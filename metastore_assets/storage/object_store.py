@@ -29,7 +29,7 @@ _LAST = "\U0010ffff"
 
 
 class OverwrittenError(OSError):
-    """Raised when a file has changed since it was listed or opened."""
+    """An error that a file has changed since it was listed or opened."""
 
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
@@ -46,7 +46,7 @@ def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
 
 @contextmanager
 def object_errors(uri: str) -> Iterator[None]:
-    """Turn exceptions of obstore into OSErrors that name the URI, as local disk would raise them."""
+    """Convert exceptions of obstore to OSErrors that name the URI, like those of local disk."""
     try:
         yield
     except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -67,7 +67,8 @@ def object_errors(uri: str) -> Iterator[None]:
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and the metadata of each object directly in a folder, in ascending order of names.
 
-    A request lists 1,000 objects, and is sent only when they are needed. A large subfolder costs one or two requests.
+    A request lists 1,000 objects. It is sent only when these objects are needed. A large subfolder costs one or two
+    requests.
 
     Args:
         store: The store of obstore.
@@ -136,7 +137,8 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
     Args:
         scheme: Scheme of the URL.
         options: Options of obstore, such as `aws_region`; options of its HTTP client, such as `allow_http` or
-            `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds. Environment variables add missing ones.
+            `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds. Environment variables provide missing
+            options.
         reads_only: Whether to drop options of other libraries that only matter for writing.
 
     Raises:
@@ -227,7 +229,10 @@ class RangedFile(io.RawIOBase, ABC):
 
 
 class ObjectFile(RangedFile):
-    """An object as a file. If the object has an ETag, reads are conditional on it: a change raises OverwrittenError."""
+    """An object as a file.
+
+    If the object has an ETag, reads are conditional on it, and a change of the object raises OverwrittenError.
+    """
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:
         super().__init__(size)

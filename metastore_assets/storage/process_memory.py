@@ -1,4 +1,4 @@
-"""The memory limit of processes that read files of others, because a file of some kilobytes may decompress to any size.
+"""The memory limit of processes that read foreign files. A file of some kilobytes may decompress to any size.
 
 The limit is RLIMIT_DATA. It counts private writable memory, but neither mapped files nor shared memory.
 """
@@ -57,7 +57,7 @@ def run_with_memory_limit(function: Callable[..., R], *arguments: Any) -> R:
 
 
 def _set_limit(limit: int | None) -> None:
-    """Set the soft limit of this process, unless the soft or the hard limit is lower. None changes nothing."""
+    """Set the soft limit of this process, unless its soft or hard limit is lower. None does not change the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     current_limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
     if limit is not None and all(limit <= value for value in current_limits):
@@ -122,7 +122,7 @@ def current_limit() -> int | None:
 
 
 def memory_exceeded_clause(limit: int | None) -> str:
-    """Return the clause of an error message that a file needs more memory than the limit in bytes, and what to do."""
+    """Return the clause of an error message that says that a file needs more memory than the limit, with advice."""
     if limit is None:
         return "it takes more memory than there is"
     size = f"{limit / (1 << 30):.1f} GiB" if limit >= 1 << 30 else f"{limit >> 20} MiB"

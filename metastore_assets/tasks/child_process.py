@@ -1,4 +1,4 @@
-"""Child processes that run isolated tasks: started at first need, used by one caller at a time, and reused.
+"""Child processes that run isolated tasks. They are started on first use, used by one caller at a time, and reused.
 
 When the parent ends for any reason, its end of the pipe of requests is closed, so the child ends, too.
 """
@@ -42,7 +42,7 @@ _EXIT_SECONDS = 5.0
 
 
 class ChildProcessEnded(Exception):
-    """Raised when a child process ended before it answered."""
+    """An error that a child process ended before it answered."""
 
     def __init__(self, code: int, in_flight: dict[int, str], lines: Sequence[str] = ()) -> None:
         super().__init__(code)
@@ -64,7 +64,7 @@ class ChildProcessEnded(Exception):
 
 @contextmanager
 def acquire_child() -> Iterator[ChildProcess]:
-    """Yield a child for the exclusive use of the caller: an idle one, or else a new one.
+    """Yield a child for the exclusive use of the caller: an idle one, or a new one.
 
     Any exception in the block, including an interrupt, ends the child, because the next caller would receive its
     pending answers.
@@ -131,7 +131,7 @@ class ChildProcess:
             self._requests.flush()
 
     def prepare(self) -> None:
-        """Give the child the current environment variables, and an empty log. Raises ChildProcessEnded."""
+        """Send the current environment variables to the child, and empty its log. Raises ChildProcessEnded."""
         self._log.truncate(0)
         self._log.seek(0)
         if os.environ != self._variables:
@@ -153,7 +153,7 @@ class ChildProcess:
             raise self._ended_error() from None
 
     def end(self, seconds: float = _EXIT_SECONDS) -> None:
-        """Close the pipes, so that the child exits; kill it when it still runs after `seconds`."""
+        """Close the pipes, so that the child exits. Kill the child if it still runs after `seconds`."""
         _running.discard(self)
         self._close()
         try:
@@ -188,7 +188,7 @@ class ChildProcess:
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null for each standard stream that is closed, as in some daemons: a pipe would get its number."""
+    """Open /dev/null for each closed standard stream. Otherwise, a pipe would get the number of that stream."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -77,7 +77,7 @@ class StreamItem:
 
 @dataclass(frozen=True)
 class TaskOutcomes:
-    """The outcomes of a chunk of tasks: results, and RaisedError for each task that raised."""
+    """The outcomes of a chunk of tasks: a result for each task, or RaisedError if the task raised an exception."""
 
     first: int
     values: Sequence[Any]
@@ -146,7 +146,7 @@ def serve(requests: BinaryIO, answers: int, in_flight: int) -> None:
 
 
 class _Worker:
-    """Answers requests on any number of threads."""
+    """A worker that answers requests on one or several threads."""
 
     def __init__(self, answers: BinaryIO, in_flight: InFlightRecord) -> None:
         self._answers = answers
@@ -160,7 +160,7 @@ class _Worker:
         self._slots = count()
 
     def assign_slot(self) -> None:
-        """Give the calling thread a slot: the area of the in-flight record that only this thread writes."""
+        """Assign a slot to the calling thread: the area of the in-flight record that only this thread writes."""
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:
@@ -203,7 +203,7 @@ class _Worker:
 
 
 def portable_error(error: BaseException) -> Exception:
-    """Return an error if it survives pickling, else a ValueError with its class name and message."""
+    """Return the error if it survives pickling; otherwise a ValueError with its class name and message."""
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 (each class has its own way to fail at pickling)

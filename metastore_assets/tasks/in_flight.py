@@ -1,4 +1,4 @@
-"""The in-flight record: shared memory in which a child process notes the files that it reads.
+"""The in-flight record: shared memory in which a child process records the files that it reads.
 
 The memory outlives a child that crashes, so the parent reads there which file caused the crash.
 """
@@ -31,7 +31,7 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return what each running task reads, by the task's number counted from 0.
+        """Return the file that each running task reads, by the task's number counted from 0.
 
         The value is the text of the task's `record_in_flight` block, or "" outside of such a block. Threads without a
         running task have no entry.
@@ -58,7 +58,7 @@ class InFlightRecord:
 
 @contextmanager
 def record_in_flight(text: str) -> Iterator[None]:
-    """Record what the block reads: a path, perhaps with a part of the file. Outside of a task, do nothing."""
+    """Record the file, or part of a file, that the block reads. Outside of a task, do nothing."""
     if getattr(_current, "memory", None) is None:
         yield
         return

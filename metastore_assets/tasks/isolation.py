@@ -1,7 +1,7 @@
-"""The runner that isolates crashes: tasks run in a child process, and a crash becomes an error about one file.
+"""The runner that isolates crashes. Tasks run in a child process, and a crash becomes an error about one file.
 
-Native readers of foreign files run only here, never in the process that plans a table. Functions and tasks, which may
-hold credentials, reach the child through a pipe.
+Native readers of foreign files run only in child processes, never in the process that plans a table. Functions and
+tasks, which may hold credentials, reach the child through a pipe.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MAX_IDLE_CRASHES = 3
 
 
 class IsolatedRunner(TaskRunner):
-    """Runs tasks in a child process, whose crash fails only the task at fault.
+    """A runner of tasks in a child process. A crash of the child fails only the task that caused it.
 
-    If one task ran when the child crashed, it is at fault. If several ran, each of them runs again alone. If another
-    process killed the child, for example for lack of memory, its task is at fault only when that happens twice. The
-    outcome of a task at fault is a FatalFileError. Without paths, it names the task by number.
+    If one task ran when the child crashed, this task caused the crash. If several ran, each of them runs again alone.
+    If another process killed the child, for example for lack of memory, its task counts as the cause only if that
+    happens twice. The outcome of the task is a FatalFileError. Without paths, the error names the task by number.
     """
 
     def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:
@@ -39,7 +39,7 @@ class IsolatedRunner(TaskRunner):
 
         Args:
             threads: Tasks that the child runs at the same time.
-            chunk_size: Tasks that one message carries: above 1 for tasks of a few microseconds.
+            chunk_size: Number of tasks in one message: more than 1 for tasks of a few microseconds.
         """
         self._threads = threads
         self._chunk_size = chunk_size
@@ -96,14 +96,14 @@ def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> An
 
     Raises:
         TableFormatError: The function crashed the child.
-        Exception: What the function raises.
+        Exception: The exception that the function raises.
     """
     (outcome,) = IsolatedRunner().outcomes(with_arguments(function), [arguments], paths=[path])
     return metadata_result(outcome)
 
 
 def metadata_result(outcome: Any) -> Any:
-    """Return the result of a task that read a metadata file, or raise its error: TableFormatError for a crash."""
+    """Return the result of a task that read a metadata file, or raise its error. A crash raises TableFormatError."""
     if isinstance(outcome, FatalFileError):
         raise TableFormatError(str(outcome)) from outcome
     if isinstance(outcome, Exception):
@@ -114,7 +114,7 @@ def metadata_result(outcome: Any) -> Any:
 def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
     """Yield ranges (first inclusive, last exclusive) of consecutive numbers, none longer than `max_size`.
 
-    The numbers ascend, and there is at least one.
+    The numbers are in ascending order. There is at least one.
     """
     first = last = numbers[0]
     for number in numbers:
@@ -126,7 +126,7 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def restore_error(value: Any) -> Any:
-    """Return an outcome that a child sent: a result unchanged, and for a RaisedError its exception."""
+    """Return the outcome of a task that a child sent: a result unchanged, or the exception in a RaisedError."""
     if not isinstance(value, RaisedError):
         return value
     # The standard library's process pools show a remote traceback in this way.

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class TaskBatch(Generic[T]):
-    """The tasks of one call of a runner. Paths and costs are parallel to the tasks, or None."""
+    """The tasks of one call of a runner. Paths and costs have one item for each task, or are None."""
 
     tasks: Sequence[T]
     paths: Sequence[str] | None = None
@@ -28,11 +28,11 @@ class TaskBatch(Generic[T]):
 class TaskRunner(ABC):
     """Runs a function on each of many tasks, in this process or in others.
 
-    A runner may run a task twice, even at the same time: what a task writes needs unique names. Runners of other
-    processes pickle functions, tasks and results, count the bytes that tasks read and write for the caller
+    A runner may run a task twice, even at the same time, so files that a task writes need unique names. Runners of
+    other processes pickle functions, tasks and results, count the bytes that tasks read and write for the caller
     (`storage.io_counters`), and stop their tasks when the caller is interrupted.
 
-    A subclass implements `_run`, and `_run_until_error` when it can stop at the first error.
+    A subclass implements `_run`, and `_run_until_error` if it can stop at the first error.
     """
 
     @property
@@ -48,13 +48,16 @@ class TaskRunner(ABC):
         paths: Sequence[str] | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[Any]:
-        """Run `function(task)` for each task, and return the results, or exceptions in place of results.
+        """Run `function(task)` for each task, and return the results, with exceptions instead of results for failed
+        tasks.
 
         Args:
             function: Called once per task with the task as its only argument.
             tasks: Picklable values.
-            paths: The file of a table that each task reads. Such a file may crash the process that reads it: the runner
-                then runs the other tasks again, and the outcome of this one is a FatalFileError with its path. Without
+            paths: The file of a table that each task reads. Such a file may crash the process that reads it: the
+                runner
+                then runs the other tasks again, and the outcome of this one is a FatalFileError with its path.
+                Without
                 paths, a runner may raise WorkerEndedError for a crash of a process.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 
@@ -88,7 +91,7 @@ class TaskRunner(ABC):
 
 
 class InProcessRunner(TaskRunner):
-    """Runs tasks in the calling process, on one or more threads. It cannot isolate crashes."""
+    """A runner of tasks in the calling process, on one or more threads. It cannot isolate crashes."""
 
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
@@ -116,7 +119,7 @@ def catch_error(function: Callable[[T], R], task: T) -> R | Exception:
 
 
 def raise_first_error(outcomes: Iterable[Any]) -> list[Any]:
-    """Return outcomes of tasks as a list of results. Raises the first outcome that is an exception."""
+    """Return the results of some tasks. If an outcome is an exception, raise the first one."""
     results = list(outcomes)
     for outcome in results:
         if isinstance(outcome, Exception):
@@ -134,6 +137,6 @@ def _call_with_arguments(function: Callable[..., R], arguments: tuple[Any, ...])
 
 
 def limit_arrow_threads() -> None:
-    """Limit Arrow to one thread in this process: tasks that run in parallel have one core each."""
+    """Limit Arrow to one thread in this process, because each of the tasks that run in parallel has one core."""
     if pa.cpu_count() != 1:
         pa.set_cpu_count(1)

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PathTask(Generic[T]):
-    """A task and the file that it reads. A crash of the child is attributed to the file."""
+    """A task with the file that it reads. A crash of the child is attributed to the file."""
 
     path: str
     task: T
@@ -111,7 +111,7 @@ def stream_parallel(
 
 @dataclass(frozen=True)
 class _Message:
-    """What a thread sends to the caller: an item, or as its last message an error or nothing."""
+    """A message of a thread to the caller: an item, or as the last message an error or nothing."""
 
     item: Any = None
     is_last: bool = True
@@ -119,7 +119,7 @@ class _Message:
 
 
 class _StreamClosed(Exception):
-    """Raised in the thread of a child when the caller has closed the stream."""
+    """An exception in the thread of a child after the caller has closed the stream."""
 
 
 class _ActiveChildren:
@@ -133,7 +133,10 @@ class _ActiveChildren:
 
     @contextmanager
     def register(self, child: ChildProcess) -> Iterator[None]:
-        """Let `stop` kill a child during the block. Raises _StreamClosed if `stop` was called before or meanwhile."""
+        """Register a child during the block, so that `stop` can kill it.
+
+        Raises _StreamClosed if `stop` was called before the block or during it.
+        """
         with self._lock:
             if self.are_stopped:
                 raise _StreamClosed
@@ -237,7 +240,7 @@ def _start(
 def _crash_error(
     function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], ended: ChildProcessEnded
 ) -> FatalFileError:
-    """Return the error for a child that crashed, which names the file at fault.
+    """Return the error for a child that crashed. It names the file that caused the crash.
 
     If several tasks ran, each runs again alone, without its items, to find the one that crashes.
     """

@@ -1,4 +1,4 @@
-"""Changes of value counts: how many in one version, and the changed values between any two versions.
+"""Changes of value counts: their number in one version, and the changed values between any two versions.
 
 Value counts are the frequencies of all distinct values of a column.
 """
@@ -63,7 +63,7 @@ def _updates(
 ) -> pl.DataFrame | None:
     """Return all updated values with their frequencies before and after the steps.
 
-    The columns are `column`, `value`, `before` and `after`. A frequency is null where the value does not occur. Returns
+    The columns are `column`, `value`, `before` and `after`. A frequency is null if the value does not occur. Returns
     None if the updates of a step were not recorded, because the step rebuilt the value counts, or because only one of
     its two versions has the type class.
     """
@@ -91,7 +91,8 @@ def _updates(
 
 
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per value with its frequencies `before` and `after`, null where the value does not occur.
+    """Return one row per value with its frequencies `before` and `after`. A frequency is null if the value does not
+    occur.
 
     Rows are grouped, not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
     """
@@ -141,7 +142,7 @@ class ValueCountChanges:
 def count_changes(
     store: ObjectStore, before: ValueCountFiles | None, after: ValueCountFiles | None
 ) -> ValueCountChanges | None:
-    """Return how many values changed from one version to the next; None if value counts were rebuilt.
+    """Return the numbers of values that changed from one version to the next; None if value counts were rebuilt.
 
     A rebuild does not record which values changed.
 

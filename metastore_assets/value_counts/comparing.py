@@ -41,7 +41,7 @@ class DifferingRow:
 def differing_rows(
     store: ObjectStore, stored: TableValueCounts, scratch: ObjectStore, computed: TableValueCounts
 ) -> Iterator[DifferingRow]:
-    """Yield the first differing row of each stage that is derived from values. The values are not compared.
+    """Yield the first differing row of each stage that is derived from values. Values themselves are not compared.
 
     Stages that only one side has are not compared.
 
@@ -94,10 +94,10 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield pairs of tables with the next rows of both streams, equally many.
+    """Yield pairs of tables with the next rows of both streams. Both tables of a pair have the same number of rows.
 
-    If one stream is longer, the last pair has its next rows and an empty table. Its later batches are not read. Holds
-    one batch of each stream.
+    If one stream is longer, the last pair has its next rows and an empty table. Its later batches are not read. One
+    batch of each stream is in memory.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

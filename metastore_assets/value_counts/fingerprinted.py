@@ -1,4 +1,4 @@
-"""The dataflow of fingerprinted columns: it counts a fingerprint (a hash) of every value, and stores repeated values.
+"""The dataflow of fingerprinted columns. It counts a fingerprint (a hash) of every value, and stores repeated values.
 
     fingerprints of the fragments that were added (+) and removed (−)
       → fingerprints  sum, by (column, fingerprint): frequency         of every value; values may share a fingerprint
@@ -48,7 +48,7 @@ class FingerprintedValueCounts:
     """Width of the fingerprints in bits."""
 
     def is_same(self, other: FingerprintedValueCounts) -> bool:
-        """Return whether both have the same files, columns and width of fingerprints."""
+        """Return whether both objects have the same files, columns and width of fingerprints."""
         return (self.columns, self.bits) == (other.columns, other.bits) and self.flow.paths() == other.flow.paths()
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class FingerprintedValueCounts:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FingerprintedValueCounts:
-        """Parse the JSON object of `to_json`."""
+        """Parse the JSON object that `to_json` returns."""
         return cls(
             dict(fields["columns"]), dict(fields["value_counts"]), FlowState.from_json(fields["flow"]), fields["bits"]
         )
@@ -116,7 +116,7 @@ def add_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int
     """Return the frequency counts of a fingerprinted column, completed by the values that occur once.
 
     Args:
-        counts: Pairs (frequency, number of stored distinct values with this frequency). Those of frequency 1 are
+        counts: Pairs (frequency, number of stored distinct values with this frequency). Pairs with frequency 1 are
             replaced.
         values: The number of non-null values of the column, repeated ones included.
 

@@ -1,6 +1,7 @@
 """The dataflow of a table's value counts: one set of stages per type class of enumerated columns.
 
-An enumerated column stores each distinct value with its frequency. A type class is a group of column types whose values
+An enumerated column stores each distinct value with its frequency. A type class is a group of column types whose
+values
 are stored as one type.
 
     value counts of the fragments that were added (+) and removed (−)
@@ -13,9 +14,10 @@ are stored as one type.
       → by_partition  sum, by (column, value, partition): frequency   which partitions hold a value
 
 Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored as their keys.
-Such texts compress as well as numbers, and any tool can read them.
+These texts compress as well as numbers, and any tool can read them.
 
-`column` is the field id, which does not change when a column is renamed. A column whose type widens into another class
+`column` is the field id, which does not change when a column is renamed. A column whose type widens into another
+class
 moves to the stages of that class.
 """
 

@@ -43,7 +43,7 @@ _MAX_FREQUENCY = np.iinfo(np.int64).max
 
 
 class ValueCountReader:
-    """Answers queries on the value counts of one version, and reads only the blocks that an answer needs.
+    """A reader of the value counts of one version. It reads only the blocks that an answer needs.
 
     An enumerated column stores all distinct values. A fingerprinted column stores only repeated values, and counts a
     fingerprint (a hash) of every value. Columns are named by field id. `type_class` is the name of a column's type
@@ -85,7 +85,7 @@ class ValueCountReader:
         return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
     def fingerprint_frequency(self, column: str, value: pa.Scalar) -> int:
-        """Return how many rows of a fingerprinted column have the same fingerprint as a value."""
+        """Return the number of rows of a fingerprinted column whose values have the same fingerprint as a value."""
         fingerprints = self._fingerprints(pa.array([value], value.type))
         rows = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "fingerprint": fingerprints}))
         return sum(rows["frequency"].to_pylist())
@@ -114,8 +114,8 @@ class ValueCountReader:
         Args:
             column: The field id of the column.
             type_class: The class of its values.
-            least: If it is 2 or more, values that occur once are omitted. This is the only effect: other values below
-                `least` are not omitted.
+            least: If it is 2 or more, values that occur once are omitted. All other values are yielded, even if they
+                occur less often than `least`.
         """
         start = pa.table(
             {
@@ -170,7 +170,7 @@ class ValueCountReader:
         )
 
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
-        """Return (partition key, frequency) of each partition that holds a value, by ascending key.
+        """Return (partition key, frequency) of each partition that contains a value, by ascending key.
 
         The column must be in `by_partition`. Reads one or two row groups of each run.
         """
@@ -211,9 +211,9 @@ class ValueCountReader:
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return what `counts` returns, for every column of a type class, by field id.
+        """Return the result of `counts` for every column of a type class, by field id.
 
-        Enumerated columns without values are left out.
+        Enumerated columns without values are omitted.
         """
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
@@ -329,7 +329,7 @@ class ValueCountReader:
             yield column, [table for _, table in group]
 
     def _column_rows(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of a column in the stage of a kind, from the key `start` on."""
+        """Yield the rows of a column in the stage of a kind, beginning at the key `start`."""
         view = self._view_of(column, type_class)
         if view is None:
             return

@@ -47,7 +47,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class TopLimits:
-    """Limits of the values that are reported as the most frequent values of a column. All values are stored."""
+    """Limits on the values that are reported as the most frequent values of a column. All values are stored."""
 
     max_values: int | None = None
     """Maximum number of reported values; None for no limit."""
@@ -86,7 +86,7 @@ class TableValueCounts:
     """How value counts were built from scratch, by field id; columns that an update added are not included."""
 
     def is_same(self, other: TableValueCounts) -> bool:
-        """Return whether both have the same files, columns and limits."""
+        """Return whether both objects have the same files, columns and limits."""
         settings, other_settings = (
             (counts.columns, counts.top_limits, counts.by_partition) for counts in (self, other)
         )
@@ -159,7 +159,7 @@ def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> Va
 
 
 def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Rewrite value counts to new files, in which no removed value is left: not in deltas, bounds or updates.
+    """Rewrite value counts to new files that contain no removed value: not in deltas, bounds or updates.
 
     Args:
         store: The folder of the table.

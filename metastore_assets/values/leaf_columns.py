@@ -1,4 +1,4 @@
-"""Leaf columns: the columns of a table and all fields inside of them, with their arrays."""
+"""Leaf columns: the columns of a table and all fields inside of them, and the arrays of their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIELD_ID = b"metastore.field_id"
 
 @dataclass(frozen=True)
 class LeafColumn:
-    """A column that has a row of its own in the file `statistics`: a top-level column or a field inside one.
+    """A column with a separate row in the file `statistics`: a top-level column or a field inside of one.
 
     Structs, lists and maps are leaf columns, too, in addition to their fields and elements.
     """
@@ -44,7 +44,7 @@ class LeafColumn:
 def plain_type(type: pa.DataType) -> pa.DataType:
     """Return the type that a dictionary, run-end-encoded or extension type encodes.
 
-    `arrow.uuid` stays; `arrow.bool8` becomes boolean.
+    `arrow.uuid` is retained; `arrow.bool8` becomes boolean.
     """
     while True:
         if t.is_dictionary(type) or t.is_run_end_encoded(type):
@@ -69,7 +69,7 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 
 def logical_nulls(array: pa.Array) -> pa.BooleanArray:
-    """Return for each value whether it is null, also if the null is in a dictionary or in a child of a union.
+    """Return for each value whether it is null. The null may also be in a dictionary or in a child of a union.
 
     From pyarrow 26 on, `Array.is_null` returns the same; before, it returns False for such nulls.
     """
@@ -129,8 +129,9 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
 def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
     """Return the array of each leaf column of a field, in the order of `leaf_columns(field)`.
 
-    Dictionaries stay encoded. A field below a null struct is null. Null lists and maps have no elements. The array of a
-    struct, list or map has the nulls and the lengths. A union inside a struct becomes booleans with the union's nulls.
+    Dictionaries are not decoded. A field below a null struct is null. Null lists and maps have no elements. The array
+    of a struct, list or map has the nulls and the lengths. A union inside a struct becomes booleans with the union's
+    nulls.
     """
     return list(_split(array))
 
@@ -158,7 +159,7 @@ def is_list(type: pa.DataType) -> bool:
 def _walk(
     field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
-    """Yield a field and all fields inside it, depth first: the names on the path to each, and its leaf column.
+    """Yield a field and all fields inside it, depth first: the names on its path, and its leaf column.
 
     Paths and field ids of these leaf columns may be equal, and they have no aliases yet.
 
@@ -189,7 +190,7 @@ def _make_unique(path: str, taken: set[str]) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """Return a part of a path, in backticks if it contains a dot or a backtick, or is empty."""
+    """Return a part of a path. It is in backticks if it contains a dot or a backtick, or is empty."""
     return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name or not name else name
 
 
@@ -216,7 +217,7 @@ def _elements(array: pa.Array) -> pa.Array:
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
     """Yield the arrays of a struct's fields, and of all fields and elements inside these.
 
-    The array of the struct itself is left out.
+    The array of the struct itself is omitted.
     """
     fields = [array.field(i) for i in range(array.type.num_fields)]
     if any(_lacks_validity(child.type) for child in fields):

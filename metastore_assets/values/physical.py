@@ -1,4 +1,4 @@
-"""Conversions of a column's values between Arrow arrays of any type, the canonical Arrow type, and physical values.
+"""Conversions of a column's values between Arrow arrays of any type, the canonical type, and physical values.
 
 A type class (`values.types`) is a group of column types that share one *canonical* Arrow type. Integers, decimals,
 dates and times have a *physical value*: an integer that is unscaled, in days, or in the unit of the type.
@@ -66,7 +66,7 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
     """Return a column chunk as an array of the canonical type of its type class, row by row, with nulls.
 
-    Text stays unchanged even if it is not valid UTF-8.
+    Text is not changed, even if it is not valid UTF-8.
 
     Args:
         array: Values of any type of the class.
@@ -128,7 +128,7 @@ def numbers(values: pa.Array, cls: TypeClass) -> Numbers:
 
 
 def positive_zeros(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the values with 0.0 in place of -0.0."""
+    """Return the values with 0.0 instead of -0.0."""
     with np.errstate(invalid="ignore"):  # numpy warns where a signaling NaN becomes a quiet one
         return values + 0.0
 
@@ -171,7 +171,7 @@ def order_key(value: pa.Scalar) -> Any:
 
 
 def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
-    """Return a key by which to sort scalars of one type class, NaN included, which is the greatest value."""
+    """Return a key by which to sort scalars of one type class. NaN is the greatest value."""
     key = order_key(value)
     return (True, 0.0) if key != key else (False, key)
 

@@ -1,4 +1,4 @@
-"""Truncation of long strings and binary values to bounds: the nearest lower or upper value of limited length."""
+"""Truncation of long strings and binary values to bounds: the nearest value of limited length below or above."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 
 
 def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
-    """Return the greatest value of at most `max_bytes` bytes that is not above `value`, and whether it equals `value`.
+    """Return the greatest value of at most `max_bytes` bytes that is not above `value`, and whether it equals
+    `value`.
 
-    No value of at most `max_bytes` bytes lies between `value` and this bound, so bounds merge exactly.
+    No value of at most `max_bytes` bytes is between `value` and this bound, so bounds can be merged exactly.
 
     Args:
         value: The value, UTF-8 for strings.
@@ -67,7 +68,7 @@ def prefix_successor(prefix: bytes) -> bytes | None:
 
 
 def _next_text(value: bytes, max_bytes: int) -> bytes | None:
-    """Return the least text of at most `max_bytes` bytes that is greater than a longer text; None without one."""
+    """Return the least text of at most `max_bytes` bytes that is greater than a longer text; None if there is none."""
     text = _truncate_characters(value, max_bytes).decode()
     size = len(text.encode())
     while text:

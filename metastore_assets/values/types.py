@@ -85,7 +85,7 @@ _DECIMAL_NAME = re.compile(r"decimal_(\d{1,2})")
 
 @lru_cache(maxsize=4096)
 def type_text(type: pa.DataType) -> str:
-    """Return a type as text for people."""
+    """Return a type as text for users."""
     return str(type).replace("extension<arrow.uuid>", "uuid")
 
 
@@ -114,7 +114,7 @@ def type_class(type: pa.DataType) -> TypeClass:
 
 
 def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
-    """Return the type classes of the types that have one, in the same order; types without a class are left out."""
+    """Return the type classes of types, in the same order. Types without a class are omitted."""
     classes = []
     for type in types:
         try:
@@ -135,7 +135,7 @@ def class_named(name: str) -> TypeClass:
 
 
 def type_fingerprint(type: pa.DataType) -> str:
-    """Return a text that is equal for two types exactly if the profiles of columns of these types can be merged.
+    """Return a text that is equal for two types if and only if profiles of columns of these types can be merged.
 
     The text is the name of the type class. For a type without a class it is the kind of container or the Arrow type.
     """
@@ -180,7 +180,7 @@ def _decimal_class(type: pa.DataType) -> TypeClass:
 
 
 def _reason(type: pa.DataType) -> str:
-    """Return why a type has no type class, as text for users."""
+    """Return the reason why a type has no type class, as text for users."""
     if t.is_struct(type):
         return "a struct has no values itself; its fields have statistics"
     if t.is_map(type):

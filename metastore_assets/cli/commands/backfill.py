@@ -227,7 +227,7 @@ def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
 
 
 def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw what a backfill would do, and the keys of its partitions.
+    """Draw a plan: the work of the backfill, and the keys of its partitions.
 
     With `verbose`, draw all keys even if they are many.
     """

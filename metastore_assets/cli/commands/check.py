@@ -67,8 +67,9 @@ def check(
 
 
 def _draw(page: Page, document: Answer) -> None:
-    """Draw a grid of the checks, then the partitions that did not pass, and advice for checks with the status
-    `unknown`.
+    """Draw a grid of the checks, then the partitions that did not pass.
+
+    Checks with the status `unknown` are followed by advice.
     """
     checks = document["checks"]
     heading = Styled(text.make_printable(document["table"]), "bold")
@@ -106,7 +107,7 @@ def _check_line(check: Answer) -> Sequence[Part]:
 
 
 def _to_one_line(sentence: str) -> str:
-    """Return a sentence on one printable line. Blanks stay as they are, because values may contain several."""
+    """Return a sentence on one printable line. Blanks are not changed, because values may contain several in a row."""
     return text.make_printable(" ".join(line.strip() for line in sentence.splitlines()))
 
 

@@ -124,7 +124,7 @@ def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
 
 
 def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
-    """Return the cells of a column's line: name, three facts, three distances, and what was compared for these.
+    """Return the cells of a column's line: name, three facts, three distances, and the compared parts.
 
     Without distances, the last cell has the reason.
     """
@@ -149,7 +149,7 @@ def _format_distance(value: float) -> str:
 
 
 def _format_sides(column: ColumnDiff, format_cell: Callable[[ColumnStatistics], str]) -> str:
-    """Format a column at both versions as `before → after`, or as one text if both sides are equal.
+    """Format a column at both versions as `before → after`, or as one text if both are equal.
 
     A column that only one version has is formatted as `→ after` or `before →`.
     """

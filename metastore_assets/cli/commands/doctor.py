@@ -54,7 +54,7 @@ def doctor(invocation: Invocation, names: tuple[str, ...], deep: bool, as_json: 
 
 
 def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Yield a finding for everything that is checked. Without a valid configuration, root and tables are skipped."""
+    """Yield a finding for each check. Without a valid configuration, root and tables are skipped."""
     from metastore_assets.cli.answers import parallel_map
     from metastore_assets.cli.diagnosis.access import check_root, check_table
     from metastore_assets.cli.diagnosis.environment import (
@@ -83,7 +83,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
 
 
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:
-    """Return the configuration with the tables of databases, and what was found; None if it is not valid."""
+    """Return the configuration with the tables of databases, and the findings; None if it is not valid."""
     from metastore_assets.cli.diagnosis.finding import DoctorFinding
     from metastore_assets.config.file import config_path
 
@@ -106,7 +106,7 @@ def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[Metastor
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw a line for each finding, and what to do below it."""
+    """Draw a line for each finding, followed by advice."""
     width = max(len(finding["subject"]) for finding in result["findings"])
     for finding in result["findings"]:
         status = finding["status"]

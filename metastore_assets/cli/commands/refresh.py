@@ -118,7 +118,7 @@ def _plan_to_answer(plan: Plan, rereads: bool) -> dict[str, Any]:
 
 
 def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
-    """Draw what a refresh did, or what a dry run would do.
+    """Draw the result of a refresh, or the plan of a dry run.
 
     Args:
         page: The page to draw on.

@@ -1,1 +1,1 @@
-"""What `metastore doctor` checks: the environment, and access to the root and the tables."""
+"""The checks of `metastore doctor`: the environment, and access to the root and the tables."""

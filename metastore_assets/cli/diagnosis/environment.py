@@ -43,7 +43,7 @@ class Requirement:
 
     @property
     def range(self) -> str:
-        """The supported versions, as pip writes them."""
+        """The supported versions in the syntax of pip."""
         return ",".join(operator + limit for operator, limit in self.limits) or "any version"
 
     def allows(self, installed: str) -> bool:
@@ -84,7 +84,7 @@ def check_python() -> DoctorFinding:
 
 
 def check_packages() -> Iterator[DoctorFinding]:
-    """Check the versions of all installed packages that this package needs, and list the extras that are missing."""
+    """Check the versions of all installed packages that this package needs, and list the missing extras."""
     try:
         requirements = parse_requirements(requires(_DISTRIBUTION) or ())
         release = version(_DISTRIBUTION)
@@ -207,7 +207,7 @@ def _starts_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _importance(config: MetastoreConfig | None) -> tuple[Status, str]:
-    """Return the status of a finding that Spark cannot start, and the text to append to its advice."""
+    """Return the status of a finding that Spark cannot start, and a text to append to its advice."""
     if config is not None and config.engine == "auto":
         return "warning", "; without Spark, only small tables can be refreshed"
     if config is None:

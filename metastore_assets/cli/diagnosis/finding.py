@@ -1,4 +1,4 @@
-"""The result of one thing that `metastore doctor` checks."""
+"""The result of one check of `metastore doctor`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Status = Literal["ok", "warning", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """What was checked, whether it works, and what to do if it does not."""
+    """The result of one check: its subject, its status, and advice."""
 
     subject: str
     """What was checked: `Java`, or `table orders`."""
@@ -37,9 +37,9 @@ def check(subject: str, function: Callable[[], str], advice: str | None = None) 
     """Return a finding that is `ok` with the message that `function` returns, or `failed` with the error it raises.
 
     Args:
-        subject: What is checked.
-        function: Checks it. Its message gets the elapsed time.
-        advice: What to do after an error. Errors of this package say it themselves.
+        subject: The subject of the check.
+        function: Makes the check and returns a message, to which the elapsed time is added.
+        advice: Advice after an error. Errors of this package already contain advice.
     """
     start = time.perf_counter()
     try:

@@ -72,7 +72,7 @@ def column_details(
 
 
 def shift_text(shift: float) -> Markup:
-    """Format a population stability index, coloured by how much the distribution has shifted."""
+    """Format a population stability index, with a colour that depends on its size."""
     class_ = "bad" if shift > _SHIFTED else "fair" if shift > _STABLE else "good"
     formatted = "0" if not shift else "<0.001" if shift < 0.001 else f"{shift:.3f}"
     return tag("span", formatted, class_=class_)
@@ -109,7 +109,9 @@ def _range(row: ColumnStatistics) -> list[Part]:
 
 
 def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
-    """Return bars of the most frequent values; None if even the first has less than one percent of the values."""
+    """Return bars of the most frequent values; None if the most frequent value has less than one percent of the
+    values.
+    """
     if not top or 100 * top[0][1] < row.value_count:
         return None
     counts = [frequency for _, frequency in top]
