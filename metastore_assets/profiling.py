@@ -36,8 +36,9 @@ def profile(data: object, *, spark: SparkSession | None = None, **settings: Any)
     object is garbage-collected. The rows of a Spark data frame pass through this process.
 
     Args:
-        data: A path or URI of a table of any format; or an object with Arrow data (a table, reader or dataset of
-            pyarrow, a data frame of Polars, pandas or Spark, a relation of DuckDB). `profile_query` takes a query.
+        data: A path or URI of a table of any format, or an object with Arrow data. Such objects are tables, readers
+            and datasets of pyarrow, data frames of Polars, pandas and Spark, and relations of DuckDB. `profile_query`
+            takes a query.
         spark: The session to read large tables with. Default: a new one, if it is needed.
         settings: Keys of a table in `metastore.yaml`, such as `at`, `options`, `storage_options` and `columns`.
 

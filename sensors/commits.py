@@ -251,8 +251,8 @@ def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
     """Return the unfinished runs of the table, including queued runs that do not have its tag yet.
 
-    Runs without the tag are found in two ways: as the last run of one of the table's assets, or as a run of the same
-    backfill as that run. This takes a few queries, and one more for each such backfill.
+    Runs without the tag are the last runs of the table's assets, and the runs of the same backfills. This takes a few
+    queries, and one more for each such backfill.
     """
     keys = {names.partitions, *names.kind_assets.values()}
     # Events that a person reports by hand have an empty run id.

@@ -147,7 +147,7 @@ def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) 
     """Decide whether to request a run: the table has changed, or its newest version was not reported to Dagster.
 
     No run is requested while another run of the table is active. Retries wait for 1, 3, 7 … intervals after a failed
-    run, at most an hour, so that a table that cannot be read does not keep the machine busy.
+    run, at most an hour. A table that cannot be read therefore causes few runs.
 
     Args:
         cursor: The cursor of the previous tick.

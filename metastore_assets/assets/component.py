@@ -110,8 +110,8 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
 class MetastoreComponent(StateBackedComponent, Resolvable):
     """Assets, checks, jobs and sensors of tables: those of a `metastore.yaml`, and those under `tables`.
 
-    Settings that YAML cannot express, such as the partitions of a table, need a class: name it under `translator`, or
-    override `get_translator` in a component of your own.
+    Settings that YAML cannot express, such as the partitions of a table, need a class. Name the class under
+    `translator`, or override `get_translator` in a subclass of this component.
     """
 
     _folder = Path()

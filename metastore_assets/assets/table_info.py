@@ -42,7 +42,7 @@ class TableInfo:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> "TableInfo":
-        """Return the facts that `dataclasses.asdict` has written; unknown where a value has another type."""
+        """Return the facts that `dataclasses.asdict` has written. A fact with a value of another type is unknown."""
         format_, partitioned = fields.get("format"), fields.get("partitioned")
         return cls(
             format_ if isinstance(format_, str) else None, partitioned if isinstance(partitioned, bool) else None

@@ -1,8 +1,12 @@
 """The checks of a configuration: parsing of entries, validation when a configuration is loaded, and names.
 
-An entry has one of three forms: the name of a check, `not_null`; a mapping of the name to settings, `range: {minimum:
-0}`; or a mapping of the name to its main setting, `null_share: 5%`. Further settings may also be keys beside the name:
-`{null_share: 5%, severity: warn}`.
+An entry has one of these forms:
+
+- the name of a check: `not_null`;
+- a mapping of the name to settings: `range: {minimum: 0}`;
+- a mapping of the name to its main setting: `null_share: 5%`. Other settings may be keys beside the name:
+`{null_share:
+  5%, severity: warn}`.
 """
 
 from __future__ import annotations

@@ -60,17 +60,13 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `and` from the bounds of its parts (Fréchet). They hold for any correlation of the
-    parts.
-    """
+    """Return the bounds of an `and` from the bounds of its parts (Fréchet), for any correlation of the parts."""
     least = sum((part.least for part in parts), np.zeros_like(row_counts)) - (len(parts) - 1) * row_counts
     return RowBounds(np.maximum(least, 0), np.minimum.reduce([part.most for part in parts]))
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `or` from the bounds of its parts (Fréchet). They hold for any correlation of the
-    parts.
-    """
+    """Return the bounds of an `or` from the bounds of its parts (Fréchet), for any correlation of the parts."""
     most = sum((part.most for part in parts), np.zeros_like(row_counts))
     return RowBounds(np.maximum.reduce([part.least for part in parts]), np.minimum(most, row_counts))
 

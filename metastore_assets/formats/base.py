@@ -51,10 +51,11 @@ class FragmentReader(Protocol):
         """Return the live rows of one top-level column, as chunks of bounded size.
 
         Args:
-            field: a field of the table's schema. If the fragment lacks it, all values are the field's default, or null.
-            encoded: whether chunks of text or bytes may be dictionary arrays. A chunk is a dictionary array only if the
-                file stores a dictionary, and its entries are less than half as many as the chunk's rows. Entries may be
-                repeated or unused.
+            field: a field of the table's schema. If the fragment lacks it, all values are the field's default, or
+                null.
+            encoded: whether chunks of text or bytes may be dictionary arrays. A chunk is a dictionary array only if
+                the file stores a dictionary with fewer than half as many entries as the chunk has rows. Entries may
+                be repeated or unused.
 
         Returns:
             Arrays of `field.type`, or with `encoded` also dictionary arrays of these values. Their lengths sum to

@@ -85,7 +85,7 @@ def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return rows in which all statistics that reveal values are null where a boolean mask is true."""
+    """Return rows without statistics that reveal values: these are null in all rows selected by a boolean mask."""
     import pyarrow.compute as pc
 
     for name in _REVEALS_VALUES:

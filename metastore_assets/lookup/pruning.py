@@ -321,7 +321,7 @@ class Pruning:
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
             limit: A number of rows. With a limit, only the fewest fragments that certainly have that many matching
                 rows must be read.
-            selects_all: Whether to select all fragments, whatever their bounds are.
+            selects_all: Whether to select all fragments, regardless of their bounds.
         """
         self.version = pruner.version
         self.predicate = predicate

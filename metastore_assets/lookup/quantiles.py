@@ -67,7 +67,7 @@ class ValuesInMemory:
         return self._values[int(np.searchsorted(self._ends, rank, "right"))]
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less than a value, or also equal if `inclusive`, by a binary search."""
+        """Return the number of values that are less than a value, or also equal to it if `inclusive`."""
         key = sort_key(value)
         low, high = 0, len(self._values)
         while low < high:

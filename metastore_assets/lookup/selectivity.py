@@ -237,7 +237,7 @@ def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribu
 def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
     """Estimate the rows with a value below `value`, or also equal if `inclusive`, by minimum and maximum.
 
-    `numbers` is how many values of the column are neither null nor NaN.
+    `numbers` is the number of values of the column that are neither null nor NaN.
     """
     key = order_key(value)
     low, high = (None if bound is None else order_key(bound) for bound in (row.minimum, row.maximum))
@@ -263,8 +263,8 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _RowEstimate:
     """Estimate the rows with a value below `value` by a histogram.
 
-    Rows in the same bin as the value may be below it or not. `numbers` is how many values of the column are neither
-    null nor NaN.
+    Rows in the same bin as the value may be below it or not. `numbers` is the number of values of the column that are
+    neither null nor NaN.
     """
     key, ends = physical_value(value), bins.ends
     # Infinities are in no bin, and the number of negative ones is not stored.

@@ -129,7 +129,7 @@ class Scanner(Protocol):
 
 
 class Table(Relation):
-    """One table as of one version. Of the version's files, only the ones that an answer needs are read.
+    """One table as of one version. Of the version's files, only those that an answer needs are read.
 
     A table consists of parts that can be used alone: `profiles`, `value_counts`, `histograms`, `pruner` and `past`.
     """

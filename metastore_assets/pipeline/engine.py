@@ -1,4 +1,4 @@
-"""The choice where the work of a refresh runs: on Spark, or in this process and its child processes.
+"""The decision where the work of a refresh runs: on Spark, or in this process and its child processes.
 
 Starting a Spark session takes seconds, and each job some tenths of a second. Most commits change little, so they
 finish earlier without Spark.

@@ -71,11 +71,12 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     """Remove all versions before a number, and every file that the remaining versions do not need.
 
     The content of the newest version is published again, in files that contain nothing else. Other remaining versions
-    retain the profiles of partitions and of the table. Fragment profiles are retained if the newest version needs them
+    retain the profiles of partitions and of the table. Fragment profiles are retained if the newest version needs
+    them
     for planning; they may contain columns that the table no longer has (`PurgeResult.outdated`). Cached metadata,
     records of unfinished backfills and history values are removed.
 
-    Files that no version references are removed whatever their age. A refresh that runs at the same time cannot
+    Files that no version references are removed regardless of their age. A refresh that runs at the same time cannot
     publish, because a newer version exists. `Version.purged` of that version tells the refresh to start again. If the
     refresh is killed before it starts again, the next purge removes what it wrote.
 

@@ -1,9 +1,8 @@
 """Detection of commits that move rows between files without changing any row, such as a compaction.
 
 The numbers of a partition depend only on the multiset of each column's values. Profiles store a hash of each
-multiset.
-If the added and the removed fragments of a partition have equal hashes, the partition's published profile is reused,
-and so is everything that was merged from this profile.
+multiset. If the added and the removed fragments of a partition have equal hashes, the partition's published profile
+is reused. Everything that was merged from this profile is reused, too.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 class KeyChunks:
     """An iterator over chunks of sorted keys. The keys of a chunk have about a given number of rows.
 
-    The caller records how many rows each chunk had. The next chunks have more or fewer keys accordingly.
+    The caller records the number of rows of each chunk, and the sizes of the next chunks are adapted to it.
     """
 
     def __init__(self, keys: pl.DataFrame, rows: int) -> None:

@@ -65,9 +65,9 @@ class Order:
         return self.sort(keys[:, list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
-        """Return an expression that is true where the key of a row differs from the key of the row before.
+        """Return an expression that is true for rows whose key differs from the key of the row before.
 
-        It is true for the first row. The frame must be sorted.
+        The expression is true for the first row. The frame must be sorted.
         """
         index = pl.int_range(pl.len()) == 0
         for column in self.columns:

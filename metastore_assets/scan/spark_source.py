@@ -1,7 +1,7 @@
 """Spark's data source `metastore`, which reads only files that may have matching rows.
 
-The predicate is an option, not a filter that Spark pushes down. Spark 4.3 stores the remaining filters with the frame
-that was loaded instead of with the query, so another query of the same frame, or the other side of a join, would get
+The predicate is an option, not a filter that Spark pushes down. Spark 4.3 stores the remaining filters with the
+loaded frame instead of with the query. Another query of the same frame, or the other side of a join, would then get
 wrong rows. Spark therefore evaluates all filters of a query itself.
 """
 

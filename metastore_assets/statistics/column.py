@@ -142,7 +142,7 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
 
 
 def column_to_json(row: ColumnStatistics) -> Json:
-    """Return a row of statistics as JSON: null where a statistic is unknown or not defined for the type.
+    """Return a row of statistics as JSON. A statistic that is unknown or not defined for the type is null.
 
     User-defined statistics are under the key `user_defined`, by name.
     """

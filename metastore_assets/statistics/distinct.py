@@ -1,11 +1,10 @@
 """The number of distinct values: counted exactly from sorted values, otherwise estimated from a sketch.
 
-The sketch is a HyperLogLog of 4096 registers (Flajolet, Fusy, Gandouet, Meunier, AofA 2007): the first 12 bits of a
-value's hash select a register, which stores the greatest position of the first one bit in the rest. The sketch
-depends
-only on the set of values, however the rows are split and merged. The estimate is the improved raw estimator of Ertl
-("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6): relative standard error
-1.04 / 64 = 1.6 %, no bias tables, near exact for small sets.
+The sketch is a HyperLogLog of 4096 registers (Flajolet, Fusy, Gandouet, Meunier, AofA 2007). The first 12 bits of a
+value's hash select a register. The register stores the greatest position of the first one bit in the other bits. The
+sketch depends only on the set of values, however the rows are split and merged. The estimate is the improved raw
+estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6): relative
+standard error 1.04 / 64 = 1.6 %, no bias tables, near exact for small sets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keyed hashes of hidden values, which only the holder of a key can compute.
 
 SipHash-2-4 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) of a value's two unkeyed hashes,
-vectorized. Without the key, nobody can test whether a sketch or a multiset hash contains a given value. The hashes
-are part of the stored format, so never change them.
+vectorized. Without the key, it is impossible to test whether a sketch or a multiset hash contains a given value. The
+hashes are part of the stored format, so never change them.
 """
 
 from __future__ import annotations

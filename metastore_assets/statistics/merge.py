@@ -150,7 +150,7 @@ def _merge_columns(
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
     """Return the type class of each part and column as a matrix of codes, and the class names that the codes index.
 
-    The code `_NO_CLASS` stands for a missing type class.
+    The code `_NO_CLASS` means a missing type class.
     """
     names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
     return _to_codes(tables, "type_class", names), names

@@ -69,9 +69,9 @@ def profile_field(
     - `repeated`: values are enumerated unless they hardly repeat. Otherwise fingerprints, which are hashes of the
     values, are stored. The policy's `algorithm` may prescribe one of the two.
 
-    No content of a column raises an error. A column has only counts, lengths and a reason in three cases: its type is
-    not profiled, a value is out of range of its type class, or its values are hidden. Hidden values also have an
-    estimated distinct count if the policy has a key.
+    No content of a column raises an error. In three cases, a column has only counts, lengths and a reason. Either its
+    type is not profiled, or a value is out of range of its type class, or its values are hidden. Hidden values also
+    have an estimated distinct count if the policy has a key.
 
     Args:
         field: The column.

@@ -7,9 +7,9 @@ in the same way. A digest that was not merged therefore depends only on the mult
 depend on the order of its parts. The grouping of several merges changes the last digits, so quantiles of merged
 digests are estimates. `benchmarks/quantile_errors.py` measures their errors.
 
-DataSketches can read and merge these digests, but this module uses its own code. The Python package of DataSketches
-(5.2) merges to a rank error several times larger, and its `get_quantile` interpolates towards the wrong neighbour, so
-that quantiles do not ascend (corrected for Java in apache/datasketches-java#755).
+DataSketches can read and merge these digests, but this module uses its own code. Merges of the Python package of
+DataSketches (5.2) have a rank error that is several times larger. Its `get_quantile` interpolates towards the wrong
+neighbour, so quantiles do not ascend (corrected for Java in apache/datasketches-java#755).
 """
 
 from __future__ import annotations

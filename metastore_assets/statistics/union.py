@@ -127,7 +127,7 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
 
 
 def select_class(values: pa.StructArray, cls: TypeClass) -> pa.Array:
-    """Return the child of one type class in its canonical type, null where an element is of another class."""
+    """Return the child of one type class in its canonical type. It is null for elements of another class."""
     at = values.type.get_field_index(cls.name)
     if at < 0:
         return pa.nulls(len(values), cls.arrow)

@@ -1,14 +1,14 @@
 """Value filters: compact sets of hashes that prove, for most absent values, that a column does not contain them.
 
-A filter contains a prefix of the first 64-bit hash of each value. For n values a prefix has 7 + ⌈log2 n⌉ bits, so
-that a value that does not occur matches with a probability of n / 2^bits, at most 0.8 %. A value that occurs always
+A filter contains a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A
+value that does not occur matches with a probability of n / 2^bits, which is at most 0.8 %. A value that occurs always
 matches. Like a Bloom filter, it contains no values. At the same size it has fewer false positives (a split-block
 Bloom filter of 10 bits per value has 1.3 %). Prefixes are in ascending order, so that a part of a filter can be read
 alone.
 
-A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored as it is. For the bits before it
-(the "bucket"), the number of prefixes of each bucket is stored in unary: a 1 for each prefix, then a 0 at the end of
-the bucket. That takes 9.5 to 10 bits per value, and at least 128 bytes.
+A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored unchanged. The bits before it
+are the number of its bucket. The number of prefixes in each bucket is stored in unary: a 1 for each prefix, then a 0.
+That takes 9.5 to 10 bits per value, and at least 128 bytes.
 
 A *filter slice* is the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters
 are

@@ -161,7 +161,7 @@ class LocalFiles:
             record_write(full_path, size)
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files that were last changed before a time. Return how many were deleted."""
+        """Delete unfinished files that were last changed before a time, and return their number."""
         removed = 0
         for entry in self._walk(self._root):
             if not _UNFINISHED.fullmatch(entry.name):

@@ -111,7 +111,7 @@ class ObjectStore:
     def folders(self) -> tuple[str, ...]:
         """Return the names of the folders directly below the root, sorted.
 
-        One request lists them, whatever they contain.
+        One request lists them, regardless of their content.
         """
         return tuple(sorted(self._backend.folders()))
 
@@ -130,7 +130,7 @@ class ObjectStore:
         self._backend.refuse_links(_validate_path(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files that killed writers left before a time. Return how many were deleted."""
+        """Delete unfinished files that killed writers left before a time, and return their number."""
         return self._backend.remove_unfinished(before)
 
     def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None, footer_bytes: int = 0) -> ParquetObject:

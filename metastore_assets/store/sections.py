@@ -208,7 +208,7 @@ class SectionWriter:
         self._shared_tables, self._shared_rows = [], 0
 
     def _write_large_section(self, *, full_groups_only: bool) -> None:
-        """Write the collected rows of the current section to row groups of its own.
+        """Write the collected rows of the current section to row groups that no other section shares.
 
         With `full_groups_only`, the last rows that do not fill a row group are not written yet.
         """

@@ -29,8 +29,8 @@ class TaskRunner(ABC):
     """Runs a function on each of many tasks, in this process or in others.
 
     A runner may run a task twice, even at the same time, so files that a task writes need unique names. Runners of
-    other processes pickle functions, tasks and results, count the bytes that tasks read and write for the caller
-    (`storage.io_counters`), and stop their tasks when the caller is interrupted.
+    other processes pickle functions, tasks and results. They count the bytes that tasks read and write
+    (`storage.io_counters`), and stop their tasks if the caller is interrupted.
 
     A subclass implements `_run`, and `_run_until_error` if it can stop at the first error.
     """
@@ -54,11 +54,9 @@ class TaskRunner(ABC):
         Args:
             function: Called once per task with the task as its only argument.
             tasks: Picklable values.
-            paths: The file of a table that each task reads. Such a file may crash the process that reads it: the
-                runner
-                then runs the other tasks again, and the outcome of this one is a FatalFileError with its path.
-                Without
-                paths, a runner may raise WorkerEndedError for a crash of a process.
+            paths: The file of a table that each task reads. Such a file may crash the process that reads it. The
+                runner then runs the other tasks again. The outcome of the task with the file is a FatalFileError with
+                its path. Without paths, a runner may raise WorkerEndedError for a crash of a process.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 
         Returns:

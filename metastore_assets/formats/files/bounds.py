@@ -297,9 +297,9 @@ def _leaf_position(
     Args:
         fields: The fields of the file, or of a struct in it.
         path: The fields of the table, from a field of that level down to the leaf. All except the last are structs.
-        count: Returns how many column numbers a type takes.
+        count: Returns the number of column numbers that a type takes.
         first: The number of the first field.
-        below: How many column numbers a struct has for itself, before those of its children: 0 in Parquet, 1 in ORC.
+        below: The number of column numbers of a struct itself, before those of its children: 0 in Parquet, 1 in ORC.
 
     Returns:
         None if the file has no leaf at this path.

@@ -54,8 +54,8 @@ class TextReader(Protocol):
             files: Path, reader and summary of each file.
 
         Returns:
-            How each file is read, in the same order; the columns of all files, in their declared type or one that every
-                value fits; and a reason for each type that a value of a column ruled out.
+            Three results: how each file is read, in the same order; the columns of all files, each with its declared
+                type or a type that fits every value; and a reason for each type that a value of a column ruled out.
 
         Raises:
             TableFormatError: No type fits all values of a column, or it is ambiguous how a file is read.

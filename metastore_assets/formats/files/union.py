@@ -24,8 +24,8 @@ def union_fields(
         schemas: Path and fields of each file.
 
     Returns:
-        The columns of all files, nullable, in the order of first occurrence; and a reason for each type in some file
-            that does not hold the values of the same column in all files.
+        The nullable columns of all files, in the order of first occurrence; and a reason for each type that cannot
+        represent the values of the same column in all files.
 
     Raises:
         TableFormatError: No type holds the values of two files without loss. The message has both files and types.

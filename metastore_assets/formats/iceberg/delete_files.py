@@ -112,7 +112,7 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _names_file(paths: pa.Array, data_path: str) -> pa.Array:
-    """Return a mask that is true where a path names the data file.
+    """Return a mask of the paths that name the data file.
 
     Each distinct path is compared once.
     """

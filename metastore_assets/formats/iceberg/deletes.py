@@ -102,8 +102,8 @@ class DeleteIndex:
     def path_deletes(self, data: FileEntry) -> list[FileEntry]:
         """Return the position delete files of the partition that may apply only to the given data file.
 
-        The path of their data file comes from bounds, which may be truncated. A truncated path may stand for any file
-        of the partition whose path starts with it.
+        The path of their data file comes from bounds, which may be truncated. A truncated path may mean any file of
+        the partition whose path starts with it.
         """
         path, partition = plain_path(data.path), (data.spec_id, data.partition)
         files: list[FileEntry] = []

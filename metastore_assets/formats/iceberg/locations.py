@@ -51,9 +51,10 @@ class TableFiles:
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """Return where the file with a recorded path is now, as a location and a path below it.
+        """Return the current place of the file with a recorded path, as a location and a path below it.
 
-        A path mapping in the configuration takes precedence over a detected move of the table. Raises TableFormatError
+        A path mapping in the configuration takes precedence over a detected move of the table. Raises
+        TableFormatError
         for a file outside the locations that the table may refer to, and for a relative path that cannot be resolved.
         """
         if self.location_policy.path_mapping.apply(recorded) == recorded:

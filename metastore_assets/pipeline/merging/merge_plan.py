@@ -3,8 +3,8 @@
 A group has a tree: its children (profiles) are the leaves, and each branch merges the parts below it. A node is the
 stored result of a branch. A group is planned from its changed children. The nodes above these children are loaded by
 key, and merged again. Their other parts (unchanged nodes and children) are loaded as inputs. No other node is read.
-All children of a group are read only in these cases: the group has no stored nodes; much of it changed; a stored node
-is missing or contradicts the changes; or a node was merged under another profile spec.
+All children of a group are read only if the stored nodes cannot be used. This is so if there are none, if much of the
+group changed, if a node is missing or contradicts the changes, or if a node was merged under another profile spec.
 """
 
 from __future__ import annotations

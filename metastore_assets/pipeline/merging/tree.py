@@ -6,10 +6,10 @@ The position of a child is a hash of its key. The tree is a trie over the digits
 more than `fan_in` children is split by the next digit into parts; their number is a power of two. A part with only
 one child is replaced by this child, and a branch with only one part by this part. Adding or removing a child changes
 about log(n) branches above it, and at most `fan_in` more if a branch splits or merges. All other branches stay the
-same. (A width that depends on the number of children would rebuild the tree when the width changes.)
+same. A width that depends on the number of children would rebuild the tree when the width changes.
 
-`TreeShape.update` therefore computes the next tree from few stored branches: those above the changed children, with
-their other parts. The result equals the tree that `TreeShape.build` computes from all keys.
+`TreeShape.update` computes the next tree from few stored branches: those above the changed children, with their other
+parts. The result equals the tree that `TreeShape.build` computes from all keys.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A fingerprint is a short hash of a value. For a fingerprinted column, the number
 stored. Values are stored only for fingerprints that occur at least twice.
 
 A refresh usually updates the published counts by the changed fragments, as `fingerprint_changes` computes it. The
-first time, and when at least half of the table changed, the counts are rebuilt: the fingerprints of all fragments are
-summed, and values are read for fingerprints that occur at least twice.
+first time, and when at least half of the table changed, the counts are rebuilt. The fingerprints of all fragments are
+then summed, and values are read for fingerprints that occur at least twice.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
 def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
     """Yield one difference for the first value whose count differs, if any.
 
-    The difference also says how many more values differ.
+    The difference also has the number of other values that differ.
     """
     if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
         return

@@ -52,8 +52,8 @@ class _CaseCounts(MergeableStatistic):
 class Benford(_CaseCounts):
     """The distance of the first digits of numbers from Benford's law: the mean absolute deviation of nine shares.
 
-    0 means perfect agreement; above 0.015 first digits do not conform (Nigrini, Benford's Law, 2012). Zero, NaN and
-    infinities have no first digit. The distance is null if no value has a first digit.
+    A distance of 0 means perfect agreement. Above 0.015, first digits do not conform (Nigrini, Benford's Law, 2012).
+    Zero, NaN and infinities have no first digit. The distance is null if no value has a first digit.
     """
 
     name = "benford_distance"
