@@ -1,6 +1,6 @@
 """The checks of a table as asset checks of Dagster. The run that publishes a version evaluates them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from dagster import (
     AssetCheckKey,
@@ -19,6 +19,8 @@ from metastore_assets.checks.results import CheckResult
 from metastore_assets.checks.subject import CheckContext
 from metastore_assets.checks.table_checks import Consistent, Current
 from metastore_assets.config.models import TableConfig
+from metastore_assets.exports.entries import read_export_entries
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.lookup import Table
 from metastore_assets.report.markdown import code_markdown, literal_markdown
 from metastore_assets.report.text import shorten
@@ -53,6 +55,70 @@ def check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
         )
         for named in table_checks(table)
     ]
+
+
+def export_check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
+    """Return the specs of one check for each target under `exports`, attached to `asset`."""
+    return [
+        AssetCheckSpec(
+            _export_check_name(entry.name),
+            asset=asset,
+            description=f"{escape_markdown(entry.target.title)} has the statistics of the newest version.",
+            metadata={"kind": "export", "target": entry.name},
+        )
+        for entry in read_export_entries(table)
+    ]
+
+
+def export_check_results(
+    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, results: Sequence[ExportResult]
+) -> Iterator[AssetCheckResult]:
+    """Yield the results of the selected checks of targets.
+
+    Args:
+        selected: The keys of the checks to evaluate.
+        table: The resolved configuration of the table.
+        lookup: The table at the newest version.
+        results: What the refresh of this run wrote. Targets without a result are asked which version they have.
+    """
+    keys = {key.name: key for key in selected}
+    names = [entry.name for entry in read_export_entries(table) if _export_check_name(entry.name) in keys]
+    known = {result.target: result for result in results}
+    if missing := [name for name in names if name not in known]:
+        from metastore_assets.exports.writing import read_export_states
+
+        known |= {
+            result.target: result for result in read_export_states(table, lookup.objects, lookup.version, missing)
+        }
+    for name in names:
+        yield _export_check_result(keys[_export_check_name(name)], known[name])
+
+
+def _export_check_name(target: str) -> str:
+    return f"export_{target}"
+
+
+def _export_check_result(key: AssetCheckKey, result: ExportResult) -> AssetCheckResult:
+    """Convert the state of a target for Dagster. The next run repeats a failed export."""
+    is_current = result.state in ("written", "current")
+    description = f"version {result.version} is exported"
+    if not is_current:
+        had = "nothing of ours" if result.version is None else f"version {result.version}"
+        description = result.error or f"the target has {had}"
+    numbers = {"bytes": result.bytes, "columns": result.columns}
+    metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
+        "state": MetadataValue.text(result.state),
+        **{name: MetadataValue.int(number) for name, number in numbers.items() if number is not None},
+        **({"notes": MetadataValue.text("; ".join(result.notes))} if result.notes else {}),
+    }
+    return AssetCheckResult(
+        asset_key=key.asset_key,
+        check_name=key.name,
+        passed=is_current,
+        severity=AssetCheckSeverity.ERROR,
+        description=escape_markdown(description),
+        metadata=metadata,
+    )
 
 
 def check_results(

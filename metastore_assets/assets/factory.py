@@ -17,7 +17,7 @@ from dagster import (
 )
 from pydantic import Field
 
-from metastore_assets.assets.checks import check_specs
+from metastore_assets.assets.checks import check_specs, export_check_specs
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, TableNames, kinds_of
 from metastore_assets.assets.run import refresh_and_report
 from metastore_assets.assets.table_info import TableInfo
@@ -54,7 +54,10 @@ def table_assets(
     @multi_asset(
         name=names.op,
         specs=profile_specs(table, names, translator, info, configuration.unresolved().engine),
-        check_specs=check_specs(table, names.kind_assets["statistics"]),
+        check_specs=[
+            *check_specs(table, names.kind_assets["statistics"]),
+            *export_check_specs(table, names.kind_assets["statistics"]),
+        ],
         can_subset=True,
         # A range of partitions is one run, with one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetExecutionContext, Failure, MetadataValue
 
 from metastore_assets.assets.backfills import Backfill, backfill_of, find_version_since_launch, is_oldest_run
-from metastore_assets.assets.checks import check_results
+from metastore_assets.assets.checks import check_results, export_check_results
 from metastore_assets.assets.events import hold_sqlite_open, store_materializations
 from metastore_assets.assets.names import TABLE_TAG, Kind, TableNames, kinds_of, partition_key_map
 from metastore_assets.assets.partition_mapping import PartitionKeyMap, register_partitions
@@ -31,6 +31,7 @@ from metastore_assets.checks.subject import create_check_context
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import format_result, log_progress
@@ -78,9 +79,9 @@ def refresh_and_report(
         context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: names.tag})
     with _raise_failures(), hide_secrets():
         run = _TableRun.of(context, configuration, names)
-        seconds = run.refresh_unless_done(tuple(partitions), full=full)
+        refreshed = run.refresh_unless_done(tuple(partitions), full=full)
         with hold_sqlite_open(context):
-            yield from run.report(seconds)
+            yield from run.report(refreshed)
 
 
 @contextmanager
@@ -115,6 +116,15 @@ class _Selection:
 
 
 @dataclass(frozen=True)
+class _Refreshed:
+    """What the refresh of a run did; by default nothing."""
+
+    seconds: float = 0.0
+    exports: tuple[ExportResult, ...] = ()
+    """The state of each target under `exports`. Empty if another process refreshed the table."""
+
+
+@dataclass(frozen=True)
 class _TableRun:
     """One run of Dagster for one table."""
 
@@ -142,9 +152,8 @@ class _TableRun:
             selection,
         )
 
-    def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> float:
-        """Refresh the table unless another run of the backfill has done so; return the duration in seconds, 0 if
-        skipped.
+    def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> "_Refreshed":
+        """Refresh the table unless another run of the backfill has done so.
 
         Args:
             partitions: Partitions to read again besides those of the run: keys or patterns.
@@ -155,19 +164,19 @@ class _TableRun:
         if version is not None:
             self._table_keys(self._key_map(self.names.grouping.contents(version)))
             context.log.info("version %d has the partitions of the backfill", version.number)
-            return 0.0
+            return _Refreshed()
         with self.configuration.session(self.config) as spark:
             runner = None if self.config.engine == EMR_SERVERLESS else SizedRunner(spark)
             selected = self._partitions_to_read(runner)
             return self._refresh(spark, (*selected, *partitions), full=full)
 
-    def report(self, seconds: float) -> Iterator[Any]:
+    def report(self, refreshed: "_Refreshed") -> Iterator[Any]:
         """Yield the events and check results of the newest version.
 
         Events of partitions are stored and not yielded. Another run may have published that version after this one.
 
         Args:
-            seconds: The duration of the refresh.
+            refreshed: What the refresh of this run did.
         """
         context, names, instance = self.context, self.names, self.context.instance
         lookup = Metastore(self.config.root, storage_options=self.config.storage_options).table(names.table)
@@ -195,7 +204,9 @@ class _TableRun:
         )
         tags = read_source_tags(instance, names)
         objects = self.versions.objects
-        report = VersionReport(names, lookup, objects, seconds, key_map.dagster_keys, tags, ranked, reported.version)
+        report = VersionReport(
+            names, lookup, objects, refreshed.seconds, key_map.dagster_keys, tags, ranked, reported.version
+        )
         if not is_observed(instance, names, version):
             yield report.observation()
         if events.partitions:
@@ -207,28 +218,32 @@ class _TableRun:
         check_context = create_check_context(
             Metastore(self.config.root, storage_options=self.config.storage_options), self.table, lookup
         )
-        yield from check_results(context.selected_asset_check_keys, self.table, lookup, check_context)
+        selected = context.selected_asset_check_keys
+        yield from check_results(selected, self.table, lookup, check_context)
+        yield from export_check_results(selected, self.table, lookup, refreshed.exports)
 
-    def _refresh(self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool) -> float:
-        """Refresh the table in this process or as an EMR Serverless job; return the duration in seconds.
+    def _refresh(self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool) -> "_Refreshed":
+        """Refresh the table in this process or as an EMR Serverless job.
 
-        If the newest version is current and no partition has to be read again, no job is launched, and the result is
-        0.
+        No job is launched if the newest version is current and no partition has to be read again.
         """
         context, config, table = self.context, self.config, self.table
         if config.engine != EMR_SERVERLESS:
             progress = log_progress(context.log.info)
             result = refresh(config, table, spark, RefreshRequest(full, partitions), progress=progress)
             context.log.info(format_result(result))
-            return result.seconds
+            for export in result.failed_exports:
+                context.log.error("export %s failed: %s", export.target, export.error)
+            return _Refreshed(result.seconds, result.exports)
         latest = self.versions.latest()
         if not full and not partitions and latest is not None and is_current(config, table, latest):
             context.log.info("version %d is current: snapshot %s", latest.number, latest.snapshot)
-            return 0.0
+            return _Refreshed()
         # Imported here because it loads AWS clients.
         from metastore_assets.resources.emr import refresh_on_emr
 
-        return refresh_on_emr(context, self.configuration, table, full=full, partitions=partitions).seconds
+        answer = refresh_on_emr(context, self.configuration, table, full=full, partitions=partitions)
+        return _Refreshed(answer.seconds)
 
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
         """Return the table's keys of the partitions to read again.

@@ -582,6 +582,29 @@ class Expiry(Document):
     bytes: Integer
 
 
+class ExportedTarget(Document):
+    """The state of one target of `exports`."""
+
+    target: str
+    """The name under `exports`."""
+    kind: str
+    state: Literal["written", "current", "behind", "absent", "removed", "failed"]
+    """`written`: this command wrote the version. `current`: the target has it. `behind`: it has another version, or was
+    written with other options. `absent`: it has nothing of ours. `removed`: this command removed it. `failed`: `error`
+    says why."""
+    version: int | None
+    """The version that the target has."""
+    snapshot: str | None
+    bytes: Integer | None
+    """The bytes that this command wrote; null if it wrote nothing."""
+    columns: int | None
+    """The number of columns that this command wrote; null if it wrote nothing."""
+    notes: list[str]
+    """What was left out, and why."""
+    error: str | None
+    seconds: float
+
+
 class Purge(Expiry):
     """The answer of `purge`."""
 
@@ -589,6 +612,7 @@ class Purge(Expiry):
     unfinished: int
     outdated: int
     not_reached: list[str]
+    exports: list[ExportedTarget]
 
 
 class FragmentCounts(Document):
@@ -632,6 +656,20 @@ class StepCosts(Document):
     written: FilesAndBytes
 
 
+class Exports(Document):
+    """The answer of `export`."""
+
+    table: str
+    version: int
+    """The newest version of the table."""
+    snapshot: str
+    targets: list[ExportedTarget]
+    read_again: dict[str, Any] = Field(default_factory=dict)
+    """With `--dry-run`: what the next refresh reads again, by column."""
+    bytes_to_read: Integer = Field(default=0)
+    """With `--dry-run`: the bytes that the next refresh reads."""
+
+
 class Refreshed(Document):
     """The answer of `refresh` for one table."""
 
@@ -645,6 +683,7 @@ class Refreshed(Document):
     dropped_columns: list[str]
     type_changes: list[TypeChangeDocument]
     steps: dict[str, StepCosts]
+    exports: list[ExportedTarget]
     seconds: float
 
 
@@ -831,6 +870,7 @@ DOCUMENTS: Mapping[str, TypeAdapter[Any]] = {
     "doctor": TypeAdapter(Diagnosis),
     "estimate": TypeAdapter(RowEstimate),
     "expire": TypeAdapter(Expiry),
+    "export": TypeAdapter(Exports),
     "histogram": TypeAdapter(list[HistogramBin]),
     "history": TypeAdapter(list[VersionSummary] | list[StatisticPoint] | list[HistoryRow]),
     "init": TypeAdapter(WrittenConfiguration),

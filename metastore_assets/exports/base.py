@@ -23,6 +23,8 @@ from metastore_assets.expressions.wildcards import matches_any_pattern
 from metastore_assets.lookup.table import Table
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile import HIDDEN_REASON
+from metastore_assets.statistics.user_defined.loading import load_statistic
+from metastore_assets.statistics.user_defined.states import decode_user_states
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.values.leaf_columns import LeafColumn
 
@@ -146,6 +148,28 @@ class ExportedVersion:
                 rows[row.partition or ""].append(row)
             for entry in entries:
                 yield entry, self._exported(rows[entry.key])
+
+    def states(self, reference: str) -> dict[str, Any]:
+        """Return the states of a statistic that `ExportTarget.statistics_for` requests, by path of the column.
+
+        Columns without a state are left out: enumerated and hidden ones, and those that no refresh has read since the
+        target was added.
+
+        Args:
+            reference: The statistic, as `module:Class`.
+        """
+        key = load_statistic(reference).key
+        encoded = self._user_states
+        decoded = {
+            column.path: decode_user_states(encoded[column.leaf.field_id]).get(key)
+            for column in self.columns()
+            if not column.is_hidden and column.leaf.field_id in encoded
+        }
+        return {path: state.value for path, state in decoded.items() if state is not None and state.reason is None}
+
+    @cached_property
+    def _user_states(self) -> dict[str, bytes]:
+        return self.lookup.profiles.profile(None).user_states()
 
     def _exported(self, rows: Sequence[ColumnStatistics]) -> list[ExportedColumn]:
         leaves = {leaf.path: leaf for leaf in self.lookup.columns.leaves}

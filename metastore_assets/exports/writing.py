@@ -4,68 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.exports.base import ExportMark, exported_version
 from metastore_assets.exports.entries import ExportEntry, select_export_entries
+from metastore_assets.exports.results import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
 from metastore_assets.messages import remove_secrets
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
 _MAX_MESSAGE = 500
-
-ExportState = Literal["written", "current", "behind", "absent", "removed", "failed"]
-"""The state of a target.
-
-- `written`: this call wrote the version.
-- `current`: the target has the version, so nothing was written.
-- `behind`: the target has another version, or other options applied.
-- `absent`: the target has nothing of ours.
-- `removed`: this call removed what the target had.
-- `failed`: the target cannot be read or written; `error` says why.
-"""
-
-
-@dataclass(frozen=True)
-class ExportResult:
-    """The state of one target after it was written, removed or looked at."""
-
-    target: str
-    """The name under `exports`."""
-    kind: str
-    state: ExportState
-    version: int | None = None
-    """The version that the target has now; None if it has nothing of ours, or if that is unknown."""
-    snapshot: str | None = None
-    """The snapshot of that version."""
-    bytes: int | None = None
-    """Bytes that were written; None if nothing was written."""
-    columns: int | None = None
-    """Number of columns that were written; None if nothing was written."""
-    notes: tuple[str, ...] = ()
-    """What was left out of the export, and why."""
-    error: str | None = None
-    """Why the target failed, as a sentence for users."""
-    seconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as `export --json` and `refresh --json` print it."""
-        return {
-            "target": self.target,
-            "kind": self.kind,
-            "state": self.state,
-            "version": self.version,
-            "snapshot": self.snapshot,
-            "bytes": self.bytes,
-            "columns": self.columns,
-            "notes": list(self.notes),
-            "error": self.error,
-            "seconds": round(self.seconds, 3),
-        }
 
 
 def write_exports(

@@ -205,6 +205,21 @@ class ProfileReader:
                     return with_infinities(digest, row["moments"][0].as_py())
         return None
 
+    def user_states(self) -> dict[str, bytes]:
+        """Return the encoded states of user-defined statistics, by field id, of the columns for which they are stored.
+
+        They are stored in the profile of a table, and for columns whose values are not enumerated.
+        """
+        if not self._files.states:
+            return {}
+        with self._reading(self._files.states):
+            rows = self._objects.read_parquet(self._files.states, ("section", "field_id", "user_states")).to_pylist()
+        return {
+            row["field_id"]: row["user_states"]
+            for row in rows
+            if row["section"] == self._files.section and row["user_states"] is not None
+        }
+
     def histogram(self, column: str) -> Histogram | None:
         """Return the histogram of a column; None if there is none. Raises KeyError for an unknown path."""
         written = self._written_name(self._leaves[self.columns[column]])

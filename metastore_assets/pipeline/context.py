@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from metastore_assets.config import TableConfig
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
@@ -35,3 +37,13 @@ class RefreshContext:
     def objects(self) -> ObjectStore:
         """The table's folder below the Metastore's root."""
         return self.versions.objects
+
+
+def export_version(context: RefreshContext, version: Version) -> tuple[ExportResult, ...]:
+    """Write a published version to the targets of the table that do not have it. Failures are in the results."""
+    if not context.table.exports:
+        return ()
+    from metastore_assets.exports.writing import write_exports  # it imports lookups, which few refreshes need
+
+    context.progress(Progress(context.table.name, "export"))
+    return write_exports(context.table, context.objects, version)

@@ -1,4 +1,4 @@
-"""Execution of the stages of a refresh plan. The last stage publishes the version."""
+"""Execution of the stages of a refresh plan. The last stages publish the version and export it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from metastore_assets.errors import (
     VersionConflictError,
     VersionNotFoundError,
 )
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.history import append_when_due
 from metastore_assets.pipeline.auto_policies import resolve_auto_policies
-from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.context import RefreshContext, export_version
 from metastore_assets.pipeline.merging.compaction import drop_value_counts
 from metastore_assets.pipeline.next_version import VersionBuilder
 from metastore_assets.pipeline.outcome import Progress
@@ -42,6 +43,7 @@ from metastore_assets.pipeline.stages import (
     SaveProfiles,
     SkipRewrites,
     UpdateValueCounts,
+    WriteExports,
     WriteIndexes,
 )
 from metastore_assets.pipeline.table_location import table_location
@@ -92,7 +94,9 @@ class Execution:
     """The stages that are finished."""
     value_count_changes: ValueCountChanges | None = None
     version: Version | None = None
-    """The version, once it is built. It is published by the last stage."""
+    """The version, once it is built. It is published by the stage `Publish`."""
+    exports: tuple[ExportResult, ...] = ()
+    """The results of the targets to which the version was exported."""
     _builder: VersionBuilder | None = None
 
     @property
@@ -252,6 +256,11 @@ def _publish(execution: Execution, stage: Publish) -> None:
         versions.drop_outdated(outdated + keep_versions, keep_versions, GRACE)
 
 
+def _write_exports(execution: Execution, stage: WriteExports) -> None:
+    assert execution.version is not None
+    execution.exports = export_version(execution.context, execution.version)
+
+
 _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
     ProfileFragments: _profile_fragments,
     ResolveAutoPolicies: _resolve_auto_policies,
@@ -264,6 +273,7 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
     CompactSegments: _compact_segments,
     WriteIndexes: _write_indexes,
     Publish: _publish,
+    WriteExports: _write_exports,
 }
 
 

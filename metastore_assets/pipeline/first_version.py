@@ -23,12 +23,12 @@ from metastore_assets.formats.base import (
 )
 from metastore_assets.history import append_when_due
 from metastore_assets.pipeline import planning
-from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.context import RefreshContext, export_version
 from metastore_assets.pipeline.execution import GRACE, execute
 from metastore_assets.pipeline.fragment_runs import FragmentRuns, Lot, stream_lots
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.planning import AttemptProfiles, matches_policies, plan_lot
-from metastore_assets.pipeline.stages import Publish
+from metastore_assets.pipeline.stages import Publish, WriteExports
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
@@ -113,6 +113,7 @@ class FirstVersion:
             dropped_columns=version.dropped_columns,
             refresh_stats=version.refresh_stats,
             value_count_changes=None,
+            exports=export_version(context, version),
         )
 
     def _make_lots(self) -> Version:
@@ -143,7 +144,7 @@ class FirstVersion:
             context, versions=staged, progress=lambda event: self._context.progress(replace(event, part=part))
         )
         plan = plan_lot(context, self._format, attempt, self._stream.metadata, lot)
-        stages = tuple(stage for stage in plan.stages if not isinstance(stage, Publish))
+        stages = tuple(stage for stage in plan.stages if not isinstance(stage, Publish | WriteExports))
         execution = execute(context, replace(plan, stages=stages), attempt, time.monotonic(), {})
         assert execution.version is not None
         staged.publish(execution.version, base)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.pipeline.plan import TypeChange
 from metastore_assets.pipeline.stages import PlanStage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts
@@ -27,7 +28,7 @@ class Progress:
 
     table: str
     stage: str
-    """`plan`, `profile`, `reduce` or `publish`."""
+    """`plan`, `profile`, `reduce`, `publish` or `export`."""
     done: int = 0
     """Number of finished fragments or partitions."""
     total: int = 0
@@ -77,6 +78,13 @@ class RefreshResult:
     """Reads and writes of the table's and the Metastore's files in all processes, by step."""
     stages: tuple[PlanStage, ...] = ()
     """The stages that ran, in the order of the plan."""
+    exports: tuple[ExportResult, ...] = ()
+    """The state of each target under `exports`."""
+
+    @property
+    def failed_exports(self) -> tuple[ExportResult, ...]:
+        """The targets that could not be written. The next refresh writes them again."""
+        return tuple(export for export in self.exports if export.state == "failed")
 
     def to_json(self) -> dict[str, object]:
         """Return the result as `refresh --json` prints it."""
@@ -103,6 +111,7 @@ class RefreshResult:
                 name: {"read": counts.read.to_json(), "written": counts.written.to_json()}
                 for name, counts in self.steps.items()
             },
+            "exports": [export.to_json() for export in self.exports],
             "seconds": round(self.seconds, 3),
         }
 

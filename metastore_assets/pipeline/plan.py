@@ -25,6 +25,7 @@ from metastore_assets.pipeline.stages import (
     SaveProfiles,
     SkipRewrites,
     UpdateValueCounts,
+    WriteExports,
     WriteIndexes,
     stages_to_json,
 )
@@ -79,6 +80,8 @@ class PlanInputs:
     `base`."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and that only earlier versions of the table had."""
+    exports: tuple[str, ...] = ()
+    """Names of the targets to which the version is exported."""
 
 
 @dataclass(frozen=True)
@@ -377,7 +380,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
     return Plan(
         table=inputs.table,
         target=target,
-        stages=_stages(target, request, to_profile),
+        stages=_stages(target, request, to_profile, inputs.exports),
         to_profile=to_profile,
         reused=reused,
         added=tuple(fragment.id for fragment in changes.added if fragment.id not in removed_ids),
@@ -492,8 +495,10 @@ def _reuse_partitions(
     return replace(target, partitions=tuple(partitions))
 
 
-def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragment]) -> tuple[PlanStage, ...]:
-    """Return the stages of a plan in the order of execution."""
+def _stages(
+    target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], exports: tuple[str, ...]
+) -> tuple[PlanStage, ...]:
+    """Return the stages of a plan, in the order of execution."""
     spec, changes, valued = target.spec, target.changes, target.spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
@@ -524,6 +529,7 @@ def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragme
         CompactSegments(),
         WriteIndexes(filtered),
         Publish(target.number, target.base.number if target.base else 0),
+        *([WriteExports(exports)] if exports else ()),
     )
 
 

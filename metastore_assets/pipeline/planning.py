@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError, ObjectNotFoundError, StoreError
+from metastore_assets.exports.entries import read_export_entries
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import (
     NoDiff,
@@ -420,6 +421,7 @@ class _Planner:
             specs={**attempt.specs, **(base.specs if base else {}), spec.id: spec.column_specs},
             number=self._number,
             dropped_columns=dropped_columns,
+            exports=tuple(entry.name for entry in read_export_entries(self._table)),
         )
         return make_plan(inputs, self._request)
 

@@ -6,7 +6,7 @@ A leaf is a column without children: a top-level column, or a field nested in on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
+from metastore_assets.exports.entries import ExportEntry, read_export_entries
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, digest, parse_column_spec
@@ -187,11 +188,15 @@ def table_profile_spec(
         resolved: Decisions about `auto` and `repeated` policies, by field id of the leaf. Other leaves stay
             undecided.
     """
+    exports = read_export_entries(table)
     leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []
     column_specs: dict[str, str] = {}
     column_of_leaf: dict[str, str] = {}
     for column, column_leaves in zip(schema, schema_leaves(schema), strict=True):
-        policies = [(leaf, _resolve_policy(table, leaf, resolved or {})) for leaf in column_leaves]
+        policies = [
+            (leaf, _add_export_statistics(_resolve_policy(table, leaf, resolved or {}), leaf, exports))
+            for leaf in column_leaves
+        ]
         with _naming_table(table):
             for leaf, policy in policies:
                 _check_statistics(table, leaf, policy)
@@ -240,6 +245,19 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
     if not policy.is_undecided or leaf.field_id not in resolved:
         return policy
     return policy.resolve(resolved[leaf.field_id])
+
+
+def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Sequence[ExportEntry]) -> ResolvedPolicy:
+    """Return the policy with the statistics that targets need of a column.
+
+    An enumerated column needs none, because they follow from its value counts. A hidden column has none.
+    """
+    if policy.has_all_values or policy.values == "hidden":
+        return policy
+    added = [reference for entry in exports for reference in entry.statistics_for(leaf.path, leaf.type)]
+    if not added:
+        return policy
+    return policy.model_copy(update={"statistics": tuple(dict.fromkeys((*policy.statistics, *added)))})
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:

@@ -19,7 +19,7 @@ from metastore_assets.errors import (
 )
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import SnapshotReference, SnapshotStream, TableFormat
-from metastore_assets.pipeline.context import RefreshContext, ignore_progress
+from metastore_assets.pipeline.context import RefreshContext, export_version, ignore_progress
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.execution import Execution, UnreadableFragmentsError, execute
 from metastore_assets.pipeline.first_version import FirstVersion
@@ -86,8 +86,11 @@ def refresh(
 ) -> RefreshResult:
     """Publish a version for the table's current snapshot. Reads only fragments without a stored profile.
 
-    Nothing is published if the newest version is up to date. Several refreshes of a table may run at the same time.
-    One of them publishes first. The others then plan again and reuse the profiles that they have computed.
+    Nothing is published if the newest version is up to date. As the last step, the newest version is written to the
+    targets under `exports` that do not have it. A target that fails is reported in the result.
+
+    Several refreshes of a table may run at the same time. One of them publishes first. The others then plan again and
+    reuse the profiles that they have computed.
 
     Args:
         config: The configuration.
@@ -114,7 +117,8 @@ def refresh(
                     plan = refreshing.plan()
                 if isinstance(plan, Version):
                     profiled = len(refreshing.attempt.new_entries)
-                    return up_to_date_result(plan, profiled, started, counter)
+                    exports = export_version(refreshing.context, plan)
+                    return replace(up_to_date_result(plan, profiled, started, counter), exports=exports)
                 if isinstance(plan, SnapshotStream):
                     result = refreshing.publish_in_lots(plan, started)
                     if result is None:
@@ -255,6 +259,7 @@ def _result(execution: Execution) -> RefreshResult:
         type_changes=plan.type_changes,
         value_count_changes=execution.value_count_changes,
         stages=tuple(execution.executed),
+        exports=execution.exports,
     )
 
 

@@ -218,6 +218,21 @@ class Publish(PlanStage):
         return f"version {self.version}" + (f", after version {self.previous}" if self.previous else "")
 
 
+@dataclass(frozen=True)
+class WriteExports(PlanStage):
+    """Writes the published version to the targets of `exports`. A target that fails does not fail the refresh."""
+
+    name = "write_exports"
+    step = "publish"
+    rule = "the targets that do not have the version yet"
+    targets: tuple[str, ...]
+    """Names of the targets."""
+
+    def summary(self) -> str:
+        """Return the number of targets, and their first names."""
+        return _names("target", self.targets)
+
+
 def stages_to_json(stages: Sequence[PlanStage]) -> list[dict[str, Any]]:
     """Return stages as they appear in `refresh --dry-run --json`."""
     return [stage.to_json() for stage in stages]

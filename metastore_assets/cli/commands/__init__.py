@@ -15,6 +15,7 @@ from metastore_assets.cli.commands.diff import diff
 from metastore_assets.cli.commands.doctor import doctor
 from metastore_assets.cli.commands.estimate import estimate
 from metastore_assets.cli.commands.expire import expire
+from metastore_assets.cli.commands.export import export
 from metastore_assets.cli.commands.histogram import histogram
 from metastore_assets.cli.commands.history import history
 from metastore_assets.cli.commands.init import init
@@ -60,7 +61,7 @@ _SECTIONS = {
     "Common commands": (profile, refresh, show, top, check),
     "Set up and refresh": (init, doctor, tables, backfill, spark_server),
     "Look at a table": (histogram, quantile, rank, locate, history, report, sql, schema),
-    "Plan a query": (prune, estimate, count, clustering),
+    "Plan a query": (prune, estimate, count, clustering, export),
     "Compare versions": (versions, changes, diff),
     "Check the statistics": (verify, check_statistic),
     "Maintain the store": (compact, expire, purge),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
+from metastore_assets.cli.commands.refresh import draw_written_exports, report_failed_exports
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import load_config, resolve_table_name
+from metastore_assets.cli.opening import find_table_config, load_config, resolve_table_name
 from metastore_assets.cli.options import VERSION_FORMS, VersionType, name_argument, output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
@@ -16,6 +18,7 @@ from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
+    from metastore_assets.exports.results import ExportResult
     from metastore_assets.lookup.versions import VersionReference
 
 
@@ -30,13 +33,14 @@ if TYPE_CHECKING:
 )
 @output_options
 @click.pass_obj
-def purge(invocation: Invocation, name: str, before: VersionReference, as_json: bool) -> None:
+def purge(invocation: Invocation, name: str, before: VersionReference, as_json: bool) -> int:
     """Remove older versions and the statistics of removed rows at once.
 
     Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest
     version. Purging publishes the newest version again. A reader of an older version fails and may try again. A running
     refresh starts again. Files that no version references are removed whatever their age, and so are the profiles of
-    removed files. If such files return to the table, a refresh reads them again.
+    removed files. If such files return to the table, a refresh reads them again. The exports of the table are removed
+    and written again.
     """
     from metastore_assets.lookup.versions import parse_version_reference, resolve_version
     from metastore_assets.pipeline.engine import Engine
@@ -44,15 +48,23 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
     from metastore_assets.store.versions import versions_of
 
     config = load_config(invocation)
+    table = find_table_config(config, name) if any(entry.exports for entry in config.entries) else None
     versions = versions_of(config, resolve_table_name(config, name))
     reference = parse_version_reference(before)
     oldest = reference if isinstance(reference, int) else resolve_version(versions, before).number
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
         watcher.working(name, "removing versions")
         purged = purge_table(Engine.of(config, spark), versions, oldest)
+        exports: Sequence[ExportResult] = ()
+        if table is not None and table.exports:
+            from metastore_assets.exports.writing import write_exports
+
+            watcher.working(name, "exporting again")
+            exports = write_exports(table, versions.objects, versions.read(purged.published), rewrite=True)
         watcher.hide()
-    result = {"table": name, **asdict(purged)}
+    result = {"table": name, **asdict(purged), "exports": [export.to_json() for export in exports]}
     answer(result, lambda page: _draw(page, result), as_json=as_json)
+    return report_failed_exports(result)
 
 
 def _draw(page: Page, result: Answer) -> None:
@@ -68,5 +80,6 @@ def _draw(page: Page, result: Answer) -> None:
         command = f"`metastore refresh {result['table']} --full`"
         note = f"  {profiles} still hold columns that the table no longer has: run {command}, then purge again"
         page.line(Styled(note, "yellow"))
+    draw_written_exports(page, result)
     for location in result["not_reached"]:
         page.line(Styled(f"  not reached, check it yourself: {location}", "yellow"))

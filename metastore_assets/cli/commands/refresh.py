@@ -8,7 +8,15 @@ import click
 
 from metastore_assets.cli.completion import complete_tables
 from metastore_assets.cli.drawing import draw_keys, short_snapshot
-from metastore_assets.cli.failures import ERROR, SUCCESS, Invocation, print_note, raise_interrupt, report_error
+from metastore_assets.cli.failures import (
+    ERROR,
+    SUCCESS,
+    Invocation,
+    print_error,
+    print_note,
+    raise_interrupt,
+    report_error,
+)
 from metastore_assets.cli.opening import add_database_tables, load_config
 from metastore_assets.cli.options import engine_option, output_options, partitions_option, with_engine
 from metastore_assets.cli.output import Answer, Page, Styled, answer, write_json
@@ -92,9 +100,21 @@ def refresh(
             else:
                 watcher.hide()
                 _answer(result, verbose, as_json)
+                status = report_failed_exports(result) or status
                 if warning := table.dropped_columns_warning(result.get("dropped_columns", ())):
                     print_note(warning)
     return status
+
+
+def report_failed_exports(result: Answer) -> int:
+    """Print an error for each target that could not be written. Return the exit status; 0 without a failure."""
+    failed = [export for export in result.get("exports", ()) if export["state"] == "failed"]
+    for export in failed:
+        print_error(
+            f"table {result['table']!r}: export {export['target']!r} failed: {export['error']}; the version is "
+            "published, and the next refresh exports again"
+        )
+    return ERROR if failed else SUCCESS
 
 
 def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
@@ -136,6 +156,17 @@ def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
         version = Styled(f" version {result['version']}", "green")
         page.line(heading, version, f" of snapshot {snapshot} in {time}: {_format_counts(result)}")
         _draw_type_changes(page, result)
+    draw_written_exports(page, result)
+
+
+def draw_written_exports(page: Page, result: Answer) -> None:
+    """Draw a line for each target that was written, and its notes."""
+    for export in result.get("exports", ()):
+        if export["state"] == "written":
+            columns, size = text.format_count(export["columns"], "column"), text.format_size(export["bytes"])
+            page.line(Styled(f"  exported to {export['target']}: {columns}, {size}", "dim"))
+            for note in export["notes"]:
+                page.line(Styled(f"    {text.make_printable(note)}", "yellow"))
 
 
 def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:

@@ -141,8 +141,8 @@ def write_profile(
         folder: The folder of the files.
         spec: The profile spec.
         profile: The profile.
-        states: Whether to write all states, because the profile will be merged. If false, only quantile sketches are
-            written.
+        states: Whether to write all states, because the profile will be merged. If false, only quantile sketches and
+            the states of user-defined statistics are written.
     """
     name = f"{folder}/{unique_name()}"
     pairs = list(zip(profile.rows, profile.histograms, strict=True))
@@ -162,9 +162,11 @@ def write_profile(
         stateless = ((strip and is_derivable(row)) or not row.value_count or not _has_states(row) for row, _ in pairs)
     else:
         pairs = [
-            (replace(row, distinct_sketch=None), None) for row, _ in pairs if row.percentiles_guarantee == "estimate"
+            (replace(row, distinct_sketch=None), None)
+            for row, _ in pairs
+            if row.percentiles_guarantee == "estimate" or row.user_states is not None
         ]
-        stateless = (row.quantile_sketch is None for row, _ in pairs)
+        stateless = (row.quantile_sketch is None and row.user_states is None for row, _ in pairs)
     if all(stateless):
         return files
     with StatesWriter(store, folder, StatesContent(value_union(spec))) as writer:

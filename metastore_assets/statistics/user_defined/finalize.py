@@ -39,6 +39,8 @@ def add_user_results(
     results: dict[str, UserResult] = {}
     states = decode_user_states(row.user_states) if policy.statistics else {}
     for loaded in load_for_policy(policy, row.type_class):
+        if not loaded.statistic.is_reported:
+            continue
         if isinstance(loaded.statistic, MergeableStatistic):
             results[loaded.name] = _finalize_state(
                 loaded.statistic, states.get(loaded.key, StoredUserState(None, NOT_ALL))

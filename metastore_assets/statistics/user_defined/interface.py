@@ -43,6 +43,8 @@ class UserStatistic(ABC):
     """Arrow type of the value, which Parquet must support."""
     guarantee: ClassVar[Guarantee] = "exact"
     """How far the value can be trusted: `exact`, `bound` or `estimate`."""
+    is_reported: ClassVar[bool] = True
+    """Whether statistics have the result. Statistics of which only the state is needed, for an export, have none."""
 
     @property
     @abstractmethod

@@ -1,0 +1,107 @@
+"""`metastore export`: write the newest version to where engines look for statistics, or look at what is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from metastore_assets.cli.completion import complete_tables
+from metastore_assets.cli.failures import ERROR, SUCCESS, Invocation, print_error
+from metastore_assets.cli.opening import find_table_config, load_config, open_version
+from metastore_assets.cli.options import output_options
+from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
+from metastore_assets.cli.progress import show_progress
+from metastore_assets.errors import ConfigError
+from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.config import MetastoreConfig, TableConfig
+
+_STYLES = {"written": "green", "current": "green", "behind": "yellow", "absent": "yellow", "failed": "red"}
+
+
+@click.command(short_help="Write the statistics to where engines look for them.")
+@click.argument("name", metavar="NAME", shell_complete=complete_tables)
+@click.option("--to", "targets", metavar="TARGET", multiple=True, help="Only this target. May be repeated.")
+@click.option("--status", is_flag=True, help="Only show which version each target has.")
+@click.option("--dry-run", is_flag=True, help="As --status, and show how many bytes the next refresh reads.")
+@click.option("--remove", is_flag=True, help="Remove everything that was exported.")
+@output_options
+@click.pass_obj
+def export(
+    invocation: Invocation,
+    name: str,
+    targets: tuple[str, ...],
+    status: bool,
+    dry_run: bool,
+    remove: bool,
+    as_json: bool,
+) -> int:
+    """Write the newest version of a table to the targets that the configuration has under `exports`.
+
+    Targets that have the version already are not written again. A refresh does the same as its last step. Reads only
+    stored statistics: a target that needs more is complete after the next refresh.
+    """
+    if status + dry_run + remove > 1:
+        raise click.UsageError("give only one of --status, --dry-run and --remove")
+    from metastore_assets.exports.writing import read_export_states, remove_exports, write_exports
+
+    config = load_config(invocation)
+    table = find_table_config(config, name)
+    if not table.exports:
+        raise ConfigError(f"table {name!r} has no exports: add the key `exports` to the table, such as [iceberg]")
+    lookup = open_version(config, name)
+    version, objects = lookup.version, lookup.objects
+    with show_progress() as watcher:
+        watcher.working(name, "removing exports" if remove else "exporting")
+        if remove:
+            results = remove_exports(table, targets)
+        elif status or dry_run:
+            results = read_export_states(table, objects, version, targets)
+        else:
+            results = write_exports(table, objects, version, targets)
+        work = _next_refresh(config, table) if dry_run else {}
+        watcher.hide()
+    document = {
+        "table": name,
+        "version": version.number,
+        "snapshot": version.snapshot,
+        "targets": [result.to_json() for result in results],
+        **work,
+    }
+    answer(document, lambda page: _draw(page, document), as_json=as_json)
+    failed = [result for result in results if result.state == "failed"]
+    for result in failed:
+        print_error(f"table {name!r}: export {result.target!r} failed: {result.error}")
+    return ERROR if failed else SUCCESS
+
+
+def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
+    """Return what the next refresh reads, which includes what new targets need, as keys of the answer."""
+    from metastore_assets.pipeline.refresh import plan_refresh
+
+    plan = plan_refresh(config, table).to_json()
+    return {name: plan[name] for name in ("read_again", "bytes_to_read")}
+
+
+def _draw(page: Page, document: Answer) -> None:
+    """Draw a line for each target, its notes, and what the next refresh reads."""
+    page.line(Styled(text.make_printable(document["table"]), "bold"), f" version {document['version']}")
+    columns = [GridColumn(""), GridColumn("target", style="bold"), GridColumn("version"), GridColumn("written")]
+    rows = []
+    for target in document["targets"]:
+        written = ""
+        if target["bytes"] is not None:
+            written = f"{text.format_count(target['columns'], 'column')}, {text.format_size(target['bytes'])}"
+        number = "" if target["version"] is None else str(target["version"])
+        rows.append((Styled(target["state"], _STYLES.get(target["state"], "")), target["target"], number, written))
+    page.fitting_grid(columns, rows)
+    for target in document["targets"]:
+        for note in target["notes"]:
+            page.line(Styled(f"  {target['target']}: {text.make_printable(note)}", "yellow"))
+    if "bytes_to_read" in document:
+        page.line(f"  the next refresh reads {text.format_size(document['bytes_to_read'])}")
+        for column, outputs in document["read_again"].items():
+            fragments = max(outputs.values())
+            page.line(f"  {text.make_printable(column)}: read again in {text.format_count(fragments, 'fragment')}")

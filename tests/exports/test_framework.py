@@ -1,0 +1,235 @@
+"""Exports: what a target gets, when it is written, and what its failure affects. The target writes a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from metastore_assets.checks.entries import load_checked_config
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import ConfigError
+from metastore_assets.exports.base import exported_version
+from metastore_assets.exports.entries import read_export_entries
+from metastore_assets.exports.writing import open_version, read_export_states
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.stages import stages_to_json
+from metastore_assets.store.versions import versions_of
+from tests.cli.run_command import answer, run
+from tests.robustness.refresh_assertions import no_spark
+
+
+class Exporting:
+    """A table of two partitions, and folders to which it is exported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.written = 0
+        self.settings: dict[str, Any] = {
+            "exports": {"one": {"kind": "folder", "path": str(self.target("one"))}},
+            "columns": {"secret": {"values": "hidden"}},
+        }
+        self.append(0)
+        self.append(1)
+
+    def target(self, name: str) -> Path:
+        path = self.folder / name
+        path.mkdir(exist_ok=True)
+        return path
+
+    def append(self, partition: int) -> None:
+        folder = self.folder / "lake" / f"part={partition}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.written += 1
+        texts = [f"text {self.written} {number}" for number in range(20)]
+        table = pa.table({"id": list(range(self.written, self.written + 20)), "text": texts, "secret": texts})
+        pq.write_table(table, folder / f"{self.written}.parquet")
+
+    @property
+    def file(self) -> Path:
+        path = self.folder / "metastore.yaml"
+        table = {"name": "t", "uri": str(self.folder / "lake"), **self.settings}
+        path.write_text(yaml.safe_dump({"root": str(self.folder / "root"), "engine": "auto", "tables": [table]}))
+        return path
+
+    @property
+    def config(self) -> MetastoreConfig:
+        return load_checked_config(self.file)
+
+    def refresh(self) -> Any:
+        return refresh(self.config, self.config.tables[0], no_spark)
+
+    def content(self, name: str = "one") -> Any:
+        return json.loads((self.target(name) / "t.json").read_text())
+
+
+@pytest.fixture
+def exporting(tmp_path: Path) -> Exporting:
+    return Exporting(tmp_path)
+
+
+def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
+    """The stages of the plan include it. A version that the target has is not written again."""
+    plan = plan_refresh(exporting.config, exporting.config.tables[0])
+    result = exporting.refresh()
+    assert [stage["stage"] for stage in plan.to_json()["stages"]][-2:] == ["publish", "write_exports"]  # type: ignore
+    assert stages_to_json(result.stages) == plan.to_json()["stages"]
+    (export,) = result.exports
+    assert (export.target, export.kind, export.state, export.version) == ("one", "folder", "written", 1)
+    assert exporting.content()["columns"]["id"] == {"values": 40, "nulls": 0, "minimum": "1", "maximum": "21"}
+    assert exporting.content()["partitions"] == {"part=0": 4, "part=1": 4}
+    assert exporting.refresh().exports[0].state == "current"
+    exporting.append(1)
+    assert (exporting.refresh().exports[0].version, exporting.content()["columns"]["id"]["values"]) == (2, 60)
+
+
+def test_hidden_columns_export_counts_only(exporting: Exporting) -> None:
+    """Also if the configuration hides a column that the version still shows."""
+    exporting.refresh()
+    hidden = {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
+    assert exporting.content()["columns"]["secret"] == hidden
+    exporting.settings["columns"]["text"] = {"values": "hidden"}
+    table = exporting.config.tables[0]
+    (entry,) = read_export_entries(table)
+    version = versions_of(exporting.config, "t").latest()
+    assert version is not None
+    exported = exported_version(entry.open(table), open_version(versions_of(exporting.config, "t").objects, version))
+    columns = {column.path: column for column in exported.columns()}
+    assert columns["text"].is_hidden
+    assert columns["text"].statistics.minimum is columns["text"].statistics.distinct_count is None
+    assert columns["id"].statistics.minimum is not None
+
+
+def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting: Exporting) -> None:
+    """It is reported, and the next refresh writes it, although nothing changed."""
+    exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
+    broken = exporting.target("one") / "broken"
+    broken.touch()
+    failed = run("refresh", "t", config=exporting.file)
+    assert failed.exit_code == 3
+    assert "export 'one' failed: OSError: the folder is broken" in failed.stderr
+    assert "version 1" in failed.stdout
+    assert exporting.content("two")["mark"]["metastore-assets.version"] == "1"
+    broken.unlink()
+    again = answer("refresh", "t", config=exporting.file)
+    assert (again["published"], [each["state"] for each in again["exports"]]) == (False, ["written", "current"])
+
+
+def test_another_policy_or_option_makes_a_target_outdated(exporting: Exporting) -> None:
+    exporting.refresh()
+    exporting.settings["exports"]["one"]["columns"] = ["i*"]
+    assert answer("export", "t", "--status", config=exporting.file)["targets"][0]["state"] == "behind"
+    assert exporting.refresh().exports[0].state == "written"
+    assert list(exporting.content()["columns"]) == ["id"]
+
+
+def test_statistics_of_others_are_not_overwritten(exporting: Exporting) -> None:
+    (exporting.target("one") / "t.json").write_text("{}")
+    (failed,) = exporting.refresh().exports
+    assert failed.state == "failed"
+    assert "set `replace: true`" in failed.error
+    exporting.settings["exports"]["one"]["replace"] = True
+    assert exporting.refresh().exports[0].state == "written"
+
+
+def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
+    """`--status` and `--dry-run` write nothing; `--remove` undoes."""
+    exports = exporting.settings.pop("exports")
+    exporting.refresh()
+    missing = run("export", "t", config=exporting.file)
+    assert (missing.exit_code, "has no exports" in missing.stderr) == (3, True)
+    exporting.settings["exports"] = {**exports, "two": {"kind": "folder", "path": str(exporting.target("two"))}}
+    status = answer("export", "t", "--status", config=exporting.file)
+    assert [target["state"] for target in status["targets"]] == ["absent", "absent"]
+    dry = answer("export", "t", "--dry-run", config=exporting.file)
+    assert (dry["bytes_to_read"], dry["read_again"]) == (0, {})
+    assert not list(exporting.target("one").iterdir())
+    written = answer("export", "t", "--to", "two", config=exporting.file)
+    assert [(target["target"], target["state"], target["columns"]) for target in written["targets"]] == [
+        ("two", "written", 4)
+    ]
+    assert "current" in run("export", "t", "--to", "two", config=exporting.file).stdout
+    unknown = run("export", "t", "--to", "tow", config=exporting.file)
+    assert "no export 'tow' of table 't'" in unknown.stderr
+    assert "two" in unknown.stderr
+    removed = answer("export", "t", "--remove", config=exporting.file)
+    assert [target["state"] for target in removed["targets"]] == ["absent", "removed"]
+    assert not list(exporting.target("two").iterdir())
+
+
+def test_a_purge_writes_exports_again(exporting: Exporting) -> None:
+    exporting.refresh()
+    for path in (exporting.folder / "lake" / "part=0").iterdir():
+        path.unlink()
+    exporting.refresh()
+    before = exporting.content()
+    result = answer("purge", "t", "--before", "2", config=exporting.file)
+    assert (result["published"], result["exports"][0]["state"]) == (3, "written")
+    after = exporting.content()
+    assert after["mark"]["metastore-assets.version"] == "3"
+    assert after["columns"] == before["columns"]
+    assert list(after["partitions"]) == ["part=1"]
+
+
+def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Exporting) -> None:
+    """It is computed of columns that are neither enumerated nor hidden. A new target makes a refresh read them once."""
+    exporting.settings["columns"]["text"] = {"frequencies": "off"}
+    exporting.refresh()
+    exporting.settings["exports"]["two"] = {"kind": "sketching", "path": str(exporting.target("two"))}
+    dry = answer("export", "t", "--dry-run", config=exporting.file)
+    assert dry["bytes_to_read"] > 0
+    assert list(dry["read_again"]) == ["text"]
+    assert read_states(exporting) == {}
+    exporting.refresh()
+    assert answer("export", "t", "--dry-run", config=exporting.file)["bytes_to_read"] == 0
+    assert read_states(exporting) == {"text": "text 2 9"}
+    exporting.append(0)
+    exporting.refresh()
+    assert read_states(exporting) == {"text": "text 3 9"}
+    for path in (exporting.folder / "lake" / "part=0").glob("3.parquet"):
+        path.unlink()
+    exporting.refresh()
+    assert read_states(exporting) == {"text": "text 2 9"}, "a state follows from the remaining rows"
+    shown = answer("show", "t", config=exporting.file)
+    assert all(not column["user_defined"] for column in shown["columns"])
+
+
+def read_states(exporting: Exporting) -> dict[str, Any]:
+    versions, table = versions_of(exporting.config, "t"), exporting.config.tables[0]
+    version = versions.latest()
+    assert version is not None
+    entry = read_export_entries(table)[-1]
+    exported = exported_version(entry.open(table), open_version(versions.objects, version))
+    return exported.states("tests.exports.folder_target:Greatest")
+
+
+@pytest.mark.parametrize(
+    ("exports", "message"),
+    [
+        (3, "exports = 3: must be a mapping or a list"),
+        ({"folder": 3}, "table 't': exports.folder = 3: must be a mapping of settings"),
+        ({"a-b": {}}, "the name 'a-b' must be a letter"),
+        ({"foldr": {}}, "exports.foldr: no installed package has the kind 'foldr'"),
+        (["folder"], "exports.folder.path is missing"),
+        ({"folder": {"path": "x", "plce": 1}}, "exports.folder.plce: no such key; there are: kind, "),
+        ({"folder": {"path": "x", "replace": "perhaps"}}, "exports.folder.replace = 'perhaps': must be true or false"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_of_the_configuration(exporting: Exporting, exports: Any, message: str) -> None:
+    exporting.settings["exports"] = exports
+    with pytest.raises(ConfigError) as error:
+        load_checked_config(exporting.file)
+    assert message in str(error.value)
+
+
+def test_states_are_those_of_the_newest_version(exporting: Exporting) -> None:
+    exporting.refresh()
+    config, versions = exporting.config, versions_of(exporting.config, "t")
+    version = versions.latest()
+    assert version is not None
+    assert read_export_states(config.tables[0], versions.objects, version)[0].state == "current"
