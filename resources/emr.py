@@ -41,10 +41,9 @@ def refresh_on_emr(
     full: bool,
     partitions: tuple[str, ...],
 ) -> JobAnswer:
-    """Refresh a table with one job, wait for its end, and return its answer. Log lines of the job appear in the run's
-    log.
+    """Refresh a table with one job, wait for its end, and return its answer.
 
-    The job is cancelled if the run is cancelled or fails.
+    Log lines of the job appear in the run's log. The job is cancelled if the run is cancelled or fails.
 
     Args:
         context: The context of the run.
@@ -201,8 +200,9 @@ class _JobClient(PipesEMRServerlessClient):
         return response
 
     def _read_messages(self, context: Any, session: PipesSession, response: Any) -> None:
-        """Do nothing, because the reader receives messages from S3. The base class would search for them in
-        CloudWatch.
+        """Do nothing, because the reader receives messages from S3.
+
+        The base class would search for them in CloudWatch.
         """
 
 

@@ -28,9 +28,7 @@ class Backfill:
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """Return the backfill that a run belongs to; None if the run has none, or if it covers no partitions of the
-    table.
-    """
+    """Return the backfill that a run belongs to; None if it has none, or if it covers no partitions of the table."""
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None

@@ -152,9 +152,7 @@ class BoundedCheck(Check):
         return bool((low is None or value >= low) and (high is None or value <= high))
 
     def excess_of(self, least: float | None, greatest: float | None) -> float:
-        """Return the amount by which values from `least` to `greatest` exceed the bounds; 0 if bounds are not
-        numbers.
-        """
+        """Return the amount by which values from `least` to `greatest` exceed the bounds; 0 without numbers."""
         low, high = self.limits
         distances = [0.0]
         for limit, value, sign in ((low, least, 1), (high, greatest, -1)):

@@ -176,10 +176,10 @@ class Range(BoundedCheck):
     maximum: Limit = None
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare minimum and maximum with the limits. If they are not sufficient, count the values outside of the
-        range.
+        """Compare minimum and maximum with the limits.
 
-        Any NaN fails the check. The finding is unknown if the values outside cannot be counted exactly.
+        If they are not sufficient, count the values outside of the range. Any NaN fails the check. The finding is
+        unknown if the values outside cannot be counted exactly.
         """
         row = subject.row
         # Converted first: a limit that does not fit the column's type is an error, even without values.

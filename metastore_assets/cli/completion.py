@@ -130,8 +130,9 @@ def _quote(name: str) -> str:
 
 
 def _names_in_time(list_names: Callable[[], list[str]]) -> list[str]:
-    """Return the names that `list_names` returns. Return none after a timeout or an error, which completion cannot
-    show.
+    """Return the names that `list_names` returns.
+
+    Return none after a timeout or an error, which completion cannot show.
     """
     names: list[str] = []
 

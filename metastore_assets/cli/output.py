@@ -116,8 +116,9 @@ class Page:
         return [column.heading for index, column in enumerate(columns) if index not in shown and column.heading]
 
     def _limits(self, columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> dict[int, int]:
-        """Return the number of cells to which each long text column is truncated. The columns share the space
-        equally.
+        """Return the number of cells to which each long text column is truncated.
+
+        The columns share the space equally.
         """
         assert self.width is not None
         minimal = {index: _minimal_cells(columns, widths, shown, index) for index in shown}

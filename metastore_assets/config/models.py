@@ -285,9 +285,7 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions", mode="before")
     @classmethod
     def _wrap_patterns(cls, value: Any) -> Any:
-        """Return the patterns of each column as a tuple of texts, even if YAML has a single pattern, a number or a
-        date.
-        """
+        """Return the patterns of each column as a tuple of texts. YAML may have a single pattern, number or date."""
         if not isinstance(value, Mapping):
             return value
         lists = {column: item if isinstance(item, list | tuple) else [item] for column, item in value.items()}
@@ -539,9 +537,7 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_catalogs(self) -> MetastoreConfig:
-        """Raise ValueError if an entry names an unknown catalog, or needs the catalog `default` without one or a
-        local root.
-        """
+        """Raise ValueError if an entry names an unknown catalog, or `default` without a catalog or a local root."""
         for entry in self.entries:
             catalog = entry.catalog
             if isinstance(catalog, str) and catalog not in (EMBEDDED_CATALOG, *self.catalogs):

@@ -28,8 +28,9 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
 def _class_references(value: Any) -> Any:
-    """Return class references as a sequence; a single one becomes a sequence of one. Raises ValueError for other
-    values.
+    """Return class references as a sequence; a single one becomes a sequence of one.
+
+    Raises ValueError for other values.
     """
     references = (value,) if isinstance(value, str) else value
     if not isinstance(references, list | tuple) or not all(
@@ -156,9 +157,7 @@ class ResolvedPolicy(ConfigModel):
 
 
 class ColumnPolicy(ResolvedPolicy):
-    """An entry under `columns`: the configured policy of one column, or under the name `default` of all other
-    columns.
-    """
+    """An entry under `columns`: the configured policy of a column or, under `default`, of all other columns."""
 
     checks: tuple[Any, ...] = ()
     """Checks of the column's values, as written. They are validated by `metastore_assets.checks`."""

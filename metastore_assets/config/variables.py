@@ -61,8 +61,7 @@ class VariableResolver:
         return _with_values(model, replace)
 
     def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
-        """Return a value in which each text is replaced by `convert(text, path)`, also inside mappings, lists and
-        secrets.
+        """Return a value in which `convert(text, path)` replaces each text, also inside mappings, lists and secrets.
 
         Models with `references` are always resolved by `resolve`, without `convert`.
         """

@@ -133,9 +133,7 @@ def _split_by_unique_name(
 
 
 def _source(table: TableConfig) -> tuple[str, str]:
-    """Return a value that identifies the source of a table: the catalog, and the identifier in the catalog or the
-    URI.
-    """
+    """Return a value that identifies a table's source: its catalog, and its identifier there or its URI."""
     return str(getattr(table.catalog, "name", table.catalog)), str(table.identifier or table.uri)
 
 

@@ -95,8 +95,9 @@ class JobAnswer:
         return cls(**fields) if isinstance(fields, Mapping) else None
 
     def to_error(self, job: str) -> MetastoreError:
-        """Return the error of the job as an exception of its class. `job` is the text that names the job in the
-        message.
+        """Return the error of the job as an exception of its class.
+
+        `job` is the text that names the job in the message.
         """
         kind = getattr(errors, self.kind, MetastoreError)
         text = f"{self.message} ({job})"

@@ -58,8 +58,7 @@ class PartitionFilter:
         return tuple(dict.fromkeys(named))
 
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
-        """Return, in ascending order, the filter's columns that are no partition columns of a table, or are
-        ambiguous.
+        """Return, in ascending order, the filter's columns that are no partition columns of a table or are ambiguous.
 
         A column matches by its name. Without an equal name, it matches if exactly one name differs only in upper and
         lower case.

@@ -320,8 +320,7 @@ class _ValueLeaf(Leaf, abstract=True):
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return for each range whether a value in it may match, and whether all values match; null if that is
-        unknown.
+        """Return for each range whether a value in it may match, and whether all values match; null if unknown.
 
         Args:
             minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
@@ -612,9 +611,7 @@ def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
 
 
 def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
-    """Return for each range (both bounds inclusive) whether it contains a member of a set; null if a bound is
-    unknown.
-    """
+    """Return for each range (bounds inclusive) whether it contains a member of a set; null if a bound is unknown."""
     has_bounds = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
     sorted_members = members.to_numpy()
     least, greatest = (bound.fill_null(0).to_numpy() for bound in (low, high))

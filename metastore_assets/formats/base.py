@@ -79,9 +79,7 @@ class FragmentSource(Protocol):
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """A source that can read the stored size of a fragment's data file, because the size in the metadata may be
-    wrong.
-    """
+    """A source that can read the stored size of a fragment's data file. The size in the metadata may be wrong."""
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
@@ -297,8 +295,9 @@ class SnapshotDiff:
 
 @dataclass(frozen=True)
 class NoDiff:
-    """The reason why a format cannot report the changes since a snapshot. The caller then compares complete
-    snapshots.
+    """The reason why a format cannot report the changes since a snapshot.
+
+    The caller then compares complete snapshots.
     """
 
     reason: str

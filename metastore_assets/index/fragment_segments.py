@@ -78,8 +78,9 @@ class Segments:
         self.all = [open_segment(store, segment) for segment in SegmentFiles(0, tuple(files)).segments]
 
     def map(self, read: Callable[[int, FragmentSegment], Result]) -> list[Result]:
-        """Call `read(number, segment)` for each segment and return the results. Calls run in parallel for a remote
-        store.
+        """Call `read(number, segment)` for each segment and return the results.
+
+        Calls run in parallel for a remote store.
         """
         return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 

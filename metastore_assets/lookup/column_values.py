@@ -39,8 +39,9 @@ _DIGITS = 400
 
 @dataclass(frozen=True)
 class TextValue:
-    """A value as text, such as an argument of a command. It is parsed as the type of the column that it is compared
-    with.
+    """A value as text, such as an argument of a command.
+
+    It is parsed as the type of the column that it is compared with.
     """
 
     text: str
@@ -65,8 +66,7 @@ def parse_fraction(q: object) -> Fraction:
 
 @dataclass(frozen=True)
 class ValueSource:
-    """The source of a column's values: a stored profile, or the table's value counts if the profile describes all
-    rows.
+    """The source of a column's values: a stored profile or, for all rows of a table, its value counts.
 
     A profile has the statistics of a set of rows. Value counts are distinct values with their frequencies.
     """
@@ -179,9 +179,7 @@ class ColumnValues:
             return False
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return the number of values below a value, or also equal to it if `inclusive`; None if the version cannot
-        answer.
-        """
+        """Return the number of values below a value, or also equal to it if `inclusive`; None if it is unknown."""
         try:
             values = self._ranked_values
         except NotStoredError:
@@ -278,9 +276,7 @@ class ColumnValues:
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
-        """Return the frequency of a value, given the frequencies of repeated values and the hashes of all other
-        values.
-        """
+        """Return the frequency of a value, from the frequencies of repeated values and the hashes of all others."""
         type_class, table_counts = self._resolve_table_counts()
         frequency = table_counts.frequency(self._row.field_id, type_class, value)
         if frequency:

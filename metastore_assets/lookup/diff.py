@@ -185,8 +185,9 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns have the same values. If that cannot be decided, return whether their statistics are
-    equal.
+    """Return whether two columns have the same values.
+
+    If that cannot be decided, return whether their statistics are equal.
     """
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)

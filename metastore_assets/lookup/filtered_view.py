@@ -174,8 +174,9 @@ class _MatchProfiles:
         return sorted(entries, key=lambda entry: entry.key)
 
     def within(self, partition: str | None) -> FilterMatch:
-        """Return the match restricted to a partition, or the unrestricted match for None. Raises
-        PartitionNotFoundError.
+        """Return the match restricted to a partition, or the unrestricted match for None.
+
+        Raises PartitionNotFoundError.
         """
         return self._match if partition is None else self._match.within(self._table.profiles.partition(partition).key)
 

@@ -96,10 +96,9 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the histogram without bins that cannot have values from `lower` to `upper` (inclusive); None if none
-    remain.
+    """Return the histogram without bins that have no values from `lower` to `upper`; None if no bin remains.
 
-    If `lower` or `upper` is None, that side excludes no bins.
+    Both limits are inclusive. A limit of None excludes no bins.
     """
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):

@@ -26,8 +26,9 @@ class StatisticsSource(Protocol):
 
 
 class PartitionStatistics:
-    """The statistics of the partitions of one version. Each file is opened once, on first use. Threads may share the
-    object.
+    """The statistics of the partitions of one version.
+
+    Each file is opened once, on first use. Threads may share the object.
     """
 
     def __init__(

@@ -87,10 +87,10 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return a digest of finite values together with the frequencies of -inf and +inf. The encoded moments have
-    these.
+    """Return a digest of finite values together with the frequencies of -inf and +inf.
 
-    Without moments, both frequencies are 0. Without a digest, the result is None unless all values are infinite.
+    The encoded moments have these. Without moments, both frequencies are 0. Without a digest, the result is None
+    unless all values are infinite.
     """
     if moments is None:
         return None if digest is None else (digest, (0, 0))
@@ -304,9 +304,7 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the row in `statistics` that describes a frequency file's first column; -1 for a file without
-        columns.
-        """
+        """Return the row in `statistics` of a frequency file's first column; -1 for a file without columns."""
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)
 

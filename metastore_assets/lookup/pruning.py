@@ -514,10 +514,10 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield each conjunct with the fragments that it eliminates and no earlier conjunct does. Empty sets are
-        omitted.
+        """Yield each conjunct with the fragments that it eliminates and no earlier conjunct does.
 
-        The fragments are given as two arrays: their positions, and the names of the statistics that exclude them.
+        Empty sets are omitted. The fragments are given as two arrays: their positions, and the names of the
+        statistics that exclude them.
         """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):

@@ -217,8 +217,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
-        """Return the keys of the partitions that have a value, with its frequency in each, in the order of the
-        version.
+        """Return the keys of the partitions that have a value, and its frequency in each, in the version's order.
 
         With the policy `by_partition: on` this is one small read. Otherwise, the value counts of one partition after
         the other are read until all rows with the value are found. Partitions whose bounds exclude the value are

@@ -161,9 +161,7 @@ def _estimate_or(predicate: Or, rows: int, distributions: _Distributions) -> _Ro
 
 
 def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
-    """Combine estimates of conditions that must all match: bounds by Fréchet, and an estimate that assumes
-    independence.
-    """
+    """Combine estimates of conditions that must all match: Fréchet bounds, and an estimate by independence."""
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
     share = float(np.prod([part.estimate / rows for part in parts])) if rows else 0.0
     return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)

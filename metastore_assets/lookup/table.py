@@ -201,10 +201,9 @@ class Table(Relation):
 
     @property
     def location(self) -> str | None:
-        """The URI of the table, as its version records it; None if it does not. A table in a catalog has
-        `catalog://…`.
+        """The URI of the table, as its version records it; None if it does not.
 
-        The Metastore's files about the table are in `metastore_folder`.
+        A table in a catalog has `catalog://…`. The Metastore's files about the table are in `metastore_folder`.
         """
         recorded = self._version.table_location
         return None if recorded is None else str(recorded["uri"]) if "uri" in recorded else None
@@ -332,8 +331,7 @@ class Table(Relation):
 
     @explain_missing_files
     def clustering(self, columns: Iterable[str] | None = None) -> ResultSet[ColumnClustering]:
-        """Return measures of each column's clustering: in particular, the number of fragments in which one value may
-        be.
+        """Return measures of each column's clustering, such as the number of fragments that may have the same value.
 
         Reads one slice of the index per column. Raises ColumnNotFoundError.
         """

@@ -187,9 +187,7 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return the way in which value counts were built from scratch, by column name, for the columns in
-        `statistics`.
-        """
+        """Return the way in which value counts were built from scratch, by name of the columns in `statistics`."""
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
 

@@ -37,9 +37,7 @@ _SMALL_FILES = 32
 
 
 def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
-    """Raise ConfigError if refreshes cannot run in this process, because the configured engine runs them as Dagster
-    jobs.
-    """
+    """Raise ConfigError if the configured engine runs refreshes as Dagster jobs, not in this process."""
     if config.engine == EMR_SERVERLESS:
         raise ConfigError(
             f"table {table.name!r}: with `engine: {EMR_SERVERLESS}` refreshes are jobs that runs of Dagster launch: "
@@ -103,8 +101,7 @@ class Engine:
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
-        """Return the runner of tasks that read fragments: child processes if `reads_here(…)` is true, otherwise
-        Spark.
+        """Return the runner of tasks that read fragments: child processes if `reads_here(…)` is true, else Spark.
 
         Without Spark, child processes read all fragments.
         """

@@ -164,8 +164,9 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
 
 
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
-    """Resolve `auto` and `repeated` policies. If they change the profile spec, replace the target by one of all
-    partitions.
+    """Resolve `auto` and `repeated` policies.
+
+    If they change the profile spec, replace the target by one of all partitions.
     """
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:

@@ -123,8 +123,9 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
 
 
 def _row(entry: FragmentEntry) -> tuple[object, ...]:
-    """Return a value that identifies the index row of a fragment. A fragment that is profiled again has another
-    value.
+    """Return a value that identifies the index row of a fragment.
+
+    A fragment that is profiled again has another value.
     """
     return entry.files.name, entry.id, entry.bytes, entry.row_count
 

@@ -448,8 +448,9 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
 
 
 def needs_all_fragments(spec: ProfileSpec) -> bool:
-    """Return whether a plan needs all fragments of the snapshot. It does if values may be read again from any of
-    them.
+    """Return whether a plan needs all fragments of the snapshot.
+
+    It does if values may be read again from any of them.
     """
     return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
@@ -587,8 +588,7 @@ def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Return a digest of everything that determines a version's numbers: its profile spec, and its partitions'
-    content.
+    """Return a digest of everything that determines a version's numbers: its spec, and its partitions' content.
 
     The digest is a sum of digests of the partitions, so that `updated_content_id` can add and subtract some.
     """

@@ -206,8 +206,9 @@ def complete_plan(
     request: RefreshRequest,
     attempt: AttemptProfiles,
 ) -> Plan:
-    """Return a plan like `current_plan`, made by a comparison of all fragments. The plan's snapshot has all
-    fragments.
+    """Return a plan like `current_plan`, made by a comparison of all fragments.
+
+    The plan's snapshot has all fragments.
     """
     return _retry_without_newest(
         lambda: _Planner(versions, table_format, table, request, attempt).plan_from_snapshot(
@@ -283,8 +284,9 @@ class _Planner:
         return self.plan_from_snapshot(reason, plan_or_snapshot)
 
     def plan_from_difference(self) -> Plan:
-        """Return the plan made from the changes of the commits. Raises NoDiffError if all fragments are to be
-        compared.
+        """Return the plan made from the changes of the commits.
+
+        Raises NoDiffError if all fragments are to be compared.
         """
         base = self._base
         if base is None:

@@ -220,8 +220,9 @@ def table_profile_spec(
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that identifies the selected partitions. If the selection uses `current_date`, the text changes
-    every day.
+    """Return a text that identifies the selected partitions.
+
+    If the selection uses `current_date`, the text changes every day.
     """
     if not isinstance(partitions, str):
         return json.dumps(partitions)

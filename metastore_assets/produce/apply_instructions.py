@@ -1,11 +1,9 @@
-"""Application of sorted instructions to one key range of a stage's dataset. The results are new content and an
-update.
+"""Application of sorted instructions to one key range of a stage's dataset.
 
-A stage computes rows for target keys (the keys of its output) from rows of source keys (the keys of its input). An
-instruction is a row that replaces older rows of a target key, deletes them (a tombstone), or adds to its total. An
-update lists the changed target keys for the next stages. A task either rewrites its key range (`bulk`), or writes
-only
-the changes to a new sorted file (a run).
+The results are new content and an update. A stage computes rows for target keys (the keys of its output) from rows of
+source keys (the keys of its input). An instruction is a row that replaces older rows of a target key, deletes them (a
+tombstone), or adds to its total. An update lists the changed target keys for the next stages. A task either rewrites
+its key range (`bulk`), or writes only the changes to a new sorted file (a run).
 """
 
 from __future__ import annotations
@@ -60,8 +58,9 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return the number of target keys in a key range that do not exist yet. The Preserve hook will number these
-    keys.
+    """Return the number of target keys in a key range that do not exist yet.
+
+    The Preserve hook will number these keys.
     """
     assert task.rows is not None
     novel = 0

@@ -113,9 +113,7 @@ class Environment:
         return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:
-        """Return the destination of a node's results: memory if the node computes them from few rows (`rows`), else
-        files.
-        """
+        """Return the destination of a node's results: memory for few input rows (`rows`), otherwise files."""
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:

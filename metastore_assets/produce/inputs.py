@@ -95,8 +95,9 @@ class Feeder:
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
     def previous_rows(self, changed_rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that some keys had before the update, as key and value columns. The keys are those of
-        update rows.
+        """Return the rows that some keys had before the update, as key and value columns.
+
+        The keys are those of update rows.
         """
         keys = self.rows.order.distinct(changed_rows)
         if self.replaced is None:

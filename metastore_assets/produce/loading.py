@@ -48,11 +48,10 @@ class Loader:
         return cls(typed.name, storage, folder, typed.content, settings)
 
     def write(self, rows: External) -> list[Run]:
-        """Write rows (key and value columns) in key order as runs of about the target size. Without rows, there are
-        no runs.
+        """Write rows (key and value columns) in key order as runs of about the target size.
 
-        Rows of a sum stage have distinct keys, and totals that are not null and not all zero. Raises UpdateError for
-        rows that break these rules.
+        Without rows, there are no runs. Rows of a sum stage have distinct keys, and totals that are not null and not
+        all zero. Raises UpdateError for rows that break these rules.
         """
         runs: list[Run] = []
         frames = self._checked(rows)
@@ -96,8 +95,9 @@ class Loader:
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
     def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
-        """Merge runs of a sum stage with overlapping keys into new runs with disjoint key ranges. Return the new
-        runs.
+        """Merge runs of a sum stage with overlapping keys into new runs with disjoint key ranges.
+
+        Return the new runs.
         """
         streams = [read_run(self.storage, run, self.run_schema) for run in runs]
         rows = (table_of(frame, self.run_schema.schema) for frame in merge_streams(streams, self.run_schema))

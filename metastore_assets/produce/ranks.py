@@ -164,10 +164,9 @@ class Ranks:
         return self._indices[shard]
 
     def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
-        """Return a key or prefix as a frame, given as a table of one row. Raises ValueError for any other number of
-        rows.
+        """Return a key or prefix as a frame, given as a table of one row.
 
-        Without columns in the order, the frame is empty.
+        Raises ValueError for any other number of rows. Without columns in the order, the frame is empty.
         """
         if not order.columns:
             return pl.DataFrame()

@@ -59,8 +59,9 @@ class Run:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys after `after` (exclusive) up to `until` (inclusive). Bounds are frames with one row; None means no
-    bound.
+    """The keys after `after` (exclusive) up to `until` (inclusive).
+
+    Bounds are frames with one row; None means no bound.
     """
 
     after: pl.DataFrame | None = None

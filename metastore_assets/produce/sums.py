@@ -152,9 +152,7 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return a feeder's rows of some keys, each with a sign: 1 for current rows, which are added; -1 for previous
-    ones.
-    """
+    """Return a feeder's rows of some keys, each with a sign: 1 for current rows, -1 for previous rows."""
     if feeder.is_full:
         return [(feeder.values(keys), 1)]
     changed_rows = feeder.changed_rows(keys)
@@ -303,8 +301,9 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the update rows of changed keys, with their current and previous totals. A key is added, updated or
-    deleted.
+    """Return the update rows of changed keys, with their current and previous totals.
+
+    A key is added, updated or deleted.
     """
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
     rows = run_schema.group.beside(changes, previous.rename(before))

@@ -143,10 +143,9 @@ class View:
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
-        """Return key and value columns of a stage, sorted by target key. `keys` limits the result to some target
-        keys.
+        """Return key and value columns of a stage, sorted by target key.
 
-        Keys that do not exist have no rows.
+        `keys` limits the result to some target keys. Keys that do not exist have no rows.
         """
         typed = self._typed(stage)
         if keys is None:

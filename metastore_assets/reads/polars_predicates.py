@@ -118,8 +118,9 @@ class _Translator:
         return expression
 
     def _is_in(self, name: str, literal: Any, *, nulls_equal: bool) -> pc.Expression | None:
-        """Return the Arrow test of whether a column's value is in a list. Polars serializes the list as an Arrow
-        stream.
+        """Return the Arrow test of whether a column's value is in a list.
+
+        Polars serializes the list as an Arrow stream.
         """
         type_ = self._types[name]
         if not (pa.types.is_integer(type_) or _is_text(type_) or pa.types.is_date32(type_)):

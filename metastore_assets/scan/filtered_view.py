@@ -133,8 +133,9 @@ class FilteredProfileReader:
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
-        """Return the policy that matches the stored statistics and values of one column, given its statistics in the
-        table.
+        """Return the policy that matches the stored statistics and values of one column.
+
+        `row` has the statistics of the column in the table.
         """
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")

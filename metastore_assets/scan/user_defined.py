@@ -91,9 +91,7 @@ class UserDefined:
         return "; ".join(reasons) or "the version does not say which class computes it"
 
     def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Yield (class, reason why it cannot be used, or None) for each class that computes statistics of a leaf
-        column.
-        """
+        """Yield (class, reason why it cannot be used, or None) for each class that computes a leaf's statistics."""
         for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._check_class(reference, revision, source)

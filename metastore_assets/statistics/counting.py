@@ -104,8 +104,9 @@ class ValueCounter:
         return merge_in_blocks(runs) if runs else iter(())
 
     def _add_entries(self, values: pl.Series, counts: Counts, size: int) -> None:
-        """Buffer values of dictionary entries with their counts. If many are buffered, add up the counts of equal
-        values.
+        """Buffer values of dictionary entries with their counts.
+
+        If many are buffered, add up the counts of equal values.
         """
         if self._class.kind == "float":
             self.nan_count += int(counts[np.isnan(values.to_numpy())].sum())

@@ -120,8 +120,7 @@ def population_stability_index(a: Counts, b: Counts) -> float:
 
 
 def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
-    """Return the Kolmogorov–Smirnov distance: the greatest difference of the cumulated shares at an upper edge of a
-    bin.
+    """Return the Kolmogorov–Smirnov distance: the greatest difference of cumulated shares at a bin's upper edge.
 
     The distance is from 0 to 1, and symmetric. The distance of the values themselves, without bins, is at least as
     large.

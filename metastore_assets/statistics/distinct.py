@@ -48,8 +48,9 @@ def distinct_sketch(hashes: Words) -> bytes:
 
 
 def merge_distinct_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the sketch of the union of the sets. The merge is associative, commutative and idempotent, byte for
-    byte.
+    """Return the sketch of the union of the sets.
+
+    The merge is associative, commutative and idempotent, byte for byte.
     """
     registers = np.zeros(_REGISTERS, np.uint8)
     for sketch in sketches:

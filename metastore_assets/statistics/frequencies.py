@@ -85,8 +85,7 @@ class FrequencySummary:
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """The percentiles without NaN: each is the smallest value whose cumulative frequency is at least fraction *
-        n.
+        """The percentiles without NaN: each is the least value with a cumulative frequency of at least fraction * n.
 
         The mapping is empty if all values are NaN. It is None if the percentiles are unknown.
         """
@@ -119,11 +118,10 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
-    """Return the sum of frequencies, each times an integer factor, usually +1 or -1. Values with the sum 0 are
-    omitted.
+    """Return the sum of frequencies, each times an integer factor, usually +1 or -1.
 
-    The sum is associative and commutative. If only one term has values and its factor is 1, the term is returned
-    without checks.
+    Values with the sum 0 are omitted. The sum is associative and commutative. If only one term has values and its
+    factor is 1, the term is returned without checks.
 
     Raises:
         CorruptionError: A value would have a negative frequency, or the terms are of several type classes.

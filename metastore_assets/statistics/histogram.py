@@ -227,9 +227,7 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 
 
 def _exponent(values: Numbers, capacity: int) -> int:
-    """Return the least exponent with which at most `capacity` bins span all values, given finite values in ascending
-    order.
-    """
+    """Return the least exponent with which at most `capacity` bins span all values, which are ascending."""
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.

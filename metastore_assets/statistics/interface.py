@@ -74,8 +74,9 @@ class BuiltinStatistic(ABC, Generic[State]):
 
     @abstractmethod
     def to_fields(self, state: State, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the fields of `ColumnStatistics` that store the state. The method may change the state, so call it
-        only once.
+        """Return the fields of `ColumnStatistics` that store the state.
+
+        The method may change the state, so call it only once.
 
         Args:
             state: The state of all values of the column.
@@ -110,8 +111,7 @@ class BuiltinStatistic(ABC, Generic[State]):
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return fields of `ColumnStatistics` from the columns in `state_schema`: by name, a list with one value per
-        row.
+        """Return fields of `ColumnStatistics` from the columns in `state_schema`: by name, a list of values per row.
 
         Args:
             table: A table of states with one chunk per column.

@@ -55,8 +55,7 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return the values of one field of the states: for each column of the data table, a list with a value per
-        part.
+        """Return one field of the states: for each column of the data table, a list with a value per part.
 
         Args:
             name: The name of the field in `tables`.
@@ -71,9 +70,7 @@ class MergeParts:
 
 
 def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Flags]:
-    """Return an integer column of all tables as a matrix, with 0 for null, and a mask of the values that are not
-    null.
-    """
+    """Return an integer column of all tables as a matrix, with 0 for null, and a mask of non-null values."""
     column = chain_column(tables, name)
     return to_matrix(tables, column.fill_null(0)), to_matrix(tables, column.is_valid())
 

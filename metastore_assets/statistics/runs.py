@@ -84,8 +84,9 @@ def count_dense(values: pl.Series) -> CountedRun | None:
 
 
 def is_hashed(values: pl.Series) -> bool:
-    """Return whether hashing counts the values faster than sorting. It does for bytes that repeat, and not for
-    numbers.
+    """Return whether hashing counts the values faster than sorting.
+
+    It does for bytes that repeat, and not for numbers.
     """
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
@@ -118,8 +119,9 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
 
 
 def _sort_order(values: pl.Series) -> npt.NDArray[np.intp]:
-    """Return the positions of the values in ascending order, NaN last. Short series are sorted without a polars
-    query.
+    """Return the positions of the values in ascending order, NaN last.
+
+    Short series are sorted without a polars query.
     """
     if len(values) <= _SHORT:
         if _is_words(values):
@@ -178,8 +180,9 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """Concatenate series of one type class. If one of them has 128-bit integers, all are converted to 128-bit
-    integers.
+    """Concatenate series of one type class.
+
+    If one of them has 128-bit integers, all are converted to 128-bit integers.
     """
     if len(parts) == 1:
         return parts[0]
@@ -189,8 +192,9 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Copy values out of the buffers of larger chunks, so that the chunks can be freed. Only binary values share
-    buffers.
+    """Copy values out of the buffers of larger chunks, so that the chunks can be freed.
+
+    Only binary values share buffers.
     """
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 

@@ -151,8 +151,9 @@ class _Decompressed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer with decompressed bytes, and return their number; 0 at the end. Raises OSError for corrupt
-        content.
+        """Fill a buffer with decompressed bytes, and return their number; 0 at the end.
+
+        Raises OSError for corrupt content.
         """
         content = b""
         while not content:

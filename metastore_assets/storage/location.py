@@ -179,10 +179,10 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return the identity of a file: size, version and modification time. A later file at the path has a
-        different one.
+        """Return the identity of a file: size, version and modification time.
 
-        The identity of a file on disk consists of size and version only.
+        A later file at the path has a different one. The identity of a file on disk consists of size and version
+        only.
         """
         if self.is_local:
             stored = self.stat(path)

@@ -55,9 +55,7 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def still_done(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the finished partitions that the newest version still has as this backfill wrote them,
-        or newer.
-        """
+        """Return the keys of finished partitions that the newest version has as this backfill wrote them, or newer."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )

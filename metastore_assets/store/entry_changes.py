@@ -100,8 +100,9 @@ class EntryChanges(Entries[Entry]):
     def between(
         cls, kind: EntryKind[Entry], base: StoredEntries[Entry] | None, entries: Iterable[Entry]
     ) -> EntryChanges[Entry]:
-        """Return the changes that lead from stored entries to a complete list of entries. All stored entries are
-        read.
+        """Return the changes that lead from stored entries to a complete list of entries.
+
+        All stored entries are read.
 
         Args:
             kind: The kind of the entries.

@@ -131,8 +131,7 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Return the progress that continues at the next existing version, because the version after the oldest is
-    missing.
+    """Return the progress at the next existing version, because the version after the oldest is missing.
 
     The oldest version is deleted if the next existing version was published before the time `before`.
     """

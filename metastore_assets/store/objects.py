@@ -116,8 +116,9 @@ class ObjectStore:
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. An object that does not exist is ignored. On disk, a symbolic link on a path raises
-        StoreError.
+        """Delete objects.
+
+        An object that does not exist is ignored. On disk, a symbolic link on a path raises StoreError.
         """
         self._backend.delete([_validate_path(path) for path in paths])
 

@@ -443,8 +443,9 @@ class SectionReader:
         return table
 
     def _read_groups(self, file: ParquetObject, groups: Sequence[int]) -> list[pa.Table]:
-        """Return the rows of each of several row groups, with all columns. Row groups that are not in the cache are
-        read together.
+        """Return the rows of each of several row groups, with all columns.
+
+        Row groups that are not in the cache are read together.
         """
         cached = [self._cache.get((self._path, group, None)) for group in groups]
         missing = [group for group, table in zip(groups, cached, strict=True) if table is None]

@@ -1,5 +1,6 @@
-"""Segment sets: rows with unique keys in immutable Parquet files. If several files contain a key, the newest is
-valid.
+"""Segment sets: rows with unique keys in immutable Parquet files.
+
+If several files contain a key, the newest is valid.
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 

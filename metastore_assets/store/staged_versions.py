@@ -78,9 +78,7 @@ class StagedVersions(VersionStore):
         self.objects.delete(paths)
 
     def _garbage(self, manifest: str) -> list[str]:
-        """Return the paths in a garbage manifest, and the path of the manifest itself; none if it is missing or
-        damaged.
-        """
+        """Return the paths in a garbage manifest, and the manifest's own path; none if it is missing or damaged."""
         try:
             return [*self.objects.read_parquet(manifest).column(0).to_pylist(), manifest]
         except (ObjectNotFoundError, CorruptionError):

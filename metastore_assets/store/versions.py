@@ -1,5 +1,6 @@
-"""The versions of one table. A version is published by one put-if-absent, so that readers see all of it or none of
-it.
+"""The versions of one table.
+
+A version is published by one put-if-absent, so that readers see all of it or none of it.
 
     <root>/<table>/versions/<n>.json                     names everything the version consists of
     <root>/<table>/entries/<unique>.fragments.parquet    and one per other kind of entry

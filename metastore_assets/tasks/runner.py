@@ -48,8 +48,7 @@ class TaskRunner(ABC):
         paths: Sequence[str] | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[Any]:
-        """Run `function(task)` for each task, and return the results, with exceptions instead of results for failed
-        tasks.
+        """Run `function(task)` for each task; return the results, and exceptions instead of results of failed tasks.
 
         Args:
             function: Called once per task with the task as its only argument.

@@ -91,10 +91,10 @@ def _updates(
 
 
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per value with its frequencies `before` and `after`. A frequency is null if the value does not
-    occur.
+    """Return one row per value with its frequencies `before` and `after`.
 
-    Rows are grouped, not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
+    A frequency is null if the value does not occur. Rows are grouped, not joined: Polars joins sorted floats by
+    merging, which treats NaN as unequal to NaN.
     """
     no = pl.lit(None, pl.Int64)
     pairs = pl.concat(

@@ -14,8 +14,7 @@ _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 
 
 def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
-    """Return the greatest value of at most `max_bytes` bytes that is not above `value`, and whether it equals
-    `value`.
+    """Return the greatest value of at most `max_bytes` bytes that is not above `value`, and whether both are equal.
 
     No value of at most `max_bytes` bytes is between `value` and this bound, so bounds can be merged exactly.
 

@@ -89,8 +89,9 @@ class _ChangesReplay(Replay):
         super()._add(name, self._recorded(name, actions))
 
     def _recorded(self, name: str, actions: Iterator[Action]) -> Iterator[Action]:
-        """Yield the actions of one file of the log. Actions on data files are also added to the histories of these
-        files.
+        """Yield the actions of one file of the log.
+
+        Actions on data files are also added to the histories of these files.
         """
         for kind, action in actions:
             if kind in ("add", "remove"):

@@ -111,8 +111,7 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files with the commits up to a version, newest first, and the version before the oldest
-        commit.
+        """Return the JSON files with the commits up to a version, newest first, and the version before these.
 
         The files go back from `version`. The oldest file follows a version that is `since`, is one of `checkpoints`,
         or has no commit file.

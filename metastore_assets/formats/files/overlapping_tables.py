@@ -29,8 +29,9 @@ _PROBES = 16
 
 
 class OverlappingTables:
-    """A collector of signs of overlapping tables. Signs are recorded while a folder is listed, and checked
-    afterwards.
+    """A collector of signs of overlapping tables.
+
+    Signs are recorded while a folder is listed, and checked afterwards.
     """
 
     def __init__(self, location: Location, formats: Formats) -> None:

@@ -104,8 +104,7 @@ class HivePartitioning:
 
 @dataclass(frozen=True)
 class TemplatePartitioning:
-    """Partitions in folders that follow a template: `{year:int}/{month}/{day}`, also with fixed text:
-    `dt={day:date}`.
+    """Partitions in folders that follow a template, such as `{year:int}/{month}/{day}` or `dt={day:date}`.
 
     A value is an integer, a date, or the text itself. The text that Hive writes for null becomes null. Files lie only
     in folders as deep as the template.

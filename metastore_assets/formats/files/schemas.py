@@ -219,8 +219,9 @@ class SchemaReader:
         return contents, int(sum(sizes)) if is_text else 0
 
     def _runner(self, is_text: bool) -> TaskRunner:
-        """Return the runner of the tasks that read files. Reading CSV and JSON files needs another runner than
-        footers.
+        """Return the runner of the tasks that read files.
+
+        Reading CSV and JSON files needs another runner than footers.
         """
         if is_text:
             return self.runner or IsolatedRunner(threads=TEXT_THREADS)

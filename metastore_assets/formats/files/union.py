@@ -47,8 +47,9 @@ def union_fields(
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
-    """Return the type that holds the values of all types of a column. `origins` has one file for each type, for
-    messages.
+    """Return the type that holds the values of all types of a column.
+
+    `origins` has one file for each type, for messages.
     """
     # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
     # not hold.

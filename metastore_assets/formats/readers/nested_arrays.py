@@ -35,8 +35,9 @@ def leaf_types(type_: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return an array in which each leaf is replaced by `function(leaf)`. The function must not change type or
-    length.
+    """Return an array in which each leaf is replaced by `function(leaf)`.
+
+    The function must not change type or length.
     """
     if not pa.types.is_nested(array.type):
         return function(array)

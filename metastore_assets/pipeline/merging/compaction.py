@@ -223,8 +223,7 @@ def plan_compaction(
     counted: StoredEntries[SharedFileEntry] | None,
     spared_nodes: Collection[str] = (),
 ) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
-    """Return the tasks that copy used profiles out of sparse files, and the entries of all profiles in the same
-    groups.
+    """Return the tasks that copy used profiles out of sparse files, and all entries of the same groups.
 
     Args:
         table: Name of the table, for messages.

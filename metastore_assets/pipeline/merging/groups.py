@@ -141,8 +141,9 @@ class MergeGroup:
 
 
 class NodeLookup(Protocol):
-    """A lookup of nodes of the published version. A node is the stored intermediate profile of a branch of a merge
-    tree.
+    """A lookup of nodes of the published version.
+
+    A node is the stored intermediate profile of a branch of a merge tree.
     """
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, NodeEntry]:

@@ -30,8 +30,9 @@ class NodeWriter:
         self._small: list[tuple[TreeMerge, int, pa.Table]] = []
 
     def add(self, merge: TreeMerge, row_count: int, states: pa.Table) -> None:
-        """Add the result of a merge as a node. A small node is written later by `finish`; other nodes are written at
-        once.
+        """Add the result of a merge as a node.
+
+        A small node is written later by `finish`; other nodes are written at once.
 
         Args:
             merge: The merge.

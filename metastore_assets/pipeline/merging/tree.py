@@ -56,8 +56,9 @@ class TreeChange:
 
 
 class StoredTreeError(Exception):
-    """An error that the stored branches of a group contradict its changes or are not usable. The tree is then
-    rebuilt.
+    """An error that the stored branches of a group contradict its changes or are not usable.
+
+    The tree is then rebuilt.
     """
 
 
@@ -101,9 +102,7 @@ class TreeShape:
         return update.result(update.apply(ROOT, old, sorted_changes))
 
     def ordered_parts(self, branch: Branch) -> list[tuple[str, bool]]:
-        """Return (key of the child or name of the branch, whether it is a child) for each part, by increasing
-        position.
-        """
+        """Return (child's key or branch's name, whether it is a child) for each part, by increasing position."""
         parts = [(self.digits(key), key, True) for key in branch.children]
         parts += [(name, name, False) for name in branch.branches]
         return [(part, is_child) for _, part, is_child in sorted(parts)]

@@ -199,8 +199,9 @@ class _VerifiedFragments:
 
 
 def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _VerifiedFragments:
-    """Return the fragments of some partitions, or of all. A partition is skipped if the snapshot lacks one of its
-    fragments.
+    """Return the fragments of some partitions, or of all.
+
+    A partition is skipped if the snapshot lacks one of its fragments.
     """
     current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[FragmentEntry]] = {}

@@ -84,8 +84,9 @@ def _is_result(type_: pa.DataType) -> bool:
 
 
 def _column(results: Sequence[UserResult | None]) -> pa.StructArray:
-    """Return the results of one statistic in several rows as structs; None becomes null. At least one result is not
-    None.
+    """Return the results of one statistic in several rows as structs; None becomes null.
+
+    At least one result is not None.
     """
     type_ = next(result.array.type for result in results if result is not None)
     arrays = [

@@ -239,8 +239,9 @@ class _Utf8Reader:
         return data[:size]
 
     def _next(self, size: int) -> bytes:
-        """Read the next piece of the stream and return it in UTF-8. It has at most `size` or `_MIN_READ` bytes before
-        decoding.
+        """Read the next piece of the stream and return it in UTF-8.
+
+        It has at most `size` or `_MIN_READ` bytes before decoding.
         """
         data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data

@@ -101,9 +101,7 @@ class HeaderDetector:
         return False if self._has_frequent_values() else None
 
     def _classify_cell(self, column: int) -> str:
-        """Return the class of a column's first cell, judging by the values below it: `_NAME`, `_VALUE` or another
-        class.
-        """
+        """Return the class of a column's first cell, by the values below it: `_NAME`, `_VALUE` or another class."""
         cell, types = self._cells[column], self._other_types[column]
         if cell.lower() in _NULLS:
             return _NO_EVIDENCE

@@ -112,8 +112,7 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary after the decision whether the first row is a header (True) or has values (False or
-        None).
+        """Return the summary after the decision whether the first row is a header (True) or values (False or None).
 
         A summary without `first_row` needs no decision and is returned unchanged.
         """
