@@ -51,7 +51,7 @@ def test_snapshots_partitions_and_path_mappings_are_read_as_text(tmp_path: Path)
     assert second.path_mapping == {"/old": str(tmp_path / "here"), "/older": "s3://bucket/x"}
 
 
-def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
+def test_a_column_inherits_unset_keys(tmp_path: Path) -> None:
     text = """
         root: r
         tables:
@@ -200,7 +200,7 @@ def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -
 
 
 @pytest.mark.parametrize("key", ["ranks", "by_partition"])
-def test_what_takes_all_values(key: str) -> None:
+def test_settings_that_need_all_values(key: str) -> None:
     columns = {"default": {key: True}, "a": {}, "b": {"frequencies": "top(5)"}, "c": {key: "off"}}
     table = TableConfig.model_validate({"name": "t", "uri": "x", "columns": columns})
     assert {name: table.effective_policy(name).frequencies for name in ("z", "a", "b", "c")} == {

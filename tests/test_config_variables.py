@@ -100,7 +100,7 @@ def test_unset_variables_are_reported_with_their_key(tmp_path: Path, text: str, 
         load_config(written(tmp_path, text))
 
 
-def test_a_default_goes_for_what_is_empty_too() -> None:
+def test_a_default_replaces_empty_values() -> None:
     """As in a shell."""
     config = MetastoreConfig(root="${A:-}x${B:-y}$${C}$D")
     for environment in ({}, {"A": "", "B": ""}):

@@ -91,7 +91,7 @@ def test_ranks_have_an_asset_where_a_column_has_them(
     )
 
 
-def test_what_the_newest_version_says_is_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No asset of partitions where a table has none, and the format that was detected."""
     text = "root: ./metastore\ntables: [{name: sales, uri: ./sales}, {name: flat, uri: ./flat}, {name: odd, uri: ./o}]"
     base = publish(ObjectStore(str(tmp_path / "metastore")), pa.table({"x": [1, 2]})).version
@@ -142,7 +142,7 @@ def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load(tmp_path, monkeypatch, CONFIG.replace("format: delta,", "format: delta, outputs: one,"))
 
 
-def test_a_root_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_does_not_answer_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A code location is loaded at every start of a run."""
     stop = threading.Event()
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
@@ -191,9 +191,7 @@ def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "hush" not in shown
 
 
-def test_a_configuration_that_is_not_there_or_wrong_is_said_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code location does not load, and the message is the one that the command line gives."""
     with pytest.raises(ConfigError, match=r"sensor\.interval = 0\b.*\b1\b"):
         load(tmp_path, monkeypatch, "root: r\ntables: [{name: a, uri: u, sensor: {interval: 0}}]")

@@ -127,7 +127,7 @@ def test_dg_checks_the_project(user_project: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_project_runs_as_its_page_says(user_project: Path) -> None:
+def test_the_project_runs_as_documented(user_project: Path) -> None:
     """The script from its first line to its last."""
     output = run_in(user_project, "./run.sh")
     rows = sum(rows_of_day(user_project, day) for day in DAYS)

@@ -58,7 +58,7 @@ print(found.statistics()[0].distinct_count, found.top("a", n=1)[0].frequency)
     assert _run(program, tmp_path) == "2 2\n"
 
 
-def test_the_commands_that_look_up_need_no_more(tmp_path: Path) -> None:
+def test_lookup_commands_import_no_other_packages(tmp_path: Path) -> None:
     publish(ObjectStore(str(tmp_path / "root")), pa.table({"a": [1, 1, 2]}))
     (tmp_path / "metastore.yaml").write_text("root: root\ntables: [{name: orders, uri: nowhere, format: delta}]\n")
     program = """

@@ -46,7 +46,7 @@ def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_packages_import_only_what_they_may() -> None:
+def test_packages_import_only_allowed_packages() -> None:
     """The rules of `[tool.importlinter]` hold."""
     done = _lint_imports(REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -140,7 +140,7 @@ def test_an_import_is_light(module: str, may: set[str]) -> None:
     assert (set(HEAVY) - may).isdisjoint(done.stdout.split())
 
 
-def test_statistics_are_read_without_what_predicates_need() -> None:
+def test_reading_statistics_imports_no_predicate_parser() -> None:
     """Most lookups, such as `show`, are of statistics: what others need is imported when they are asked for."""
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)

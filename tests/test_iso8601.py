@@ -110,12 +110,12 @@ def test_forms(text: str, unit: str, expected: tuple[int, int | None]) -> None:
     ],
 )
 @pytest.mark.parametrize("parse", [parse_date, lambda text: parse_timestamp(text, "us")])
-def test_what_is_no_date_is_refused(text: str, parse: Callable[[str], Any]) -> None:
+def test_invalid_dates_are_refused(text: str, parse: Callable[[str], Any]) -> None:
     with pytest.raises(ValueError):
         parse(text)
 
 
-def test_what_is_no_time_of_day_is_refused() -> None:
+def test_invalid_times_of_day_are_refused() -> None:
     for text in ("", "1:2:3", "25:00:00", "00:00:00Z", "noon"):
         with pytest.raises(ValueError):
             parse_time(text, "us")

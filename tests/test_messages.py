@@ -32,7 +32,7 @@ from tests.cli.run_command import BADLY_JOINED
         ("the delimiter: ; is used", "the delimiter: ; is used"),
     ],
 )
-def test_parts_join_well(joined: str, read: str) -> None:
+def test_joined_parts_have_clean_punctuation(joined: str, read: str) -> None:
     assert clean_message(joined) == read
 
 
@@ -41,7 +41,7 @@ _PIECES = st.lists(st.tuples(_PART, st.sampled_from(["", ".", "?", ";", "!", "..
 
 
 @given(_PIECES, st.sampled_from(["; ", ". ", ": "]))
-def test_whatever_the_parts_end_with(pieces: list[tuple[str, str]], between: str) -> None:
+def test_any_punctuation_at_the_end_of_parts(pieces: list[tuple[str, str]], between: str) -> None:
     """Only stops change, and a message that is tidy stays as it is."""
     joined = between.join(part.strip() + end for part, end in pieces)
     read = clean_message(joined)

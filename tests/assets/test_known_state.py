@@ -87,7 +87,7 @@ def test_a_root_that_hangs_delays_a_load_by_the_timeout_only(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "tables": {"sales": 7}}', "\x00"])
-def test_a_damaged_file_counts_as_none(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_is_treated_as_missing(tmp_path: Path, content: str) -> None:
     write_deltalake(tmp_path / "sales", ROWS)
     config = load_config(write_config(tmp_path))
     path = tmp_path / "root" / "_dagster" / "tables.json"

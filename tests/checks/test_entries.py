@@ -151,7 +151,7 @@ def test_checks_of_a_database_are_validated() -> None:
         validate_checks(config)
 
 
-def test_every_check_describes_what_it_expects() -> None:
+def test_every_check_describes_its_expectation() -> None:
     expectations = {
         "{fresh: 36h}": "committed in the last 36 h",
         "current": "of the table's current snapshot",

@@ -159,7 +159,7 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12), st.fractions(0, 1))
-def test_what_is_not_listed_may_be_anything(fit: int, misfit: int, unlisted: int, least: Fraction) -> None:
+def test_values_outside_of_the_value_counts_are_unknown(fit: int, misfit: int, unlisted: int, least: Fraction) -> None:
     """Passed where it would be whatever the values are that are not listed, failed likewise; else unknown."""
     values = max(1, fit + misfit + unlisted)
     unlisted = values - fit - misfit

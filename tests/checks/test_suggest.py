@@ -39,7 +39,7 @@ def read_back(table: Table, suggested: Suggestions) -> TableConfig:
 
 @share(12)
 @given(st.data())
-def test_what_is_suggested_passes(data: st.DataObject) -> None:
+def test_suggested_checks_pass(data: st.DataObject) -> None:
     """As it is printed, read back from YAML."""
     names = data.draw(st.lists(NAMES, min_size=3, max_size=3, unique=True))
     often = data.draw(st.sampled_from([30, 70]))
@@ -66,7 +66,7 @@ def suggested(store: ObjectStore, *versions: pa.Table, **columns: Any) -> dict[s
     return {column: settings["checks"] for column, settings in result["columns"].items()} | {"table": result["checks"]}
 
 
-def test_what_is_suggested_is_to_the_point(local_store: ObjectStore) -> None:
+def test_only_useful_checks_are_suggested(local_store: ObjectStore) -> None:
     count = 100
     rows = pa.table(
         {
@@ -99,7 +99,7 @@ def test_what_is_suggested_is_to_the_point(local_store: ObjectStore) -> None:
     }
 
 
-def test_a_column_is_followed_through_versions_that_called_it_otherwise_or_had_none(local_store: ObjectStore) -> None:
+def test_a_column_is_followed_through_renames_and_versions_without_it(local_store: ObjectStore) -> None:
     """The drift of one that was renamed is suggested; of one that was added, nothing is."""
     numbers = [number % 37 / 2 for number in range(60)]
 

@@ -206,7 +206,7 @@ def test_partitions_one_by_one(local_store: ObjectStore) -> None:
     assert change.finding.observed.startswith("failed in 1 of 3 partitions: day=2: +200.0%: 10 → 30 rows")
 
 
-def test_what_holds_of_the_table_holds_of_its_partitions(local_store: ObjectStore) -> None:
+def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store: ObjectStore) -> None:
     """Without a look at them; of what does not, each is looked at; a share of the whole says nothing of a part."""
     parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
     table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
@@ -225,7 +225,7 @@ def test_what_holds_of_the_table_holds_of_its_partitions(local_store: ObjectStor
     ]
 
 
-def test_missing_partitions_leave_a_check_unknown(local_store: ObjectStore) -> None:
+def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
     """They may have been removed, or be added later: the configuration is valid."""
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})

@@ -84,7 +84,7 @@ def test_from_nothing_to_all_again(config: Path) -> None:
     assert {row["partition"]: row["version"] for row in rows} == {"part=1": 1, "part=2": 2, "part=9": 2, "part=10": 3}
 
 
-def test_what_people_read(config: Path) -> None:
+def test_formatted_values(config: Path) -> None:
     """The plan goes to stderr, what was done to stdout; -v names every partition, else only few are named."""
     for partition in range(20, 30):
         write(config.parent, partition)

@@ -122,7 +122,7 @@ def test_suggestions_are_pasted_and_pass(published: Path) -> None:
     assert f"{COUNT} rows" in done["checks"][0]["observed"]
 
 
-def test_what_is_wrong_is_one_line(checked: Path) -> None:
+def test_an_error_is_one_line(checked: Path) -> None:
     assert "no check 'x' of table 'orders'" in error_of(run("check", "orders", "--only", "x", config=checked))
     assert "--suggest runs no checks" in error_of(run("check", "orders", "--suggest", "--strict", config=checked), 2)
     with_checks(checked, {"columns": {"nope": {"checks": ["not_null"]}, "id": {"checks": ["not_null"]}}})

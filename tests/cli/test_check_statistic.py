@@ -10,14 +10,14 @@ SHIPPED = "metastore_assets.statistics.user_defined.shipped:Benford"
 FIRST = "tests.pipeline.user_statistics:First"
 
 
-def test_one_that_keeps_them() -> None:
+def test_a_statistic_that_obeys_the_laws() -> None:
     results = answer("check-statistic", SHIPPED, "--tries", "20")
     assert (results["holds"], results["route"], results["counterexample"]) == (True, "subtract", None)
     assert "decimal_2" in results["type_classes"]
     assert "all laws hold" in run("check-statistic", SHIPPED, "--tries", "20").stdout
 
 
-def test_one_that_depends_on_the_order_of_rows() -> None:
+def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
     """Exit status 1, and the data."""
     result = run("check-statistic", FIRST, "--json")
     assert result.exit_code == 1
@@ -30,7 +30,7 @@ def test_one_that_depends_on_the_order_of_rows() -> None:
     assert "merge() is commutative; this fails for int64" in told.stdout
 
 
-def test_one_that_is_not_there() -> None:
+def test_a_statistic_that_does_not_exist() -> None:
     message = error_of(run("check-statistic", "no.such:Statistic"))
     assert "the module 'no.such' cannot be imported" in message
     assert "PYTHONPATH" in message

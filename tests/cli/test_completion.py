@@ -103,7 +103,7 @@ def test_other_shells(folder: Path, shell: str) -> None:
         ("root: root\ntables: [{name: orders, uri: u}]", ["top", "", "id"]),
     ],
 )
-def test_nothing_is_said_of_what_goes_wrong(published: Path, configuration: str | None, words: list[str]) -> None:
+def test_completion_prints_no_errors(published: Path, configuration: str | None, words: list[str]) -> None:
     if configuration is None:
         published.unlink()
     else:

@@ -36,7 +36,7 @@ def _findings(config: Path, *arguments: str, status: int) -> dict[str, dict[str,
     return {finding["subject"]: finding for finding in document["findings"]}
 
 
-def test_what_works_and_what_does_not(published: Path) -> None:
+def test_findings_that_are_ok_and_failed(published: Path) -> None:
     found = _findings(published, status=1)
     assert found["table gone"]["status"] == "failed"
     assert "gone" in found["table gone"]["message"]
@@ -54,7 +54,7 @@ def test_one_file_of_a_table_is_read(published: Path, monkeypatch: pytest.Monkey
     assert _findings(published, "fresh", "--deep", status=1)["table fresh"]["status"] == "failed"
 
 
-def test_the_page_says_what_to_do(published: Path) -> None:
+def test_the_page_gives_advice(published: Path) -> None:
     done = run("doctor", "gone", config=published)
     assert done.exit_code == 1
     lines = done.stdout.splitlines()

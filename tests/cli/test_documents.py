@@ -80,7 +80,7 @@ def test_output_is_as_published(published: Path, monkeypatch: pytest.MonkeyPatch
     assert documents(done), done.output
 
 
-def test_what_differs_is_noticed() -> None:
+def test_differences_are_detected() -> None:
     assert_published_form(("top",), '[{"value": 1, "frequency": 2}]')
     for wrong in ('[{"value": 1}]', '[{"value": 1, "frequency": 2, "more": 3}]', '{"value": 1, "frequency": 2}'):
         with pytest.raises(AssertionError):

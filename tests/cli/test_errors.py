@@ -38,7 +38,7 @@ from tests.cli.run_command import error_of, run
         (["expire", "nope"], ["'nope'"]),
     ],
 )
-def test_what_is_not_there(published: Path, arguments: list[str], said: list[str]) -> None:
+def test_missing_names(published: Path, arguments: list[str], said: list[str]) -> None:
     """The line names what was asked for and what there is."""
     for as_json in ([], ["--json"]):
         message = error_of(run(*arguments, *as_json, config=published))
@@ -75,7 +75,7 @@ def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
-def test_help_is_printed_as_it_is(arguments: list[str]) -> None:
+def test_help_is_not_reformatted(arguments: list[str]) -> None:
     """Asked for, on stdout with status 0; without any argument, as click has it: on stderr with status 2."""
     result = run(*arguments)
     assert result.exit_code == (0 if arguments else failures.BAD_USAGE)
@@ -192,7 +192,7 @@ def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -
         assert debugged.stderr.splitlines()[-1] == f"error: {message}"
 
 
-def test_what_a_python_worker_of_spark_raised() -> None:
+def test_an_error_of_a_python_worker_of_spark() -> None:
     """Of all that Spark says of it, the line tells what went wrong."""
     error = RuntimeError(
         "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
@@ -206,7 +206,7 @@ def test_what_a_python_worker_of_spark_raised() -> None:
     assert said == "unexpected RuntimeError: KeyError: 'first'; more in a file. This is a bug: --debug shows where"
 
 
-def test_an_error_of_ours_is_one_printable_line(published: Path) -> None:
+def test_an_error_of_the_package_is_one_printable_line(published: Path) -> None:
     message = error_of(run("show", "orders", "--columns", "a\nb\x1b[31m", config=published))
     assert message.isprintable()
 
@@ -230,7 +230,7 @@ def test_an_error_that_an_interrupt_led_to(interrupt: type[BaseException]) -> No
     failures.raise_interrupt(OSError("of its own"))
 
 
-def test_profile_says_how_far_a_table_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_shows_the_ranges_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the option that allows more; both options are the keys of the configuration."""
     add = {"path": "s3://other/lake/p=1/x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1}
     schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}

@@ -87,7 +87,7 @@ def test_invalid_predicates(published: Path, command: str, where: str, expected:
     assert expected in error_of(run(command, "orders", "--where", where, config=published))
 
 
-def test_what_there_is_not(published: Path) -> None:
+def test_missing_objects(published: Path) -> None:
     assert "no table named 'nope'" in error_of(run("prune", "nope", "--where", "id = 1", config=published))
     assert "no published version" in error_of(run("count", "fresh", "--where", "id = 1", config=published))
     assert "--where" in run("estimate", "orders", config=published).output

@@ -25,7 +25,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("people", "day=2024-01-01", "it is not partitioned, and its one partition is 'all'"),
     ],
 )
-def test_what_fits_nothing(config: Path, table: str, text: str, said: str) -> None:
+def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, said: str) -> None:
     message = error_of(run("refresh", table, "--dry-run", "--partition", text, config=config))
     assert f"table {table!r} has no partition {text!r}" in message
     assert said in message

@@ -12,7 +12,7 @@ from metastore_assets.cli.spark import LazySpark
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_the_log_of_an_interrupted_call_goes(
+def test_the_log_of_an_interrupted_call_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
 ) -> None:
     """An interrupt within a call to Spark comes out as an error of the call, which is no failure of Spark."""

@@ -18,7 +18,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return written
 
 
-def test_where_none_runs(config: Path) -> None:
+def test_status_without_a_server(config: Path) -> None:
     status = run("spark-server", "status", config=config)
     assert (status.exit_code, status.stdout, status.stderr) == (1, "no server runs\n", "")
     stopped = run("spark-server", "stop", config=config)
@@ -26,7 +26,7 @@ def test_where_none_runs(config: Path) -> None:
     assert answer("spark-server", "stop", config=config) == {"stopped": False}
 
 
-def test_one_elsewhere_is_not_started_here(config: Path) -> None:
+def test_a_remote_server_is_not_started(config: Path) -> None:
     config.write_text("root: ./root\nspark: {spark.remote: 'sc://far:15002/;token=hush-hush'}\n", encoding="utf-8")
     reported = error_of(run("spark-server", "start", config=config))
     assert reported == "`spark`: sc://far:15002 is not on this machine; a server here has `spark.remote: local[*]`"

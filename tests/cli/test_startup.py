@@ -78,7 +78,7 @@ def test_reading_imports_nothing_large(published: Path) -> None:
     assert [modules_imported for modules_imported in large if modules_imported[1]] == []
 
 
-def test_a_look_at_statistics_does_without_what_counts_values(published: Path) -> None:
+def test_reading_statistics_imports_no_value_counts(published: Path) -> None:
     """`show` costs little more than twice what it takes to import Arrow: what is as large is not among it."""
     modules_imported = imported("show", "orders", folder=published.parent)
     unwanted = {"asyncio", "multiprocessing", "numpy.ma", "obstore", "polars", "pyarrow.compute", "pyarrow.dataset"}
@@ -191,14 +191,14 @@ told.itself = told  # so that only a look for garbage, or taking the module apar
 """
 
 
-def test_a_process_ends_quickly_when_all_who_want_to_have_ended() -> None:
+def test_a_process_ends_after_all_exit_functions() -> None:
     """Nothing is taken apart, but threads are waited for, what is registered is called, and all output is there."""
     done = _ended(_ENDING + "end.status = 3; sys.exit(3)")
     assert done.returncode == 3
     assert done.stdout.splitlines() == ["a thread has ended", "what wants to be called was called"]
 
 
-def test_a_process_without_a_status_ends_as_ever() -> None:
+def test_a_process_without_a_status_ends_normally() -> None:
     """An error that nobody expected, for one."""
     done = _ended(_ENDING + "raise ValueError('unexpected')")
     assert done.returncode == 1

@@ -68,7 +68,7 @@ def test_where(published: Path) -> None:
     assert "half=2" in run("locate", "orders", "state", "new", config=published).stdout
 
 
-def test_show_prints_singletons_and_entropy(published: Path) -> None:
+def test_show_has_singletons_and_entropy(published: Path) -> None:
     """Of the table always; of a partition for columns that are named; never of what is not listed."""
     columns = {row["column"]: row for row in answer("show", "orders", config=published)["columns"]}
     assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
@@ -115,7 +115,7 @@ def test_compact(published: Path) -> None:
         (["compact", "nope"], ["'nope'"]),
     ],
 )
-def test_what_cannot_be_answered(published: Path, arguments: list[str], said: list[str]) -> None:
+def test_unanswerable_queries(published: Path, arguments: list[str], said: list[str]) -> None:
     for as_json in ([], ["--json"]):
         message = error_of(run(*arguments, *as_json, config=published))
         assert all(part in message for part in said), message
@@ -141,7 +141,7 @@ def small(tmp_path: Path) -> Path:
     return config
 
 
-def test_errors_name_the_policy_that_keeps_it(small: Path) -> None:
+def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
     for command in (["quantile", "t", "hidden", "0.5"], ["rank", "t", "hidden", "2"], ["locate", "t", "hidden", "2"]):
         message = error_of(run(*command, config=small))
         assert "column 'hidden' of table 't'" in message

@@ -52,7 +52,7 @@ def test_tables_are_called_by_database_and_name() -> None:
     assert table.unknown_policy_columns({"y"}) == []
 
 
-def test_two_tables_of_one_name_are_none() -> None:
+def test_two_tables_with_the_same_name_are_both_skipped() -> None:
     """Of two databases, of two spellings, or of one that is named; the others are there all the same."""
     config = _config(
         {"catalog": "prod", "database": "sales", "name": "{table}"},
@@ -76,7 +76,7 @@ def test_two_tables_of_one_name_are_none() -> None:
     assert "give the database another `name`, such as '{database}_{table}'" in skipped["prod.sales.own"]
 
 
-def test_what_has_no_name_here_is_skipped() -> None:
+def test_tables_with_invalid_names_are_skipped() -> None:
     tables, skipped = _expanded(
         _config({"catalog": "prod", "database": "sales", "name": "{table}"}),
         DatabaseListing(
@@ -130,14 +130,14 @@ def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
         ("[{catalog: prod, database: '${NOT_THERE}'}]", r"\bNOT_THERE\b"),
     ],
 )
-def test_what_is_wrong_with_an_entry_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_entries_are_reported(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "metastore.yaml"
     file.write_text(f"{{root: r, catalogs: {{prod: {json.dumps(_SQL)}}}, tables: {text}}}")
     with pytest.raises(ConfigError, match=message):
         load_config(file)
 
 
-def test_a_record_that_makes_no_sense_is_none(tmp_path: Path) -> None:
+def test_an_invalid_record_is_treated_as_empty(tmp_path: Path) -> None:
     root = ObjectStore(str(tmp_path))
     assert read_record(root, "a/b.c") is None
     write_record(root, "a/b.c", {"x", "ü"})
@@ -148,7 +148,7 @@ def test_a_record_that_makes_no_sense_is_none(tmp_path: Path) -> None:
         assert read_record(root, "a/b.c") is None
 
 
-def test_tables_come_and_go(lake: Lake) -> None:
+def test_added_and_removed_tables(lake: Lake) -> None:
     """What something is kept of stays, and says that it is gone; what nothing is kept of is forgotten."""
     lake.add("orders")
     lake.add("people")

@@ -51,7 +51,7 @@ def _differences(before: Summary, after: Summary) -> tuple[set[str], set[str]]:
     return {key for key in after if after[key] != before.get(key)}, set(before) - set(after)
 
 
-def test_commits_change_what_they_say(lakehouse: Lakehouse) -> None:
+def test_commits_change_exactly_their_rows(lakehouse: Lakehouse) -> None:
     """Each commit changes the rows of exactly the partitions that it names, as other engines read them."""
     first = lineitem(lakehouse)
     for commit in COMMITS:
@@ -65,7 +65,7 @@ def test_commits_change_what_they_say(lakehouse: Lakehouse) -> None:
             assert read(lakehouse) == first
 
 
-def test_deletes_leave_the_files_alone(tmp_path: Path) -> None:
+def test_deletes_do_not_rewrite_files(tmp_path: Path) -> None:
     """The rows go by deletion vectors: the files are the same, and the two months have fewer rows, but some."""
     lakehouse = Lakehouse(tmp_path)
     lakehouse.generate(0.002)

@@ -53,7 +53,7 @@ def test_credentials_are_requested(
     assert requests == ["a token"]
 
 
-def test_other_ways_come_first(
+def test_explicit_settings_have_priority(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What storage options or the environment say, and a token in a file, which obstore reads itself."""

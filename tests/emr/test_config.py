@@ -86,7 +86,7 @@ def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
         ),
     ],
 )
-def test_what_is_refused(tmp_path: Path, over: dict[str, Any], said: str) -> None:
+def test_refused_queries(tmp_path: Path, over: dict[str, Any], said: str) -> None:
     """When it is read, with the key and what to do; and no secret is told."""
     with pytest.raises(ConfigError, match=re.escape(said)) as raised:
         load_config(config_file(tmp_path, **over))
@@ -202,7 +202,7 @@ def test_texts_arrive_as_they_are(text: str) -> None:
     assert (result.at, result.options["delimiter"], config.root) == (text, text, f"s3://lake/{text}")
 
 
-def test_errors_come_back_as_what_they_were() -> None:
+def test_errors_have_their_class_after_a_round_trip() -> None:
     """As far as a message makes one."""
     for error, kind in ((CorruptionError("x"), CorruptionError), (FragmentError("x", path="p"), MetastoreError)):
         back = JobAnswer(kind=type(error).__name__, message="x").to_error("job 1")
@@ -219,7 +219,7 @@ def test_another_version_is_refused() -> None:
         _refresh(sent_request, print)
 
 
-def test_tags_are_such_that_aws_takes_them() -> None:
+def test_tags_are_valid_for_aws() -> None:
     """Dagster makes one of the partition that a run is for."""
     assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
     assert tag_value("é" * 300) == "_" * 256

@@ -74,7 +74,7 @@ def test_partitions(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_what_the_job_raises(cloud: EmrSetup, instance: DagsterInstance) -> None:
+def test_an_error_of_the_job(cloud: EmrSetup, instance: DagsterInstance) -> None:
     """Is what the run fails with, in its words, with where its log is; the last version stands, and no job is left."""
     job = build_metastore_definitions(cloud.config(engine="auto")).resolve_job_def("sales_refresh")
     for key in [key for key in cloud.keys("sales/") if key.endswith(".parquet")][:1]:

@@ -67,7 +67,7 @@ def matching_numbers(table: pa.Table, expression: pc.Expression) -> list[int]:
 
 
 @given(EXPRESSIONS, st.lists(st.tuples(*[st.sampled_from([*VALUES, None])] * 2), min_size=1, max_size=12))
-def test_an_expression_keeps_the_rows_that_arrow_keeps(
+def test_an_expression_selects_the_same_rows_as_arrow(
     expression: pc.Expression, rows: list[tuple[float | None, float | None]]
 ) -> None:
     columns = {name: array([row[at] for row in rows], name) for at, name in enumerate(TYPES)}
@@ -77,7 +77,7 @@ def test_an_expression_keeps_the_rows_that_arrow_keeps(
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_zeros_are_equal_whatever_their_sign(name: str) -> None:
+def test_positive_and_negative_zeros_are_equal(name: str) -> None:
     """As in Arrow's comparisons. Its `is_in` alone tells them apart, by their bits (apache/arrow#46183)."""
     table = pa.table({name: array([0.0, -0.0, 1.0], name)})
     for zero in (0.0, -0.0):

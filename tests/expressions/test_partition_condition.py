@@ -133,7 +133,9 @@ def test_missing_values_decide_nothing(node: Node, hidden: set[str], data: st.Da
         ("c = 5 and " + " and ".join(f"c{number} = 1" for number in range(60)), pa.int32(), "5", True),
     ],
 )
-def test_a_value_compares_as_one_of_its_type(text: str, type_: pa.DataType, value: str | None, wanted: bool) -> None:
+def test_a_value_compares_by_the_rules_of_its_type(
+    text: str, type_: pa.DataType, value: str | None, wanted: bool
+) -> None:
     types = {"c": type_} | {f"c{number}": pa.int32() for number in range(60)}
     assert PartitionCondition(parse_sql(text), "t", types).may_match({"c": value}) is wanted
 
@@ -149,14 +151,14 @@ def test_a_value_compares_as_one_of_its_type(text: str, type_: pa.DataType, valu
         ("d = 1", pa.int64(), ColumnNotFoundError, r"'t'.*'d'"),
     ],
 )
-def test_what_is_no_value_of_the_column_is_refused(
+def test_literals_of_another_type_are_refused(
     text: str, type_: pa.DataType, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         PartitionCondition(parse_sql(text), "t", {"c": type_, "other": pa.string()})
 
 
-def test_names_match_without_case_where_one_alone_does() -> None:
+def test_names_match_without_case_if_the_match_is_unique() -> None:
     """An exact name is always that column."""
     partition_filter = PartitionFilter.of("Day = 'a'")
     assert partition_filter.unknown_columns(["day"]) == []

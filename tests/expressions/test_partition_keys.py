@@ -23,7 +23,7 @@ _ITEMS = st.lists(st.tuples(_TEXTS, st.none() | _TEXTS), max_size=3)
 @example([("", "")])
 @example([("", None)])
 @example([("a", "..."), ("...", "b")])
-def test_decoding_gives_what_was_encoded(items: list[tuple[str, str | None]]) -> None:
+def test_decoding_is_the_inverse_of_encoding(items: list[tuple[str, str | None]]) -> None:
     """So different partitions have different keys."""
     assert decode_partition_key(encode_partition_key(items)) == tuple(items)
 
@@ -78,7 +78,7 @@ def test_ordinary_keys_stay_readable(items: list[tuple[str, str | None]], key: s
     "key",
     ["", "a", "a=b,c", "a=%2f", "a=%41", "a=%ff", "a=%", "a=b/", "/a=b", "a=b=c", "a=é\n", "All", "a=..", "a=\ud800"],
 )
-def test_what_is_no_key_is_refused(key: str) -> None:
+def test_invalid_keys_are_refused(key: str) -> None:
     """A key has one spelling: anything else is somebody's typing error."""
     with pytest.raises(PartitionKeyError):
         decode_partition_key(key)
@@ -101,7 +101,7 @@ def test_keys_with_lone_surrogates_round_trip() -> None:
     assert decode_partition_key(encode_partition_key(items)) == items
 
 
-def test_safe_characters_are_what_the_module_says() -> None:
+def test_safe_characters_are_the_documented_ones() -> None:
     """Every ASCII character is either kept or percent-encoded, and the kept ones are listed here once more."""
     unencoded = {
         chr(code) for code in range(128) if encode_partition_key([("a", f"x{chr(code)}y")]) == f"a=x{chr(code)}y"

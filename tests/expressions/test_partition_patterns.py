@@ -52,7 +52,7 @@ def keys(rows: list[Items]) -> list[str]:
         ("country=__HIVE_DEFAULT_PARTITION__", lambda day, country: country is None),
     ],
 )
-def test_patterns_mean_what_they_mean_in_the_configuration(text: str, expected: object) -> None:
+def test_patterns_have_the_syntax_of_the_configuration(text: str, expected: object) -> None:
     assert callable(expected)
     meant = [row for row in _WORLD if expected(row[0][1], row[1][1])]
     assert meant
@@ -161,6 +161,6 @@ def test_combined_patterns_select_the_same_partitions(
 
 
 @pytest.mark.parametrize("texts", [["2024"], ["=x"], [""], ["day=1", "country=FR"]])
-def test_what_is_no_filter(texts: list[str]) -> None:
+def test_invalid_filters_are_refused(texts: list[str]) -> None:
     with pytest.raises(ValueError, match=r"write column=value|name the same columns"):
         combine_partition_patterns(texts)

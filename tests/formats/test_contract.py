@@ -102,9 +102,7 @@ _STEPS = st.one_of(
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
 @settings(max_examples=max(8, settings().max_examples // 6))
-def test_fragments_are_the_live_rows_and_an_id_means_the_same_rows_for_ever(
-    kind: type[Table], steps: list[Any]
-) -> None:
+def test_fragments_have_the_live_rows_and_an_id_means_the_same_rows(kind: type[Table], steps: list[Any]) -> None:
     """Whatever is done: fragments are disjoint and together the live rows, each in its partition; ids never lie."""
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
@@ -142,7 +140,7 @@ def _apply(table: Table, step: tuple[str, Any]) -> None:
         table.compact(argument)
 
 
-def test_what_a_commit_does_not_touch_keeps_its_id(table: Table) -> None:
+def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
     """An append keeps all ids; a delete changes those of files with deleted rows; a compaction its partition's."""
     before = {fragment.id for fragment in table.snapshot().fragments}
     table.append([(100, "new", DAYS[0]), (101, "new", DAYS[1])])

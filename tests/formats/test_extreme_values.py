@@ -162,7 +162,7 @@ def test_defaults_of_iceberg(tmp_path: Path, type_: str, default: str, expected:
     ("type_", "default"),
     [("timestamp", "+300000-01-01T00:00:00"), ("timestamp_ns", "2300-01-01T00:00:00"), ("date", "+9999999-01-01")],
 )
-def test_a_default_that_the_type_cannot_hold_is_named(tmp_path: Path, type_: str, default: str) -> None:
+def test_a_default_out_of_range_of_its_type_is_named(tmp_path: Path, type_: str, default: str) -> None:
     """Rather than wrapped around."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
     writer.write_metadata()
@@ -288,7 +288,7 @@ except pa.ArrowInvalid as error:
 """
 
 
-def test_digits_that_no_memory_holds(tmp_path: Path) -> None:
+def test_numbers_with_too_many_digits(tmp_path: Path) -> None:
     """A decimal with an exponent of millions, in metadata or in text, ends Arrow, and with it the process."""
     rows = pa.table({"a": [1, 2]})
     for name, partitioned in (("partition", ["d"]), ("statistics", [])):

@@ -65,7 +65,7 @@ def bytewise(value: Any) -> Any:
 
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
-def test_between_is_what_python_says(kind: str, data: st.DataObject) -> None:
+def test_between_equals_pythons_comparison(kind: str, data: st.DataObject) -> None:
     """With Python's own values as the oracle, and keys that came by another way: the text of an Arrow value."""
     type_, strategy = TYPES[kind]
     values = data.draw(st.lists(strategy, min_size=1, max_size=8))
@@ -152,7 +152,7 @@ def test_transforms() -> None:
         (pa.bool_(), [True], ("yes", None), "give true or false, such as 'true'"),
     ],
 )
-def test_bounds_that_make_no_sense(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
+def test_invalid_bounds(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
     ranges = PartitionRanges("t", snapshot({"c": type_}, [[value] for value in values]))
     with pytest.raises(LiteralError) as raised:
         ranges.between(*bounds)

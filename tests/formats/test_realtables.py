@@ -70,7 +70,7 @@ def _chosen(union: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", _parameters())
-def test_a_real_table_is_read_as_its_truth_says(name: str, realtables: Path) -> None:
+def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> None:
     """All leaf columns of truth are there and equal, and no leaf is read that truth does not have."""
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
     truth["columns"] = {_RENAMED.get((name, path), path): leaf for path, leaf in truth.get("columns", {}).items()}
@@ -123,7 +123,7 @@ def test_the_states_of_an_iceberg_table_have_their_rows(name: str, realtables: P
         assert len(read_rows(snapshot)) == rows
 
 
-def test_quotes_that_are_values_are_read_where_an_option_says_so(realtables: Path) -> None:
+def test_quotes_in_values_are_read_with_an_option(realtables: Path) -> None:
     """As Impala wrote them, and as DuckDB finds them: 11 rows, which pyarrow makes 8 of."""
     uri = str(realtables / "listing" / "csv_impala_strings_with_quotes")
     table = open_table_format(TableConfig(name="t", uri=uri, options={"quote": "", "escape": "", "header": False}))

@@ -50,7 +50,7 @@ def test_the_path_of_a_location_lacks_scheme_and_authority() -> None:
     assert path_without_origin("a/b:c/d") == "a/b:c/d"
 
 
-def test_a_filter_keeps_what_fits_one_pattern_of_each_column() -> None:
+def test_a_filter_selects_partitions_that_match_a_pattern_of_each_column() -> None:
     filter_ = PartitionFilter.of({"day": ("2024-01-*", "2023-12-31"), "country": ("FR",)})
     bound_filter = filter_.bind("t", {})
     assert bound_filter.may_match([("day", "2024-01-05"), ("country", "FR")])
@@ -73,7 +73,7 @@ def test_null_is_matched_only_by_its_name() -> None:
         st.tuples(st.sampled_from("abcd"), st.sampled_from(["x", "y", "xy", "zz", None])), unique_by=lambda i: i[0]
     ),
 )
-def test_what_the_first_columns_rule_out_no_further_column_brings_back(
+def test_partitions_excluded_by_their_first_columns_are_not_listed(
     patterns: dict[str, tuple[str, ...]], items: list[tuple[str, str | None]]
 ) -> None:
     """So a folder may be skipped as soon as its own name does not fit."""
@@ -101,7 +101,7 @@ def test_only_dates_with_dashes_are_moments(at: str, moment: datetime | None) ->
     assert parse_state_time(at) == moment
 
 
-def test_an_unknown_state_says_which_there_are() -> None:
+def test_the_error_for_an_unknown_state_lists_the_states() -> None:
     error = state_not_found("lake/t", "9", "versions", range(3))
     assert isinstance(error, SnapshotNotFoundError)
     assert str(error) == "lake/t has no state '9'; versions: 0, 1, 2"

@@ -33,7 +33,7 @@ def test_a_random_table_answers_as_its_rows_do(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(6 * 3600)
-def test_random_tables_answer_as_their_rows_do_one_by_one() -> None:
+def test_answers_about_random_tables_equal_those_of_their_rows_in_turn() -> None:
     """`METASTORE_FUZZ_PAIRS` questions about tables, 10,000 by default, from `METASTORE_FUZZ_SEED` on.
 
     At most `METASTORE_FUZZ_TABLES` of them, and for so many seconds as `METASTORE_FUZZ_SECONDS` says. With

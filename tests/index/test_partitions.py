@@ -83,9 +83,7 @@ def read_of(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, Co
     st.sampled_from([1, 40, 10**9]),
     st.sampled_from([3, 10**9]),
 )
-def test_what_is_read_is_what_came_last(
-    commits: Sequence[tuple[dict[int, int], set[int]]], at_once: int, lot: int
-) -> None:
+def test_the_last_write_is_read(commits: Sequence[tuple[dict[int, int], set[int]]], at_once: int, lot: int) -> None:
     """Of partitions that come, change, go and come back, many at once or few; in lots, column by column, or whole."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitions, "_SORT_AT_ONCE", at_once)
@@ -115,7 +113,7 @@ def test_what_is_read_is_what_came_last(
         assert named <= {info.path for info in store.list()}
 
 
-def test_a_file_that_is_not_all_there_is_told(tmp_path: object) -> None:
+def test_a_truncated_file_is_reported(tmp_path: object) -> None:
     store = ObjectStore(str(tmp_path))
     own = {f"p={at}": UnindexedPartition(f"p={at}", str(at), at) for at in range(12)}
 

@@ -70,7 +70,7 @@ def prefixes_of(hashes: Sequence[int]) -> set[int]:
     st.sampled_from([256, 256 << 10]),
     st.sampled_from([4, 10**9]),
 )
-def test_every_fragment_may_hold_what_it_holds(
+def test_a_filter_never_excludes_a_fragment_with_the_value(
     commits: Sequence[tuple[dict[int, int], set[int]]], slice_bytes: int, lot: int
 ) -> None:
     """In slices or whole, through commits that add, drop and replace, and lots; another class rules nothing out."""

@@ -174,7 +174,7 @@ def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
     assert table.prune("id > 5000 or text is null").paths == []
 
 
-def test_values_by_partition_rule_out_what_bounds_do_not(tmp_path: Path) -> None:
+def test_values_by_partition_exclude_more_than_bounds(tmp_path: Path) -> None:
     """Where it is kept which partitions hold a value, fragments of others are out."""
     lake = Lake(tmp_path, options={"columns": {"code": {"by_partition": "on"}}})
     for partition in range(6):

@@ -114,7 +114,7 @@ def test_statistics_of_some_columns_are_in_the_requested_order(orders: Table) ->
     assert orders.statistics([]) == []
 
 
-def test_statistics_leave_the_states_out(orders: Table) -> None:
+def test_statistics_have_no_states(orders: Table) -> None:
     assert {(row.moments, row.quantile_sketch, row.distinct_sketch) for row in orders.statistics()} == {(None,) * 3}
 
 
@@ -124,7 +124,7 @@ def test_statistics_of_a_partition(orders: Table) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 100])
-def test_statistics_come_from_the_row_groups_that_hold_them(tmp_path: Path, groups: int) -> None:
+def test_statistics_are_read_from_few_row_groups(tmp_path: Path, groups: int) -> None:
     """However the rows are cut into row groups; and each is read once."""
     store = ObjectStore(str(tmp_path))
     expected = publish(store, ORDERS).statistics()
@@ -170,7 +170,7 @@ def check_histogram(table: Table, column: str, values: list[Any], bins: int | No
     st.lists(st.one_of(st.none(), st.integers(-1000, 1000), st.integers(-(2**62), 2**62)), max_size=30),
     st.integers(1, 50),
 )
-def test_any_number_of_bins_keeps_every_value(
+def test_every_value_is_in_a_bin_for_any_number_of_bins(
     tmp_path_factory: pytest.TempPathFactory, values: list[int | None], bins: int
 ) -> None:
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))

@@ -81,7 +81,7 @@ def test_many_short_value_counts_are_summed_on_spark(monkeypatch: pytest.MonkeyP
     assert not engine.sums_here(columns=101, values=5_000)
 
 
-def test_files_are_read_on_spark_unless_the_configuration_says_otherwise(tmp_path: Path) -> None:
+def test_files_are_read_on_spark_unless_configured_otherwise(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(1)
     with pytest.raises(SparkWanted):

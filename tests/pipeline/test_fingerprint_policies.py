@@ -329,7 +329,7 @@ def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pyte
     assert lake.top() == [("b", 2)]
 
 
-def test_a_file_changed_in_place_is_an_error(tmp_path: Path) -> None:
+def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
     """The values that are read have to be those that the fingerprints were taken of."""
     lake = Words(tmp_path)
     path = lake.words("a", "b")

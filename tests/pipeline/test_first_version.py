@@ -113,7 +113,7 @@ def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=3)
-def test_lots_give_the_version_that_one_plan_gives(seed: int, lot: int, near_unique_from: int) -> None:
+def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
     """Also where an `auto` column stops being enumerated in the course, and after further commits."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
@@ -213,7 +213,7 @@ def test_a_rival_publishes_first(tmp_path: Path) -> None:
     assert verify(root.config, lake.table, no_spark).is_right
 
 
-def test_a_lot_holds_its_own_fragments(tmp_path: Path) -> None:
+def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
     """And those of the partitions that it touches; not those of the table."""
     most = []
     for count in (12, 24):

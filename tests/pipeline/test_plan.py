@@ -222,7 +222,7 @@ def policy(**kept: object) -> TableConfig:
         ({"frequencies": "off"}, {"frequencies": "all"}, "frequencies"),
     ],
 )
-def test_a_changed_policy_reads_only_what_is_not_stored(
+def test_a_changed_policy_reads_only_missing_outputs(
     before: dict[str, object], after: dict[str, object], output: str | None
 ) -> None:
     """What is stored serves whoever wants no more; the plan names the column and the output that it lacks."""

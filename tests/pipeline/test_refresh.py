@@ -82,7 +82,7 @@ def test_an_unchanged_table_publishes_nothing(spark: SparkSession, tmp_path: Pat
     assert again.seconds < 1
 
 
-def test_only_what_changed_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_changed_fragments_are_read(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for partition in range(5):
         lake.append(partition)

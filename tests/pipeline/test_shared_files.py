@@ -129,7 +129,7 @@ def assert_consistent(versions: VersionStore) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
-def test_random_histories_keep_shared_files_consistent(
+def test_shared_files_are_consistent_in_random_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""

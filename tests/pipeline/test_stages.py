@@ -56,7 +56,7 @@ def names(plan: Plan) -> list[str]:
     return [stage.name for stage in plan.stages]
 
 
-def test_what_runs_is_what_a_dry_run_shows(lake: Lake) -> None:
+def test_a_refresh_executes_the_stages_of_the_dry_run(lake: Lake) -> None:
     config = config_of(lake)
     first = refresh_as_planned(config)
     assert names(first)[0] == "profile_fragments"

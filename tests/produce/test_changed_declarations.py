@@ -207,7 +207,7 @@ def test_columns_that_cannot_hold_a_surrogate_key(store: ObjectStore, rows: Rows
 
 
 @pytest.mark.parametrize("hook", ["id", SurrogateKey, 5], ids=str)
-def test_what_is_no_hook(hook: Any) -> None:
+def test_invalid_hooks_are_refused(hook: Any) -> None:
     with pytest.raises(GraphError, match=r"'s': preserve\b"):
         replace(STAGE, preserve=hook)
 

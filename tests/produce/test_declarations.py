@@ -108,7 +108,7 @@ def test_amounts_that_do_not_fit_are_refused(store: ObjectStore) -> None:
     ],
     ids=str,
 )
-def test_what_produce_emits_is_not_cut(type_: pa.DataType, value: Any, store: ObjectStore) -> None:
+def test_output_of_produce_is_not_truncated(type_: pa.DataType, value: Any, store: ObjectStore) -> None:
     stage = Stage("s", (("r",),), _rows(type_), produce=lambda key, values: [(key, None), (key, value)])
     flow = Dataflow(store, [_ROOT, stage])
     with pytest.raises(ProduceError, match=r"'s'.*\bkey 1\b"):
@@ -136,7 +136,7 @@ def test_a_time_that_python_does_not_have_is_named_as_text(store: ObjectStore) -
     [pa.date64(), pa.list_(pa.date64()), pa.decimal128(10, -2), pa.list_view(pa.int64()), pa.struct([]), pa.json_()],
     ids=str,
 )
-def test_types_that_would_come_back_as_others_are_refused(type_: pa.DataType, store: ObjectStore) -> None:
+def test_types_that_do_not_survive_a_round_trip_are_refused(type_: pa.DataType, store: ObjectStore) -> None:
     with pytest.raises(GraphError, match="'x'"):
         Dataflow(store, [Root("r", _rows(type_))])
 

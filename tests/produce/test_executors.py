@@ -154,7 +154,7 @@ def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: Object
 
 
 @pytest.mark.spark
-def test_what_produce_raises_on_spark_names_the_key(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_error_of_produce_on_spark_names_the_key(spark: SparkSession, tmp_path: Path) -> None:
     from metastore_assets.spark.runner import SparkRunner
 
     def fails(key: int, words: Any) -> list[Any]:

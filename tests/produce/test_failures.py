@@ -193,7 +193,7 @@ def test_another_order_of_outputs_is_detected(store: ObjectStore) -> None:
         load(flow_of(store, produce=produce, check=True), 3)
 
 
-def test_a_vectorised_function_that_looks_beyond_its_groups_is_detected(store: ObjectStore) -> None:
+def test_a_vectorised_function_that_reads_other_groups_is_detected(store: ObjectStore) -> None:
     def produce_batch(batch: Batch) -> pa.Table:
         size = batch.keys.num_rows
         return _table(list(range(size)), batch.keys["k"].to_pylist(), [size] * size)
@@ -275,7 +275,7 @@ _TOO_FINE_OR_FAR = {
 
 
 @pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
-def test_what_python_cannot_hold_is_never_cut(store: ObjectStore, value: pa.Array) -> None:
+def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, value: pa.Array) -> None:
     """Key by key it is refused; batch by batch it arrives."""
     rows = Rows(KEY, pa.schema([("x", value.type)]))
     root = Root("root", rows)

@@ -157,7 +157,7 @@ def test_stages_may_be_declared_in_any_order(store: ObjectStore) -> None:
     assert flow.version().content("last").to_pylist() == [{"k": 1, "_source_k": 1, "x": 2}]
 
 
-def test_questions_about_what_is_not_declared(store: ObjectStore) -> None:
+def test_queries_about_undeclared_stages(store: ObjectStore) -> None:
     view = Dataflow(store, [Root("root", ROWS), SumStage("total", feeders=("root",), key=("k",), count="n")]).version()
     for ask in (view.content, view.mappings, view.update, view.groups, view.runs):
         with pytest.raises(GraphError, match="'unknown'"):

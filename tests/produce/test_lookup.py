@@ -58,7 +58,7 @@ def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int]
     assert pair.plain_version().groups("grouped", [1, 41]) == {1: [-1, *range(41, KEYS, GROUPS)]}
 
 
-def test_former_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> None:
+def test_previous_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> None:
     pair = grouped_pair(store, RUNS)
     looked_up.clear()
     pair.advance({"keys": [U(1, 7), D(2)]})
@@ -70,7 +70,7 @@ def test_former_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> 
 @pytest.mark.parametrize("some", [lambda k: k == 7, lambda k: k % 3 == 0, lambda k: True, lambda k: k > KEYS])
 @pytest.mark.parametrize("value", ["int64", "string"])
 @pytest.mark.parametrize("lead", ["int64", "string"])
-def test_a_view_looks_up_few_keys_and_many(
+def test_a_view_reads_few_keys_and_many(
     store: ObjectStore, some: Callable[[int], bool], lead: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By two key columns, of which the first is the same for many rows, and for all of some row groups; in several row

@@ -95,7 +95,7 @@ def check(ranks: Ranks, held: Counter[tuple[str, int]], draw: Random, sign: int)
             ]
 
 
-def test_the_last_that_holds_whatever_was_guessed() -> None:
+def test_the_last_true_number_is_independent_of_the_guess() -> None:
     """And a good guess asks little."""
     for last in range(10):
         for guess in range(-3, 14):

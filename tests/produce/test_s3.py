@@ -112,7 +112,7 @@ def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_of_two_publishers_one_wins(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
+def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
     """The conditional put lets one through; the other looks again, and finds that there is nothing left to do."""
     commits = plan(seed, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
@@ -142,7 +142,7 @@ class Overtaken(ObjectStore):
         super().write(path, data, create=create)
 
 
-def test_a_late_publisher_builds_on_what_the_first_one_published(pair: Pair, s3_options: dict[str, str]) -> None:
+def test_a_late_publisher_builds_on_the_version_of_the_first(pair: Pair, s3_options: dict[str, str]) -> None:
     """Nothing of the first is lost, and the files of the attempt that was too late are gone."""
     store = Overtaken(pair.store, s3_options, pair, {"orders": [U(1, ("a", 2))], "prices": [U(1, 3)]})
     late = {"orders": [U(2, ("a", 1))], "prices": [U(2, 10)]}
@@ -192,7 +192,7 @@ def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
     pair.advance(drawn(Random(9)))
 
 
-def test_expire_keeps_files_of_retained_versions(pair: Pair) -> None:
+def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
     """The files of other versions, and strays, are gone from the bucket; the next version builds on the rest."""
     for seed in range(5):
         pair.advance(drawn(Random(seed)))
@@ -212,7 +212,7 @@ def test_expire_keeps_files_of_retained_versions(pair: Pair) -> None:
     pair.advance(drawn(Random(9)))
 
 
-def test_a_reader_keeps_its_version_until_it_is_expired(pair: Pair, s3_options: dict[str, str]) -> None:
+def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[str, str]) -> None:
     """Versions and compactions change nothing for it; then an error says that it is gone, or memory has what it was."""
     pair.advance({"orders": [U(1, ("a", 2)), U(2, ("b", 1))], "prices": [U(1, 3), U(2, 10)]})
     view = pair.plain_version().view
@@ -265,7 +265,7 @@ def test_another_publishers_object_is_no_success(pair: Pair, s3_options: dict[st
         flow.advance({"orders": pair.table("orders", changes([U(1, ("a", 1))]))})
 
 
-def test_a_manifest_whose_answer_is_lost_on_the_way(pair: Pair, s3_options: dict[str, str]) -> None:
+def test_a_manifest_whose_response_is_lost(pair: Pair, s3_options: dict[str, str]) -> None:
     """The server has it, the client was never told: the version counts, once."""
     lost: list[str] = []
     with dropped_responses(s3_options["aws_endpoint"], lost) as endpoint:

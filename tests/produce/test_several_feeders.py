@@ -86,7 +86,7 @@ def merged(store: ObjectStore) -> Merged:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same_process", "new_process"])
-def test_feeder_without_an_update_is_carried(merged: Merged, restarted: bool) -> None:
+def test_feeder_without_an_update_is_unchanged(merged: Merged, restarted: bool) -> None:
     if restarted:
         merged.reopen()
     assert merged.then(A=[U(1, "a2")]) == [V(1, "a2"), V(1, "b1")]

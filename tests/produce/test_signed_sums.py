@@ -91,7 +91,7 @@ def test_totals_go_as_far_as_their_type_in_both_directions(store: ObjectStore, t
         assert pair.plain_version().update("balances") == [X("a"), X("b")]
 
 
-def test_what_could_not_be_taken_away_again_is_refused(store: ObjectStore, settings: Settings) -> None:
+def test_amounts_that_cannot_be_subtracted_again_are_refused(store: ObjectStore, settings: Settings) -> None:
     """The least number of 64 bits has no opposite; a change over the whole range does not fit either."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -MOST))]})

@@ -29,7 +29,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     return request.param
 
 
-def test_add_update_and_delete_with_what_was_before(store: ObjectStore, settings: Settings) -> None:
+def test_add_update_and_delete_with_previous_rows(store: ObjectStore, settings: Settings) -> None:
     pair = Pair(store, counts(), settings=settings)
     pair.advance({"files": [U(1, ("a", 2), ("b", 1)), U(2, ("a", 3))]})
     assert pair.plain_version().update("totals") == [A("a", 5), A("b", 1)]
@@ -42,7 +42,7 @@ def test_add_update_and_delete_with_what_was_before(store: ObjectStore, settings
     assert pair.plain_version().content("totals") == []
 
 
-def test_what_adds_up_to_the_same_is_no_update(store: ObjectStore, settings: Settings) -> None:
+def test_equal_sums_are_no_update(store: ObjectStore, settings: Settings) -> None:
     pair = Pair(store, counts(), settings=settings)
     pair.advance({"files": [U(1, ("a", 2)), U(2, ("a", 3), ("b", 1))]})
     pair.advance({"files": [U(1, ("a", 3)), U(2, ("a", 1), ("a", 1), ("b", 1))]})
@@ -56,7 +56,7 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 
 
 @pytest.mark.parametrize("settings", [RUNS, replace(RUNS, batch_rows=1, small_rows=1000), SMALL])
-def test_a_sum_of_a_stage_that_leaves_unchanged_groups_out(store: ObjectStore, settings: Settings) -> None:
+def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settings: Settings) -> None:
     """What was is taken away for the keys that the stage says have changed, not for those it was asked about."""
     key, value = columns(k="int64"), columns(v="string", n="int64")
     stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)

@@ -124,7 +124,7 @@ def test_types_that_hold_the_same_are_accepted(pair: Pair) -> None:
     assert pair.plain_version().update("both") == [A(6, "x")]
 
 
-def test_an_update_of_what_is_no_root_is_refused(pair: Pair) -> None:
+def test_an_update_of_a_stage_is_refused(pair: Pair) -> None:
     table = pair.table("bad", [("update", 6, "x")])
     for name in ("unknown", "both"):
         with pytest.raises((UpdateError, GraphError), match=name):

@@ -182,7 +182,7 @@ def test_a_version_of_the_lists_is_applied_once(store: ObjectStore) -> None:
         ([(0, 1, None)], r"\(0, -1\).*frequency = None"),
     ],
 )
-def test_what_is_loaded_is_checked(store: ObjectStore, rows: list[tuple[int, int, int]], message: str) -> None:
+def test_loaded_content_is_validated(store: ObjectStore, rows: list[tuple[int, int, int]], message: str) -> None:
     flow = Dataflow(store, nodes("int64"))
     with pytest.raises(UpdateError, match=message):
         flow.load(FlowState(), {"values": table("int64", rows)})

@@ -75,7 +75,7 @@ def test_files_of_no_version_go_after_the_grace(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_a_version_leaves_no_file_that_it_does_not_name(store: ObjectStore, settings: Settings) -> None:
+def test_a_version_writes_only_files_that_it_references(store: ObjectStore, settings: Settings) -> None:
     """What tasks wrote for each other is removed at once; only what is replaced waits to be expired."""
     base = Base(store, settings=settings, load=False)
     base.edit(*(U(key, *((key * n % 7, f"{n}") for n in range(4))) for key in range(20)))
@@ -115,7 +115,7 @@ class Raced(ObjectStore):
         return super().read(path)
 
 
-def test_two_that_expire_at_once(tmp_path: Path) -> None:
+def test_two_concurrent_expiries(tmp_path: Path) -> None:
     base = Base(ObjectStore(str(tmp_path)))
     base.edit(U(1, (105, "fig")))
     base.edit(U(2, (105, "fig")))
@@ -126,7 +126,7 @@ def test_two_that_expire_at_once(tmp_path: Path) -> None:
         base.flow.version(1)
 
 
-def test_a_stage_that_is_not_touched_keeps_its_files(store: ObjectStore) -> None:
+def test_an_unchanged_stage_retains_its_files(store: ObjectStore) -> None:
     key, value = columns(k="int64"), columns(x="int64")
     nodes = [RootNode(name, key, value) for name in ("one", "other")]
     stages = [

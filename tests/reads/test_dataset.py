@@ -156,7 +156,7 @@ def test_a_confined_table_is_refused(tmp_path: Path) -> None:
             read(table=confined)
 
 
-def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_pipe_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     write_deltalake(str(lake), pa.table({"a": [1]}))
     lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])

@@ -151,7 +151,7 @@ def frame(tmp_path: Path) -> pl.LazyFrame:
     ],
     ids=str,
 )
-def test_polars_reads_only_the_files_that_the_index_leaves(frame: pl.LazyFrame, predicate: pl.Expr) -> None:
+def test_polars_reads_only_files_that_may_match_in_the_index(frame: pl.LazyFrame, predicate: pl.Expr) -> None:
     assert frame.filter(predicate).collect().height
 
 

@@ -67,7 +67,7 @@ def sorted_table(tmp_path: Path) -> tuple[MetastoreConfig, str]:
     return _publish(tmp_path, uri), uri
 
 
-def test_only_files_that_the_index_leaves_are_opened(sorted_table: tuple[MetastoreConfig, str]) -> None:
+def test_only_files_that_may_match_in_the_index_are_opened(sorted_table: tuple[MetastoreConfig, str]) -> None:
     config, uri = sorted_table
     table = open_table(config.root, "t")
     for path in Path(uri).glob("*.parquet"):
@@ -106,7 +106,7 @@ def test_plain_files_have_no_earlier_snapshot(tmp_path: Path) -> None:
         table.read(version=1)
 
 
-def test_errors_name_what_is_wrong(sorted_table: tuple[MetastoreConfig, str]) -> None:
+def test_errors_name_the_invalid_value(sorted_table: tuple[MetastoreConfig, str]) -> None:
     config, uri = sorted_table
     table = open_table(config.root, "t")
     with pytest.raises(ConfigError, match="confirm"):

@@ -46,7 +46,7 @@ def test_a_column_shows_its_facts_values_and_ends() -> None:
     ]
 
 
-def test_percentiles_stand_in_place_of_values_beside_a_histogram() -> None:
+def test_percentiles_replace_values_next_to_a_histogram() -> None:
     column = replace(COLUMN, percentiles=(("median", "2.00"), ("95% up to", "~8.50")))
     assert shown(svg_of(markdown_image(columns_picture("t", [column]), "t")))[-4:] == [
         *("median", "2.00", "95% up to", "~8.50"),
@@ -87,7 +87,7 @@ def test_a_picture_fits(limit: int) -> None:
     svg_of(markdown)
 
 
-def test_nothing_to_draw_is_said() -> None:
+def test_a_picture_without_data_has_a_note() -> None:
     assert "No column has values to draw." in shown(svg_of(markdown_image(columns_picture("t", []), "t")))
 
 
@@ -111,7 +111,7 @@ def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
 
 
 @given(st.lists(st.tuples(texts, st.lists(st.integers(0, 10**12), max_size=60)), max_size=8))
-def test_a_small_picture_is_always_short_enough_to_be_shown(columns: list[tuple[str, list[int]]]) -> None:
+def test_a_small_picture_always_fits_into_an_event(columns: list[tuple[str, list[int]]]) -> None:
     """Dagster shows Markdown of 1,000 characters behind a link; whatever the columns are called."""
     drawn = [replace(COLUMN, name=name, bins=tuple(bins)) for name, bins in columns]
     markdown = small_picture(drawn, "t")

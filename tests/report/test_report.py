@@ -98,7 +98,7 @@ def test_nothing_of_a_table_is_markup(local_store: ObjectStore) -> None:
     assert not re.search(r"https?://|url\(|@import", page), "nothing is fetched"
 
 
-def test_it_says_what_lookups_say(local_store: ObjectStore) -> None:
+def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
     table = table_of(local_store)
     page = report_page(table, table.at(1), is_current=True)
     told = " ".join("".join(Read(page).text).split())
@@ -157,7 +157,7 @@ def browser_page() -> Iterator[Page]:
 
 @pytest.mark.browser
 @pytest.mark.timeout(300)
-def test_what_a_person_sees(local_store: ObjectStore, tmp_path: Path, browser_page: Page) -> None:
+def test_visible_text_of_the_page(local_store: ObjectStore, tmp_path: Path, browser_page: Page) -> None:
     """Columns are found, ordered and opened; no script of the table's runs; it fits a phone, light and dark."""
     table = table_of(local_store)
     file = tmp_path / "report.html"

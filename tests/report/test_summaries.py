@@ -53,6 +53,6 @@ def test_a_bound_is_no_value() -> None:
     assert range_text(ROW) == ""
 
 
-def test_estimated_percentiles_say_so() -> None:
+def test_estimated_percentiles_are_marked() -> None:
     row = replace(ROW, percentiles=((0.5, pa.scalar(1.25)),), percentiles_guarantee="estimate", frequencies="estimated")
     assert notes_without_values(row) == ("too many values to list them", "median ~1.25")

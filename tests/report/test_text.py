@@ -15,7 +15,7 @@ from metastore_assets.report import text
 
 
 @given(st.text())
-def test_nothing_unprintable_is_printed(given_text: str) -> None:
+def test_output_has_no_unprintable_characters(given_text: str) -> None:
     assert text.make_printable(given_text).isprintable()
     assert text.to_one_line(given_text).isprintable()
     assert text.format_value(given_text).isprintable()
@@ -161,7 +161,7 @@ def test_sizes(count: int, shown: str) -> None:
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
-def test_bars_show_what_is_there(counts: list[int], height: int) -> None:
+def test_bars_show_all_positive_counts(counts: list[int], height: int) -> None:
     """A blank means zero, the greatest is full, and more never looks like less."""
     spark = drawing.sparkline(counts)
     lines = drawing.chart(counts, height)

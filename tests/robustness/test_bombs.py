@@ -26,7 +26,7 @@ def reader() -> Iterator[Reader]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in BOMBS]
 )
-def test_what_a_file_claims_is_believed_within_limits(reader: Reader, tmp_path: Path, name: str) -> None:
+def test_declared_sizes_are_limited(reader: Reader, tmp_path: Path, name: str) -> None:
     """Neither memory nor time is spent on it."""
     write, pattern = BOMBS[name]
     write(tmp_path / "t")

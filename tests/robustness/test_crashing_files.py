@@ -131,7 +131,7 @@ def long(path: Path) -> Path:
 
 
 @pytest.mark.spark
-def test_one_whose_reader_dies_while_the_table_is_planned(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_that_crashes_its_reader_during_planning(spark: SparkSession, tmp_path: Path) -> None:
     """It is a file that cannot be read like any other; no worker of Spark is sent to read it again."""
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
@@ -163,7 +163,7 @@ def test_a_table_of_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", KILLERS)
-def test_bounds_of_a_file_that_kills_who_asks_for_them(tmp_path: Path, name: str) -> None:
+def test_bounds_of_a_file_that_crashes_its_reader(tmp_path: Path, name: str) -> None:
     """Nothing is known of it; of the others everything is."""
     (tmp_path / f"killer{Path(name).suffix}").write_bytes(KILLERS[name]())
     column_ = {"flipped-repetition.parquet": "s"}.get(name, "id")

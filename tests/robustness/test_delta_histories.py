@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_compaction_leaves_other_files_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path) -> None:
     """Only the file that it wrote is read, and nothing is computed anew: the rows are the same."""
     lake = Lake(tmp_path)
     for number in range(6):

@@ -38,7 +38,7 @@ _KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles]
         *(pytest.param(kind, seed, 14, marks=pytest.mark.long) for kind in _KINDS for seed in range(6)),
     ],
 )
-def test_what_repeats_is_what_is_counted(
+def test_repeated_values_equal_the_counted_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[History], seed: int, length: int
 ) -> None:
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 6)

@@ -161,7 +161,7 @@ def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, fold
     assert find_stray_files(config, may_stay=("pending",) if published else ()) == set()
 
 
-def test_the_next_publisher_clears_what_a_killed_one_did_not(
+def test_the_next_publisher_clears_pending_files_of_a_killed_one(
     plain: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = copied(plain.lake, tmp_path)

@@ -139,7 +139,7 @@ def delta_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("table", [plain_table, delta_table])
-def test_a_file_that_goes_while_it_is_read_is_no_error(
+def test_a_file_removed_during_the_read_is_no_error(
     spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
 ) -> None:
     """A commit removes what was planned to be read: the refresh plans again and describes the new snapshot."""

@@ -184,13 +184,13 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_what_is_said_of_a_scope_is_what_its_rows_say(tmp_path: Path, number: int) -> None:
+def test_answers_about_a_filtered_view_equal_those_of_its_rows(tmp_path: Path, number: int) -> None:
     check(tmp_path, number, 6)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_what_is_said_of_a_scope_is_what_its_rows_say_at_length(tmp_path: Path) -> None:
+def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_path: Path) -> None:
     """1,000 pairs, of all kinds."""
     observed = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
     assert min(observed["cut"], observed["whole"], observed["nothing"]) > 30

@@ -121,7 +121,7 @@ def test_a_frame_serves_several_queries(spark: SparkSession, tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-def test_a_limit_opens_no_more_than_it_takes(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_limit_opens_only_necessary_files(spark: SparkSession, tmp_path: Path) -> None:
     tenfold(tmp_path / "lake", 6)
     lookup = published(tmp_path, tmp_path / "lake")
     needed = lookup.prune("id >= 5", limit=18)

@@ -42,7 +42,7 @@ def test_a_table_is_read_at_its_recorded_location(tmp_path: Path) -> None:
     assert lookup.count("x > 4", table=str(tmp_path / "lake")).value == 15
 
 
-def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
+def test_options_are_not_shared_between_tables(tmp_path: Path) -> None:
     lookup = published(tmp_path, storage_options={"aws_secret_access_key": "hush"})
     (document,) = (tmp_path / "root" / "t" / "versions").glob("*.json")
     assert "hush" not in document.read_text()

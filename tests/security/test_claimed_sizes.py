@@ -56,7 +56,7 @@ def test_iceberg(tmp_path: Path) -> None:
     assert refreshed(tmp_path) == 3
 
 
-def test_what_is_large_starts_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_start_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_SMALL_BYTES", 100)
     write_deltalake(str(tmp_path / "t"), ROWS)
     with pytest.raises(SparkWanted):

@@ -93,9 +93,7 @@ def test_tab_connects_nowhere_and_resolves_nothing(
     assert listener.heard == []
 
 
-def test_a_local_root_is_read_whatever_variables_are_elsewhere(
-    published: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_root_is_read_despite_variables_in_other_keys(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(published.parent)
     monkeypatch.delenv("NOT_SET", raising=False)
     published.write_text(

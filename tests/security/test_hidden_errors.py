@@ -119,7 +119,7 @@ def test_no_error_of_planning_or_reading_quotes_a_value(tmp_path: Path, fault: C
     assert files_with(tmp_path / "root", *secrets) == []
 
 
-def test_an_error_says_what_it_can_without_a_value(tmp_path: Path) -> None:
+def test_an_error_has_no_hidden_value(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     ragged_row(tmp_path / "lake")
     config = hidden_config(tmp_path)

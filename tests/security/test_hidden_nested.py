@@ -140,7 +140,7 @@ def test_whether_the_other_column_is_hidden_with_it(tmp_path: Path, policies: di
     assert (rows["a.b.key"].minimum is not None) == shown
 
 
-def test_a_hidden_column_stays_hidden_when_another_takes_its_path(tmp_path: Path) -> None:
+def test_a_hidden_column_is_hidden_after_another_takes_its_path(tmp_path: Path) -> None:
     """`a.b` is a map, alone; then a struct `a` with a field `b` is added, whose path that is from now on."""
     write_deltalake(str(tmp_path / "lake"), ROWS.select(["a.b"]))
     config = config_with_policies(tmp_path, **{"a.b": "hidden"})

@@ -311,7 +311,7 @@ def test_nothing_of_a_hidden_value_is_stored(
 
 
 @pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
-def test_what_planning_remembers_from_a_time_when_it_was_shown(tmp_path: Path, lake: type[Lake]) -> None:
+def test_cached_metadata_from_before_a_column_was_hidden(tmp_path: Path, lake: type[Lake]) -> None:
     """Neither what the version before stored, nor what this process remembers, goes on into the next version."""
     table, shown, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
     table.write(0)
@@ -324,7 +324,7 @@ def test_what_planning_remembers_from_a_time_when_it_was_shown(tmp_path: Path, l
 
 
 @pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
-def test_a_plan_by_what_is_remembered_is_the_plan_without(tmp_path: Path, lake: type[Lake]) -> None:
+def test_a_plan_with_the_cache_equals_the_plan_without_it(tmp_path: Path, lake: type[Lake]) -> None:
     """And reads nothing again."""
     table, config = lake(tmp_path), hidden_config(tmp_path, lake)
     table.write(0)
@@ -343,7 +343,7 @@ def _texts() -> list[bytes]:
 
 
 @pytest.mark.parametrize("lake", [Csv, Json, Delta], ids=lambda lake: lake.__name__)
-def test_the_search_finds_what_is_shown(tmp_path: Path, lake: type[Lake]) -> None:
+def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) -> None:
     """Else the tests above would prove nothing."""
     lake(tmp_path).write(0)
     refresh_table(hidden_config(tmp_path, lake, []))

@@ -110,7 +110,7 @@ def test_a_refresh_that_was_killed_before_it_published(tmp_path: Path, config: M
     assert verify(config, config.tables[0], no_spark).is_right
 
 
-def test_command_names_what_it_cannot_purge(tmp_path: Path, config: MetastoreConfig) -> None:
+def test_command_names_copies_that_it_cannot_purge(tmp_path: Path, config: MetastoreConfig) -> None:
     version_store(config).objects.write("fragments/left-by-somebody.parquet", PERSON.encode())
     done = CliRunner().invoke(cli, ["purge", "t", "--before", "1", "--config", str(tmp_path / "metastore.yaml")])
     assert done.exit_code == 0, done.output
@@ -176,7 +176,7 @@ def test_a_refresh_that_runs_begins_again(
     assert unreferenced_paths(config) == set()
 
 
-def test_what_was_saved_before_a_purge_is_not_used_after_it(config: MetastoreConfig) -> None:
+def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreConfig) -> None:
     """Also where it is saved by a process that knows nothing of the purge yet."""
     before = version_store(config)
     latest = before.latest()

@@ -103,7 +103,7 @@ def test_settings_stay_locked_while_a_query_runs(tmp_path: Path) -> None:
     assert settings["temp_directory"] != ".tmp"
 
 
-def test_what_spills_goes_to_a_temporary_folder_that_is_removed(working_folder: Path, tmp_path: Path) -> None:
+def test_spilled_data_is_in_a_temporary_folder_that_is_removed(working_folder: Path, tmp_path: Path) -> None:
     text = "select distinct value from duckdb_settings() where name = 'temp_directory'"
     ((folder,),) = [row.values() for row in query(Metastore(str(tmp_path)), text).to_pylist()]
     assert not Path(folder).exists()
@@ -146,7 +146,7 @@ ABSENT = ("seconds", "durations")
 
 @pytest.mark.parametrize("column", EXTREMES)
 @pytest.mark.parametrize("bins", [1000, 10_000])
-def test_no_stored_value_takes_a_view_away(tmp_path: Path, column: str, bins: int) -> None:
+def test_no_stored_value_breaks_a_view(tmp_path: Path, column: str, bins: int) -> None:
     """Of a value that DuckDB's type does not hold the cell is null, or the nearest bound; its text is there."""
     store = ObjectStore(str(tmp_path / "root"))
     publish(store, pa.table({column: EXTREMES[column]}), columns={column: {"histogram": bins}})

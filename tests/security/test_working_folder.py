@@ -113,7 +113,7 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
-def test_statistics_come_from_pythonpath_alone(tmp_path: Path, engine: str) -> None:
+def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
     """In children and in Spark's workers too."""
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)

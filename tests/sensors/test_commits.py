@@ -47,7 +47,7 @@ def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequ
     return run.run_id
 
 
-def test_a_request_says_what_for(lab: Lab) -> None:
+def test_a_run_request_names_its_reason(lab: Lab) -> None:
     """The run key has the snapshot, the version before it, the code's version and the attempt in it."""
     request = requested(lab.tick("sales"))
     assert re.fullmatch(rf"sales:0:0:{PROFILE_VERSION}:[0-9a-f]{{16}}:1", request.run_key or "")

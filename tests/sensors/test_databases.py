@@ -88,14 +88,14 @@ def test_a_database_is_its_tables(lake: Lake) -> None:
     assert "not-to-be-told" not in text
 
 
-def test_nothing_is_asked_for_while_the_tables_are_the_same(lake: Lake) -> None:
+def test_no_reload_is_requested_while_the_tables_are_the_same(lake: Lake) -> None:
     origin = _Origin()
     tick = _tick(_sensor(_loaded(lake)), origin=origin)
     assert tick.skip_message == "all 2 tables are loaded"
     assert (tick.run_requests, origin.reloads) == ([], 0)
 
 
-def test_a_table_that_comes_has_the_code_location_reloaded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_added_table_reloads_the_code_location(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once; and it is there when that is loaded."""
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     sensor, origin = _sensor(_loaded(lake)), _Origin()
@@ -114,14 +114,14 @@ def test_a_table_that_comes_has_the_code_location_reloaded(lake: Lake, monkeypat
     assert _tick(_sensor(again), first.cursor, origin).skip_message == "all 3 tables are loaded"
 
 
-def test_where_the_server_cannot_reload_it_says_who_does(lake: Lake) -> None:
+def test_a_server_that_cannot_reload_names_one_that_can(lake: Lake) -> None:
     sensor = _sensor(_loaded(lake))
     lake.add("invoices")
     assert "reload the code location" in str(_tick(sensor).skip_message)
     assert "daemon reloads this code location within a minute" in str(_tick(sensor, origin=object()).skip_message)
 
 
-def test_a_table_that_goes_stays_readable_and_is_told(lake: Lake) -> None:
+def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
     """Its assets stay, and its own sensor says in its next tick that it is gone; one that nothing is kept of goes."""
     Lake(lake.folder, lake.catalog).publish("sales_orders")
     sensor = _sensor(_loaded(lake))
@@ -140,7 +140,7 @@ def test_a_table_that_goes_stays_readable_and_is_told(lake: Lake) -> None:
     assert "catalog 'lake' has no table 'sales.orders'" in told.description
 
 
-def test_a_catalog_that_cannot_be_asked_fails_the_tick_and_loads_what_there_was(lake: Lake) -> None:
+def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listing(lake: Lake) -> None:
     sensor = _sensor(_loaded(lake))
     lake.database.write_text("no database")
     with pytest.raises(TableFormatError, match=r"'lake'.*'sales'"):
@@ -155,7 +155,7 @@ def test_a_code_location_loads_without_the_variables(lake: Lake, monkeypatch: py
     assert [sensor.name for sensor in _loaded(lake).get_repository_def().sensor_defs] == ["lake_sales_tables"]
 
 
-def test_who_names_tables_does_not_ask_for_others(lake: Lake) -> None:
+def test_named_tables_need_no_listing(lake: Lake) -> None:
     configuration = Configuration.of(lake.folder / "metastore.yaml").with_databases()
     definitions = build_metastore_definitions(configuration, tables=["sales_orders"])
     assert [sensor.name for sensor in definitions.get_repository_def().sensor_defs] == ["sales_orders_commits"]

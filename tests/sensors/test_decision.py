@@ -13,7 +13,7 @@ CURRENT = SensorState("s1", True, 1, 1, "t1", None, 0, 0.0)
 COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
 
 
-def test_nothing_is_asked_for_while_the_version_is_current() -> None:
+def test_no_run_is_requested_while_the_version_is_current() -> None:
     """A table without a commit costs a tick, and no run."""
     decision = decide_run(Cursor("t1", 1), CURRENT, 30, 0)
     assert decision.attempt is None
@@ -21,7 +21,7 @@ def test_nothing_is_asked_for_while_the_version_is_current() -> None:
     assert decision.reason == "version 1 is current: snapshot s1"
 
 
-def test_a_commit_asks_for_one_run() -> None:
+def test_a_commit_requests_one_run() -> None:
     """The first attempt for a target, remembered in the cursor."""
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
@@ -35,13 +35,13 @@ def test_a_commit_asks_for_one_run() -> None:
         ("rolled back", "snapshot s2 does not follow that of version 1: the table was rolled back"),
     ],
 )
-def test_what_became_of_the_table_is_told(history_change: HistoryChange, reason: str) -> None:
+def test_a_rollback_or_recreation_is_reported(history_change: HistoryChange, reason: str) -> None:
     """A run brings the version there in any case."""
     decision = decide_run(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
     assert (decision.attempt, decision.reason) == (1, reason)
 
 
-def test_the_cursor_remembers_that_the_table_is_gone() -> None:
+def test_the_cursor_records_that_the_table_is_missing() -> None:
     for cursor in (Cursor("t", 2), Cursor("t", 2, dropped=True)):
         assert Cursor.from_json(cursor.to_json()) == cursor
 
@@ -57,14 +57,14 @@ def test_a_version_that_was_never_shown_asks_for_a_run() -> None:
     assert (decision.attempt, decision.reason) == (1, "version 4 was not reported yet")
 
 
-def test_no_run_is_asked_for_beside_another() -> None:
+def test_no_run_is_requested_during_another_run() -> None:
     """One run at a time per table, whoever launched the other."""
     decision = decide_run(Cursor(), replace(COMMIT, active="r"), 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor()
 
 
-def test_a_failed_run_is_asked_for_again_on_the_next_tick() -> None:
+def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
     """The first failure does not delay anything."""
     decision = decide_run(Cursor("t2", 1), replace(COMMIT, attempts=1, last_ended=1000.0), 30, 1001)
     assert (decision.attempt, decision.cursor) == (2, Cursor("t2", 2))
@@ -98,6 +98,6 @@ def test_a_cursor_survives_a_restart(target: str, attempt: int) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "x", "[]", "{}", '{"format": 2, "target": "t", "attempt": 1}', "null", "1"])
-def test_an_unreadable_cursor_is_as_good_as_none(text: str | None) -> None:
+def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
     """The truth is elsewhere, so nothing is lost with it."""
     assert Cursor.from_json(text) == Cursor()

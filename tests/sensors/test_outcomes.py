@@ -62,7 +62,7 @@ def test_a_table_that_does_not_exist_yet(
 
 
 @of_each_kind
-def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
+def test_a_table_that_was_dropped_and_restored(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
     """Told once, on the asset and in each tick; what is kept stays; back again it needs no run, made anew it does."""
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)

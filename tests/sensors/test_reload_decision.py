@@ -10,13 +10,13 @@ from metastore_assets.sensors.reload_decision import ReloadRequest, decide_reloa
 _NAMES = st.frozensets(st.sampled_from("abc"))
 
 
-def test_tables_that_come_and_go_are_told() -> None:
+def test_added_and_removed_tables_are_reported() -> None:
     decision = decide_reload(ReloadRequest(), {"a", "b"}, {"b", "c", "d"}, 1000.0)
     assert (decision.reloads, decision.reason) == (True, "2 tables added (c, d) and 1 table removed (a)")
     assert decision.request == ReloadRequest(("b", "c", "d"), 1000.0)
 
 
-def test_the_same_is_asked_for_again_after_a_while() -> None:
+def test_the_same_reload_is_requested_again_after_a_while() -> None:
     """So that a server which cannot reload is not asked with every tick; others are asked for at once."""
     request = decide_reload(ReloadRequest(), set(), {"a"}, 1000.0).request
     again = decide_reload(request, set(), {"a"}, 1599.0)
@@ -42,6 +42,6 @@ def test_it_asks_only_when_tables_are_others(
         assert not decide_reload(decision.request, loaded, there, now).reloads
 
 
-def test_a_cursor_that_makes_no_sense_is_none() -> None:
+def test_an_invalid_cursor_is_treated_as_empty() -> None:
     for text in (None, "", "x", "[]", '{"format": 2, "tables": [], "at": 1}', '{"format": 1, "tables": 3, "at": 1}'):
         assert ReloadRequest.from_json(text) == ReloadRequest()

@@ -55,7 +55,7 @@ def remote(discovery: Path) -> Iterator[SparkSession]:
     session.stop()
 
 
-def test_a_session_says_how_much_runs_at_a_time(remote: SparkSession) -> None:
+def test_a_session_reports_its_number_of_slots(remote: SparkSession) -> None:
     assert count_slots(remote) == 2
 
 
@@ -101,7 +101,7 @@ def test_the_next_run_finds_the_same_workers_and_ends_nothing_of_another(remote:
 
 @pytest.mark.long
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_is_interrupted_ends_on_the_server(
+def test_an_interrupted_job_ends_on_the_server(
     remote: SparkSession, tmp_path: Path, error: type[BaseException]
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -126,7 +126,7 @@ def test_what_is_interrupted_ends_on_the_server(
     raise AssertionError("the task works on")
 
 
-def test_a_refresh_publishes_what_one_in_this_process_does(remote: SparkSession, tmp_path: Path) -> None:
+def test_a_refresh_publishes_the_same_as_in_this_process(remote: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path, random.Random(7))
     for partition in range(4):
         lake.append(partition)
@@ -172,7 +172,7 @@ def test_a_missing_server_is_reported_soon() -> None:
     assert time.monotonic() - started < 20
 
 
-def test_a_server_here_is_not_one_elsewhere() -> None:
+def test_a_local_server_is_distinguished_from_a_remote_one() -> None:
     assert local_master({"spark.remote": "local[3]", "spark.master": "spark://x:1"}) == "local[3]"
     with pytest.raises(ConfigError, match="sc://far:1"):
         local_master({"spark.remote": "sc://far:1/;token=secret"})

@@ -72,7 +72,7 @@ def leave_garbage(number: int) -> tuple[int, int, int]:
 
 
 @pytest.mark.spark
-def test_between_tasks_no_module_is_walked_and_garbage_goes(spark: SparkSession) -> None:
+def test_garbage_collection_between_tasks_skips_modules(spark: SparkSession) -> None:
     """PySpark's collection after each task costs what tasks leave, not what they imported."""
     answer = [SparkRunner(lambda: spark).map(leave_garbage, [number])[0] for number in range(8)]
     assert all(remaining == 0 for _, _, remaining in answer)

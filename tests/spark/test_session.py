@@ -54,7 +54,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
     assert "SharedArchiveFile" not in jvm.local_jvm_options()
 
 
-def test_no_java_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_an_error_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MetastoreError, match=r"Java 17\b"):
         jvm.local_jvm_options()

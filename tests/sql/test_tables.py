@@ -70,7 +70,7 @@ def metastore(tmp_path: Path) -> Metastore:
         ("with a as (select * from sales where id > 19 and id < 30) select max(id), count(*) from a", [(29, 10)]),
     ],
 )
-def test_a_query_opens_only_the_files_that_the_index_leaves(metastore: Metastore, text: str, wanted: Any) -> None:
+def test_a_query_opens_only_files_that_may_match_in_the_index(metastore: Metastore, text: str, wanted: Any) -> None:
     assert [tuple(row.values()) for row in query(metastore, text).to_pylist()] == wanted
     with pytest.raises(QueryError, match=r"cannot be read") as refused:
         query(metastore, "select sum(id) from sales")

@@ -24,7 +24,7 @@ _INTEGERS = {
 
 
 @given(data=st.data(), dtype=st.sampled_from(list(_INTEGERS)))
-def test_integers_are_counted_whatever_lies_between_them(data: st.DataObject, dtype: type[pl.DataType]) -> None:
+def test_integers_are_counted_in_wide_and_narrow_ranges(data: st.DataObject, dtype: type[pl.DataType]) -> None:
     """At both ends of what 64 bits hold, close together or far apart."""
     bases = data.draw(st.lists(_INTEGERS[dtype], min_size=1, max_size=2))
     values = [base + data.draw(_NEAR) for base in data.draw(st.lists(st.sampled_from(bases), max_size=30))]

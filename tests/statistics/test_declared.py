@@ -35,7 +35,7 @@ def test_every_field_of_a_row_is_a_statistic_or_a_state() -> None:
     assert not STATISTICS.keys() & STATES
 
 
-def test_the_file_has_what_is_declared_and_nothing_else() -> None:
+def test_the_file_has_exactly_the_declared_columns() -> None:
     assert build_statistics_table([]).column_names == list(STATISTICS)
 
 
@@ -43,14 +43,14 @@ def test_the_docs_describe_the_columns_of_the_file_in_its_order() -> None:
     assert documented() == list(STATISTICS)
 
 
-def test_json_has_all_but_what_serves_merging() -> None:
+def test_json_has_all_statistics_except_states() -> None:
     row = ColumnStatistics(
         position=0, column="a", field_id="a", type="int64", type_class=None, value_count=0, null_count=0
     )
     assert list(column_to_json(row)) == [*(name for name in STATISTICS if name not in UNTOLD), "user_defined"]
 
 
-def test_what_merges_is_stored_for_merging() -> None:
+def test_states_have_all_statistics_that_merges_need() -> None:
     """And what follows from that, or from the schema, is not."""
     stored = build_states_table([], [], union_type([])).column_names
     assert [name for name in STATISTICS if name not in FOLLOW | OF_THE_SCHEMA] + list(SKETCH_COLUMNS) == stored

@@ -119,7 +119,7 @@ def test_kolmogorov_smirnov_exactly(pair: list[list[int]]) -> None:
         ([[1, 2]], [[1, 2]], r"\bfirst\b.*\bbin\b"),
     ],
 )
-def test_what_has_no_distance_is_said(distance: Distance, a: list[int], b: list[int], said: str) -> None:
+def test_columns_without_a_distance_have_a_reason(distance: Distance, a: list[int], b: list[int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         distance(a, b)
 

@@ -168,7 +168,7 @@ def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
         (pa.time64("ns"), 999, "00:00:00.000000999"),
     ],
 )
-def test_a_contradiction_names_values_that_python_has_none_of(type_: pa.DataType, number: int, text: str) -> None:
+def test_a_contradiction_names_values_out_of_range_of_python(type_: pa.DataType, number: int, text: str) -> None:
     storage = pa.int32() if type_.bit_width == 32 else pa.int64()
     result = Frequencies(pa.array([number], storage).view(type_), pa.array([1]))
     with pytest.raises(CorruptionError, match=f"{re.escape(text)}.*frequency -1"):

@@ -120,7 +120,7 @@ def test_many_values_are_estimated_to_the_guarantee() -> None:
     assert row.distinct_count == pytest.approx(len(np.unique(values)), rel=4 * 0.01625)
 
 
-def test_who_lacks_the_key_learns_nothing_by_trying() -> None:
+def test_hashes_reveal_no_values_without_the_key() -> None:
     """Neither the unkeyed sketch of the very same values, nor that of another key or column, is like it."""
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)
@@ -143,7 +143,7 @@ def test_without_a_key_there_is_no_sketch() -> None:
     assert (row.value_count, row.total_length) == (2, 2)
 
 
-def test_merging_with_a_part_without_a_sketch_says_less() -> None:
+def test_merging_with_a_part_without_a_sketch_loses_the_estimate() -> None:
     """A part in which a value had no place in its class."""
     hashed, unhashed = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
     merged = merge_statistics([hashed, unhashed])

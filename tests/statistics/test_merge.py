@@ -197,7 +197,7 @@ def test_derivable_numbers_stay_exact(parts: list[pa.Array], distinct: int, dupl
     assert [plain(v) for q, v in merged.percentiles or () if q == 0.5] == ([] if median is None else [median])
 
 
-def test_distinct_estimate_stays_within_what_is_possible() -> None:
+def test_distinct_estimate_is_within_its_bounds() -> None:
     """No more distinct values than values, or than integers between the bounds."""
     halves = [pa.array(range(start, start + 60_000, 2), pa.int32()) for start in (0, 1)]
     merged = merge_statistics([profile_one(half).statistics for half in halves])
@@ -240,7 +240,7 @@ def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.D
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_an_estimate_is_not_less_than_what_was_counted_of_a_part(grouped: bool) -> None:
+def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None:
     """Nor more than what was counted of all of them: the sketch alone is off by a few values either way."""
     below = above = 0
     for count in range(50, 1500, 29):

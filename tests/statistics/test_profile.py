@@ -181,7 +181,7 @@ def test_long_and_strange_text() -> None:
         (pa.array([b"\xff", None, b"ok"]).view(pa.string()), "not UTF-8"),
     ],
 )
-def test_what_cannot_be_profiled_is_listed_with_a_reason(array: pa.Array, reason: str) -> None:
+def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: str) -> None:
     """Never fatal, never dropped: counts, the guarantee `absent`, and why."""
     result = profile_one(array)
     row = result.statistics
@@ -279,7 +279,7 @@ def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: py
     assert [getattr(row, name) for name in same] == [getattr(exact, name) for name in same]
 
 
-def test_what_hardly_repeats_is_listed_where_it_is_decided_so_or_few() -> None:
+def test_nearly_unique_values_are_enumerated_by_decision_or_if_few() -> None:
     unique = _hashes(70_000, 70_000)
     assert profile_one(unique.slice(0, 65_536)).statistics.frequencies == "enumerated"
     assert profile_one(unique, ColumnPolicy().resolve("enumerated")).statistics.distinct_count == 70_000
@@ -289,7 +289,7 @@ def test_what_hardly_repeats_is_listed_where_it_is_decided_so_or_few() -> None:
     assert profile_one(many, ColumnPolicy().resolve("enumerated")).statistics.frequencies == "estimated"
 
 
-def test_numbers_in_passing_are_those_of_the_sorted_ones() -> None:
+def test_unsorted_statistics_equal_sorted_ones() -> None:
     """Moments, bounds, histogram and digests of an estimated column, over several lots and blocks."""
     drawn = np.random.default_rng(1).normal(size=300_000)
     drawn[::1000], drawn[1::1000], drawn[2::1000] = np.nan, np.inf, -0.0

@@ -52,7 +52,7 @@ def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
 @pytest.mark.parametrize("name", KINDS)
 @share(5)
 @given(data=st.data())
-def test_states_come_back(name: str, data: st.DataObject) -> None:
+def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
     """With all that follows from them."""
     profile = profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 8))))
     sink = pa.BufferOutputStream()

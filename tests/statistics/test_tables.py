@@ -78,7 +78,7 @@ def through_parquet(table: pa.Table, folder: Path) -> pa.Table:
     return pq.read_table(folder / "t.parquet")
 
 
-def test_statistics_come_back(tmp_path: Path) -> None:
+def test_statistics_survive_a_round_trip(tmp_path: Path) -> None:
     """Every field of every row, from Arrow and from Parquet."""
     rows = read_back(all_rows())
     table = build_statistics_table(rows)
@@ -134,7 +134,7 @@ def test_other_engines_read_statistics(tmp_path: Path) -> None:
     assert frame["percentiles"].list.len().max() == 9
 
 
-def test_wide_tables_go_back_and_forth() -> None:
+def test_wide_tables_survive_a_round_trip() -> None:
     base = [profile_one(KINDS[name].array(values)).statistics for name, values in EVERYTHING.items()]
     rows = read_back([replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)])
     assert parse_statistics_rows(build_statistics_table(rows)) == rows
@@ -143,7 +143,7 @@ def test_wide_tables_go_back_and_forth() -> None:
 @pytest.mark.parametrize("name", KINDS)
 @share(20)
 @given(data=st.data())
-def test_frequencies_come_back(name: str, data: st.DataObject) -> None:
+def test_frequencies_survive_a_round_trip(name: str, data: st.DataObject) -> None:
     """Ordered by decreasing frequency, then value, in a union that has room for other classes."""
     kind = KINDS[name]
     frequencies = profile_one(kind.array(data.draw(rows(kind, 20))), ColumnPolicy(frequencies="all")).frequencies
@@ -168,7 +168,7 @@ def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
     return [rows[plain(value)] for value in frequencies.values]
 
 
-def test_frequencies_come_back_from_parquet(tmp_path: Path) -> None:
+def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> None:
     """Values of every class, through one file, and DuckDB finds the same."""
     for name, values in EVERYTHING.items():
         frequencies = profile_one(KINDS[name].array(values + values[:1])).frequencies
@@ -200,7 +200,7 @@ def all_histograms() -> dict[str, Histogram]:
     return result
 
 
-def test_histograms_come_back(tmp_path: Path) -> None:
+def test_histograms_survive_a_round_trip(tmp_path: Path) -> None:
     """With their lattice, whatever their lengths; one column can be read alone."""
     histograms = all_histograms()
     assert len(histograms) >= 10
@@ -230,7 +230,7 @@ def test_histogram_column_without_its_lattice() -> None:
         parse_histograms(table)
 
 
-def test_statistics_of_uuids_alone_come_back(tmp_path: Path) -> None:
+def test_statistics_of_only_uuids_survive_a_round_trip(tmp_path: Path) -> None:
     """Where no column has percentiles, the lists are all null, and Arrow cannot flatten those of extension types."""
     result = read_back([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
     assert result[0].type == "uuid"

@@ -38,7 +38,7 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 @pytest.mark.s3
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["auto", "spark"])
-def test_steps_add_up_to_what_the_server_saw(
+def test_the_counts_of_steps_equal_the_requests_of_the_server(
     request: pytest.FixtureRequest, s3_options: dict[str, str], requests: Requests, tmp_path: Path, engine: Any
 ) -> None:
     """In one process with a child, and with everything that can be on Spark's workers."""
@@ -92,7 +92,7 @@ def test_steps_add_up_to_what_the_server_saw(
     assert all(own["written"] == {"files": 0, "bytes": 0} for own in idle.values())
 
 
-def test_on_local_disk_what_is_left_was_written(tmp_path: Path) -> None:
+def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
     """Each file that a refresh leaves in the root was counted, and what is more was removed again."""
     lake = Lake(tmp_path)
     for partition in (0, 0, 1):
@@ -107,7 +107,7 @@ def test_on_local_disk_what_is_left_was_written(tmp_path: Path) -> None:
     assert sum(data.values()) / 2 <= told["profile"]["read"]["bytes"] <= 2 * sum(data.values())
 
 
-def test_counts_go_to_who_asked(tmp_path: Path) -> None:
+def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
     """By step, of any thread, and of nobody where nobody asked."""
     path = tmp_path / "file"
     path.write_bytes(bytes(100))

@@ -89,7 +89,7 @@ def test_within_the_tables_store_locations_are_followed(table: str, recorded: st
         ("s3://b/t", "dbfs:/t/x", None),
     ],
 )
-def test_beyond_it_the_error_says_which_line_to_add(table: str, recorded: str, line: str | None) -> None:
+def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, recorded: str, line: str | None) -> None:
     """And with that line it is read; where nothing reads it, the line would not help."""
     with pytest.raises(TableFormatError) as caught:
         _location_policy(table).resolve(recorded)
@@ -105,7 +105,7 @@ def test_beyond_it_the_error_says_which_line_to_add(table: str, recorded: str, l
         _location_policy(table, allow=allow, restrict_to_table_root=True).resolve(recorded)
 
 
-def test_only_whole_segments_of_a_prefix_count() -> None:
+def test_prefixes_match_complete_path_segments() -> None:
     """What begins alike is another folder, and what leads out of an allowed one is not in it."""
     location_policy = _location_policy(
         "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], path_mapping={"/old": "gs://new/t"}
@@ -133,7 +133,7 @@ def test_only_whole_segments_of_a_prefix_count() -> None:
             location_policy.resolve(recorded)
 
 
-def test_credentials_go_where_the_configuration_says_only() -> None:
+def test_credentials_are_sent_only_to_configured_hosts() -> None:
     """To an allowed place of the same service; never to another service, or another account."""
     secrets = {"aws_secret_access_key": "s", "aws_endpoint": "http://own"}
     location_policy = _location_policy(
@@ -159,7 +159,7 @@ def test_credentials_go_where_the_configuration_says_only() -> None:
     st.lists(st.sampled_from(["..", ".", "a", "t", "%2e%2e", "..a", "é"]), max_size=8),
     st.sampled_from(["s3://b/t/", "s3a://b/", "/", "file:///"]),
 )
-def test_what_is_confined_is_below_whatever_the_path(segments: list[str], start: str) -> None:
+def test_a_confined_location_reads_only_files_below_it(segments: list[str], start: str) -> None:
     """Told by Python's own paths, which share no code with it."""
     recorded = start + "/".join(segments)
     table = "s3://b/t" if start.startswith("s3") else "/nowhere/t"
@@ -210,7 +210,7 @@ def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Pa
             load_config(tmp_path / "metastore.yaml")
 
 
-def test_a_place_is_the_same_however_it_is_spelt() -> None:
+def test_all_spellings_of_an_address_are_equal() -> None:
     assert StorageAddress.of("S3A://b/x/") == StorageAddress.of("s3://b/x")
     assert StorageAddress.of("file:///a/b") == StorageAddress.of("/a//b/./")
     assert StorageAddress.of("az://c/x", "acc").store == StorageAddress.of("abfss://c@Acc.dfs.core.windows.net/x").store  # type: ignore[union-attr]

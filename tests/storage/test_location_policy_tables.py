@@ -186,7 +186,7 @@ def test_manifests_that_the_metadata_file_names(tmp_path: Path) -> None:
             open_table_format(table.model_copy(update={"restrict_to_table_root": True})).snapshot()
 
 
-def test_a_moved_iceberg_table_is_no_way_out(tmp_path: Path) -> None:
+def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None:
     """What is recorded below the old location by way of `..` is not below the new one."""
     (tmp_path / "secret").mkdir()
     pq.write_table(pa.table({"a": [9]}), tmp_path / "secret" / "x.parquet")
@@ -216,7 +216,7 @@ def test_a_metadata_file_far_from_its_table(tmp_path: Path) -> None:
         open_table_format(TableConfig(name="t", uri=str(far))).snapshot()
 
 
-def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_gives_the_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And how far it reaches is counted from there: its metadata file may lie far from what that says."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))
@@ -238,7 +238,7 @@ def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.M
         open_table_format(confined).snapshot()
 
 
-def test_a_hudi_table_reaches_what_is_listed_below_it_only(tmp_path: Path) -> None:
+def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
     """Its properties and its archive name folders and files; none of them leads out."""
     table = HudiMergeOnRead(tmp_path / "t")
     table.append([(1, "x", "a")])

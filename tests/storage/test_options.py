@@ -14,13 +14,13 @@ def parsed(scheme: str = "s3", *, reads_only: bool = False, **options: str) -> t
     return found["config"], found["client_options"], found["retry_config"]
 
 
-def test_nothing_given() -> None:
+def test_without_settings() -> None:
     config, client, retry = parsed()
     assert (config, client) == ({}, None)
     assert retry == {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 
 
-def test_each_option_goes_where_it_belongs() -> None:
+def test_each_option_is_passed_to_its_library() -> None:
     config, client, retry = parsed(
         aws_endpoint="http://x",
         AWS_ALLOW_HTTP=" Yes",
@@ -34,7 +34,7 @@ def test_each_option_goes_where_it_belongs() -> None:
     assert retry == {"max_retries": 2, "retry_timeout": timedelta(seconds=1.5)}
 
 
-def test_the_environment_says_what_options_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_provide_missing_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """obstore reads the client's variables itself only where no option of the client is given."""
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_TIMEOUT", "7s")
@@ -51,6 +51,6 @@ def test_options_of_writers_are_of_no_use_to_readers() -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_retries": "many"}, {"retry_timeout": "soon"}])
-def test_a_number_that_is_none(options: dict[str, str]) -> None:
+def test_an_invalid_number(options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"many|soon"):
         parsed(**options)

@@ -172,7 +172,7 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
-def test_tables_are_seen_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
+def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
     """Folders and files in them, folders above them up to the bucket's root, with and without a filter."""
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
@@ -209,7 +209,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
         other.snapshot()
 
 
-def test_looking_up_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
+def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
     """Five at each level, once in a process; below they come out of the listing itself."""
     for number in range(25):
         bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
@@ -229,7 +229,7 @@ def test_looking_up_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, re
         table.snapshot()
 
 
-def test_a_metadata_folder_above_that_is_none_is_not_listed_to_its_end(
+def test_a_folder_above_with_a_metadata_name_is_not_listed_completely(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is the metadata file of a table missed that lies behind many others."""
@@ -290,9 +290,7 @@ def test_a_clone_from_another_bucket(tmp_path: Path, make_bucket: Callable[[], B
     assert read_columns(bucket.open("clone", path_mapping=path_mapping).snapshot()) == {"a": [1, 3]}
 
 
-def test_other_spellings_of_the_tables_own_bucket_are_its_own(
-    tmp_path: Path, make_bucket: Callable[[], Bucket]
-) -> None:
+def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
     """Of the scheme; and `..` on the way, for which an object store has no name."""
     bucket = make_bucket()
     for number, start in enumerate(("s3", "s3a", "s3n", "S3")):
@@ -309,9 +307,7 @@ def test_other_spellings_of_the_tables_own_bucket_are_its_own(
 @pytest.mark.parametrize(
     "path", ["file:///", "file:/", "/", "FILE:///", "//host/", "http://127.0.0.1:9/", "HTTPS://x/", "hdfs://n:8020/"]
 )
-def test_a_table_in_a_bucket_does_not_reach_the_readers_disk_or_the_net(
-    tmp_path: Path, bucket: Bucket, path: str
-) -> None:
+def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, bucket: Bucket, path: str) -> None:
     """Not even where such a file is there; nothing is asked for it."""
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -325,7 +321,7 @@ def test_a_table_in_a_bucket_does_not_reach_the_readers_disk_or_the_net(
         assert read_columns(bucket.open("t", allow=(str(secret),)).snapshot()) == {"a": [7, 8, 9]}
 
 
-def test_a_table_on_disk_does_not_reach_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
+def test_a_table_on_disk_cannot_name_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
     """Allowed, it is read with the table's storage options."""
     table = tmp_path / "t"
     _clone(table, bucket.uri("src/p=1/q=2"), bucket, "src/p=1/q=2")

@@ -50,7 +50,7 @@ HINTS = st.one_of(
 
 
 @given(st.integers(1, 3000), st.integers(0, 5000), HINTS)
-def test_the_newest_is_found_with_any_hint(oldest: int, newest: int, told: bytes | None) -> None:
+def test_the_newest_document_is_determined_with_any_hint(oldest: int, newest: int, told: bytes | None) -> None:
     numbers = range(oldest, newest + 1)
     objects = {f"versions/{number}.json": b"x" for number in numbers}
     if told is not None:

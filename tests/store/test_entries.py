@@ -49,7 +49,7 @@ SHARED_FILE = st.builds(SharedFileEntry, TEXT, COUNT, TEXTS, st.lists(st.integer
     st.lists(SPEC),
     st.lists(SHARED_FILE),
 )
-def test_entries_come_back_equal_and_in_order(
+def test_entries_survive_a_round_trip_in_order(
     fragments: list[FragmentEntry],
     retired: list[RetiredFragment],
     partitions: list[PartitionEntry],
@@ -66,7 +66,7 @@ def test_entries_come_back_equal_and_in_order(
 
 
 @given(st.lists(FRAGMENT, max_size=10), st.integers(1, 4))
-def test_entries_come_back_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
+def test_entries_are_decoded_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
     """Parquet files of more than one row group are read as chunks."""
     table = encode_entries(FRAGMENTS, fragments)
     chunked = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])

@@ -152,7 +152,7 @@ def test_the_entries_that_differ_between_any_two_versions(
 
 
 @pytest.mark.usefixtures("small")
-def test_the_difference_of_two_versions_reads_what_changed(local_store: ObjectStore) -> None:
+def test_the_difference_of_two_versions_reads_only_changed_files(local_store: ObjectStore) -> None:
     """The file that both versions share is opened for the row groups of the changed keys only."""
     first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
@@ -252,7 +252,7 @@ def sizes(versions: VersionStore) -> dict[str, int]:
     return {info.path: info.size for info in versions.objects.list()}
 
 
-def test_a_commit_to_a_large_table_writes_what_it_changes(published: VersionStore) -> None:
+def test_a_commit_to_a_large_table_writes_only_changed_entries(published: VersionStore) -> None:
     """Commits of a fragment each, one of which removes another: some kilobytes each, and then all is there."""
     base = published.read(1)
     expected = {entry.id: entry for entry in base.fragments}
@@ -273,7 +273,7 @@ def test_a_commit_to_a_large_table_writes_what_it_changes(published: VersionStor
     assert len(stored_entries(base)[0].files.segments) == 2, "few changes are one file"
 
 
-def test_a_partition_among_many_is_found_by_reading_its_row_group(
+def test_one_of_many_partitions_is_looked_up_in_its_row_group(
     published: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
@@ -388,7 +388,7 @@ def test_errors_name_damaged_files(tmp_path: Path) -> None:
             objects.write(file.path, data)
 
 
-def test_keys_too_long_for_bounds_are_found(local_store: ObjectStore) -> None:
+def test_keys_too_long_for_bounds_are_looked_up(local_store: ObjectStore) -> None:
     """Parquet keeps no bounds that are longer than a few kilobytes."""
     keys = [letter * 10_000 for letter in "abc"]
     found = StoredEntries(NODES, local_store, write(local_store, NODES, [node(key, 1) for key in keys]).files)

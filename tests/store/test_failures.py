@@ -134,7 +134,7 @@ def test_a_root_that_is_a_file(tmp_path: Path) -> None:
     fails(ObjectStore(str(tmp_path / "file")), "a part of the path is a file, not a folder; set another root", range(3))
 
 
-def test_a_folder_where_the_object_should_be(local_store: ObjectStore) -> None:
+def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
     local_store.write("x/y", b"1")
     with pytest.raises(StoreError, match=r"/x\b.*\bfolder\b"):
         local_store.write("x", b"1")

@@ -210,7 +210,7 @@ def test_files_of_profiles_cleared_long_ago_are_deleted(table: Published) -> Non
     assert [entry.id for entry in versions.pending()] == ["waiting"]
 
 
-def test_without_a_base_unreferenced_files_are_left_to_expire(table: Published) -> None:
+def test_without_a_base_unreferenced_files_are_deleted_by_expire(table: Published) -> None:
     table.commit("a")
     table.save("table-2", "day-2", "node-2", "b")
     table.versions.publish(replace(version(2), fragments=[fragment("b")]))

@@ -26,7 +26,7 @@ from metastore_assets.store.objects import ObjectStore
 NUMBERS = pa.table({"number": pa.array(range(1000)), "text": pa.array([f"text {i}" for i in range(1000)])})
 
 
-def test_what_is_written_is_read(store: ObjectStore) -> None:
+def test_written_objects_are_read_unchanged(store: ObjectStore) -> None:
     store.write("folder/object", b"first")
     store.write("folder/object", b"second")
     assert store.read("folder/object") == b"second"
@@ -193,7 +193,7 @@ def test_parquet_without_rows(store: ObjectStore) -> None:
     assert store.read_parquet("x.parquet").equals(NUMBERS.slice(0, 0))
 
 
-def test_other_readers_read_what_is_written(local_store: ObjectStore) -> None:
+def test_other_readers_read_written_objects(local_store: ObjectStore) -> None:
     local_store.write_parquet("x.parquet", NUMBERS)
     assert pq.read_table(local_store.uri("x.parquet")).equals(NUMBERS)
 
@@ -216,7 +216,7 @@ def test_a_failed_writer_leaves_nothing(store: ObjectStore, size: int) -> None:
         store.read("x.parquet")
 
 
-def test_a_table_of_another_schema_is_refused_and_leaves_nothing(store: ObjectStore) -> None:
+def test_a_table_of_another_schema_is_refused_without_a_file(store: ObjectStore) -> None:
     with pytest.raises(ValueError, match="schema"), store.parquet_writer("x", NUMBERS.schema) as writer:
         writer.write_table(NUMBERS.select(["text"]))
     assert store.list() == []

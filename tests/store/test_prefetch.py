@@ -21,7 +21,7 @@ _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(
 
 
 @given(_RANGES, _RANGES)
-def test_fetched_ranges_are_found(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
     """Every range within one that was asked for, and of no other anything but the bytes that are there."""
     asked: list[tuple[int, int]] = []
 

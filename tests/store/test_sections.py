@@ -105,7 +105,7 @@ def test_a_section_must_be_written_contiguously(local_store: ObjectStore) -> Non
     assert local_store.list() == []
 
 
-def test_a_writer_that_fails_leaves_nothing(store: ObjectStore) -> None:
+def test_a_failed_writer_leaves_no_section(store: ObjectStore) -> None:
     with pytest.raises(RuntimeError, match="stop"), SectionWriter(store, "file", SCHEMA) as writer:  # noqa: PT012
         writer.write_section("a", rows("a", 0, 200_000))
         raise RuntimeError("stop")

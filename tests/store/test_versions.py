@@ -86,7 +86,7 @@ def test_only_the_next_number_can_be_published(versions: VersionStore, number: i
     assert versions.latest() == version(2)
 
 
-def test_the_loser_of_a_race_leaves_nothing_behind(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other publisher's version appears after this one has looked for the newest."""
     versions.publish(version(1, "winner"))
     there = [info.path for info in versions.objects.list()]

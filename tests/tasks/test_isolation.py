@@ -121,7 +121,7 @@ def test_an_exception_arrives_with_its_attributes() -> None:
         run_isolated(tasks.raise_stubborn, "/t/x")
 
 
-def test_output_of_libraries_does_not_reach_the_parent(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_libraries_is_not_passed_to_the_parent(capfd: pytest.CaptureFixture[str]) -> None:
     assert IsolatedRunner().outcomes(tasks.noise, [1, 2], paths=["a", "b"]) == [1, 2]
     assert tuple(capfd.readouterr()) == ("", "")
 

@@ -20,7 +20,7 @@ def test_class_of_every_type(name: str) -> None:
     assert type_fingerprint(KINDS[name].type) == cls.name
 
 
-def test_extension_types_are_what_they_store() -> None:
+def test_extension_types_have_the_class_of_their_storage() -> None:
     """But for uuid and bool8, which are known."""
     assert type_class(pa.json_()).name == "string"
     assert type_class(pa.bool8()).name == "boolean"

@@ -239,7 +239,7 @@ def test_a_relocated_or_converted_table(glue: Glue, tmp_path: Path) -> None:
         ([(("a", "b"), "OWN/x")], r"\b2 values\b.*\ba, b\b.*\b1 partition"),
     ],
 )
-def test_partitions_that_would_be_missed_or_counted_twice(
+def test_partitions_with_missing_or_repeated_rows_are_refused(
     glue: Glue, tmp_path: Path, partitions: list[tuple[tuple[str, ...], str]], reason: str
 ) -> None:
     root, elsewhere = _write(tmp_path / "t" / "x", 1).removesuffix("/x"), _write(tmp_path / "elsewhere", 2)
@@ -252,7 +252,7 @@ def test_partitions_that_would_be_missed_or_counted_twice(
     assert str(raised.value).startswith(f"catalog://prod/{glue.database}.t: ") or "catalog 'prod'" in str(raised.value)
 
 
-def test_a_value_that_is_none_of_its_type(glue: Glue, tmp_path: Path) -> None:
+def test_a_value_of_another_type(glue: Glue, tmp_path: Path) -> None:
     partition_folder = _write(tmp_path / "t" / "x", 1)
     table = files("t", str(tmp_path / "t"), partition_columns=[("n", "int")], partitions=[(("1_0",), partition_folder)])
     with pytest.raises(TableFormatError, match=r"n = '1_0'.*int64"):
@@ -288,7 +288,7 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
         (files("t", "/x", "json", serde_parameters={"mapping.a": "b"}), r"mapping\.a = 'b'"),
     ],
 )
-def test_what_is_no_table_that_can_be_read(glue: Glue, table: Declaration, reason: str) -> None:
+def test_unreadable_tables_are_refused(glue: Glue, table: Declaration, reason: str) -> None:
     """It is refused with the catalog, the table and the reason."""
     with pytest.raises(TableFormatError, match=f"'prod'.*{reason}"):
         glue.snapshot(table)
@@ -372,7 +372,7 @@ def test_a_file_of_another_kind_or_width_than_declared(glue: Glue, tmp_path: Pat
         glue.snapshot(table)
 
 
-def test_what_the_configuration_says_goes_before_what_the_catalog_says(glue: Glue, tmp_path: Path) -> None:
+def test_the_configuration_has_priority_over_the_catalog(glue: Glue, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "x.csv").write_text("1;2\n")
     columns = [("a", "string"), ("b", "string")]

@@ -72,7 +72,7 @@ def _rows(uri: str, name: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", [*_TABLES, "sales.within"])
-def test_what_spark_selects_is_what_is_read(name: str, metastore: tuple[str, Path, dict[str, Any]]) -> None:
+def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, dict[str, Any]]) -> None:
     """Of plain files that Spark and Hive's own writers made; partitions that were dropped are none of it."""
     uri, _, selected = metastore
     wanted = sorted((tuple(row) for row in selected[f"select * from {name}"]), key=repr)
@@ -104,7 +104,7 @@ def test_tables_of_the_other_formats(metastore: tuple[str, Path, dict[str, Any]]
     }
 
 
-def test_what_cannot_be_read_or_is_not_there(metastore: tuple[str, Path, dict[str, Any]]) -> None:
+def test_unreadable_and_missing_tables(metastore: tuple[str, Path, dict[str, Any]]) -> None:
     """Is an error that names it; a server that is not there as well."""
     uri = metastore[0]
     with pytest.raises(TableFormatError, match=r"partition 1\b.*file:.*/elsewhere"):

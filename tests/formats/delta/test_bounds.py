@@ -238,7 +238,7 @@ def test_a_widened_float_is_not_taken_from_its_text(tmp_path: Path) -> None:
     assert reported["minimum_guarantee"] == reported["maximum_guarantee"] == "absent"
 
 
-def test_a_date_that_became_a_timestamp_is_its_start(tmp_path: Path) -> None:
+def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
     """The statistics of older files hold days."""
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
     (reported,) = _bounds_of(table, "a").values()

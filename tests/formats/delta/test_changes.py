@@ -511,7 +511,7 @@ def test_another_commit_of_the_same_version(tmp_path: Path) -> None:
         assert isinstance(diff, NoDiff)
 
 
-def test_commits_that_are_gone(tmp_path: Path) -> None:
+def test_removed_commits(tmp_path: Path) -> None:
     """That of the version itself, or one since; without what is cached there is nothing to go by."""
     config = _table(tmp_path)
     before, cached = plan(config, {})

@@ -45,7 +45,7 @@ def test_a_broken_log_is_a_clear_error(tmp_path: Path) -> None:
         _snapshot(tmp_path)
 
 
-def test_the_version_is_known_without_reading_the_log(tmp_path: Path) -> None:
+def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
     """From names alone: with a checkpoint, with the commits before it gone, with a stale or broken hint."""
     for number in range(4):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
@@ -217,7 +217,7 @@ def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/a b/%41#h", "/x"])
-def test_a_file_is_removed_by_whatever_form_of_its_name(tmp_path: Path, name: str) -> None:
+def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: str) -> None:
     """A path and a URI, encoded or not where it need not be."""
     encoded = quote(name)
     for number, added in enumerate((encoded, f"file:{encoded}", f"file://{encoded}")):
@@ -230,7 +230,7 @@ def test_a_file_is_removed_by_whatever_form_of_its_name(tmp_path: Path, name: st
             assert _paths(table) == []
 
 
-def test_row_counts_come_from_whatever_statistics_there_are(tmp_path: Path) -> None:
+def test_row_counts_come_from_any_form_of_statistics(tmp_path: Path) -> None:
     """Text with the number first, later, inside a column's name, or none; the fields of a checkpoint."""
     texts = ['{"numRecords":3,"x":1}', '{"minValues":{"numRecords":7},"numRecords":4}', '{"maxValues":{}}', None]
     adds = [_add(number, stats=text) for number, text in enumerate(texts)]
@@ -332,7 +332,7 @@ def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stats", ["null", "", "{", "none", "[]", "7", "NaN", "[" * 100_000, {"numRecords": 1}])
-def test_statistics_that_are_none_leave_the_answer_to_the_file(tmp_path: Path, stats: Any) -> None:
+def test_the_file_is_counted_without_statistics(tmp_path: Path, stats: Any) -> None:
     """They are optional, and other engines read such tables."""
     add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
     add["add"]["stats"] = stats

@@ -101,7 +101,7 @@ def test_a_partition_value_that_was_corrected_is_another_fragment(tmp_path: Path
     assert before[0].id != after[0].id
 
 
-def test_a_filter_leaves_out_other_partitions(tmp_path: Path) -> None:
+def test_a_filter_excludes_other_partitions(tmp_path: Path) -> None:
     """By several columns, null as its own name; the files of other partitions are not even looked at."""
     fields = [field("a", "long"), field("day", "date"), field("p", "integer")]
     commit(tmp_path, protocol(), metadata(fields, ["day", "p"]))
@@ -133,7 +133,7 @@ def test_a_filter_leaves_out_other_partitions(tmp_path: Path) -> None:
         where("day >")
 
 
-def test_a_filter_of_what_is_no_partition_column_is_refused(tmp_path: Path) -> None:
+def test_a_filter_on_another_column_is_refused(tmp_path: Path) -> None:
     """It would be ignored without a word."""
     commit(tmp_path, protocol(), metadata([field("a", "long"), field("p", "long")], ["p"]))
     with pytest.raises(TableFormatError, match=r"\ba\b.*\bp$"):
@@ -177,7 +177,7 @@ def test_a_file_without_a_partition_value_is_refused(tmp_path: Path) -> None:
         ("double", "one"),
     ],
 )
-def test_what_is_no_value_of_the_type_is_refused(tmp_path: Path, type_: str, logged: str) -> None:
+def test_values_of_another_type_are_refused(tmp_path: Path, type_: str, logged: str) -> None:
     """With the text and the table, rather than guessed at."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
@@ -191,7 +191,7 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 
 
 @given(st.lists(st.tuples(st.none() | _TEXTS, st.none() | st.datetimes(), st.none() | _FLOATS), max_size=5))
-def test_values_written_by_deltalake_come_back(rows: list[tuple[Any, Any, Any]]) -> None:
+def test_values_written_by_deltalake_are_read_unchanged(rows: list[tuple[Any, Any, Any]]) -> None:
     """Texts of any characters, timestamps and floats; the empty text is null, says the protocol."""
     numbers = pa.array(range(len(rows)), pa.int64())
     texts, times, floats = (pa.array([row[index] for row in rows], type_) for index, type_ in enumerate(_TYPES))

@@ -195,7 +195,7 @@ def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None
     assert [fragment.path for fragment in after.fragments] == [str(now / "f.parquet")]
 
 
-def test_names_are_matched_whatever_their_case(tmp_path: Path) -> None:
+def test_names_are_matched_without_regard_to_case(tmp_path: Path) -> None:
     """Spark writes a column under the case of the statement, and reads it under the table's."""
     data = pa.table({"ID": [1], "s": pa.array([{"X": 2}])})
     fields = [field("id", "long"), field("S", struct_of(field("x", "long")))]

@@ -88,7 +88,7 @@ def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str
 
 
 @pytest.mark.parametrize("at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", ""])
-def test_what_never_was_is_an_error_that_names_what_there_is(table: Path, at: str) -> None:
+def test_an_unknown_version_is_an_error_that_names_existing_ones(table: Path, at: str) -> None:
     """Versions, or the time that the log goes back to."""
     available = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
     for ask in (_table(table, at).snapshot_id, _table(table, at).current, _table(table, at).snapshot):

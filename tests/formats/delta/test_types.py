@@ -79,7 +79,7 @@ def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType
     ],
     ids=str,
 )
-def test_what_does_not_fit_the_declared_type_is_refused(tmp_path: Path, stored: pa.Array, declared: Any) -> None:
+def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, stored: pa.Array, declared: Any) -> None:
     """Rather an error that names the file and the column than a value that nobody wrote."""
     commit(tmp_path, protocol(), metadata([field("a", declared)]), add_file(tmp_path, pa.table({"a": stored})))
     snapshot = _snapshot(tmp_path)

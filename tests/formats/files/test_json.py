@@ -67,7 +67,7 @@ _TYPED: list[tuple[list[str], pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("texts", "type_", "values"), _TYPED, ids=[" ".join(texts) for texts, _, _ in _TYPED])
-def test_a_type_holds_every_value(
+def test_the_inferred_type_represents_every_value(
     tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any] | None
 ) -> None:
     """The type is the same for values in one file or in one file per value. A missing key is null. Columns keep their
@@ -104,7 +104,7 @@ _CONFLICTS = [
 
 
 @pytest.mark.parametrize(("one", "other", "message"), _CONFLICTS)
-def test_values_that_no_type_holds_are_refused(tmp_path: Path, one: str, other: str, message: str) -> None:
+def test_values_without_a_common_type_are_refused(tmp_path: Path, one: str, other: str, message: str) -> None:
     """The error has the column, and where each kind of value occurs first."""
     with pytest.raises(TableFormatError, match=f"column .*{message}"):
         _snapshot(tmp_path, f'{{"a": {one}}}\n', f'{{"b": 1}}\n{{"a": {other}}}\n')

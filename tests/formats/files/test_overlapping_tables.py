@@ -117,7 +117,7 @@ def test_a_table_in_the_folder_of_another_table(table: Table) -> None:
     assert f"the Delta table {inner.folder}, " in _refusal(partition)
 
 
-def test_the_tables_that_a_folder_holds_are_named(tmp_path: Path) -> None:
+def test_the_tables_in_a_folder_are_named(tmp_path: Path) -> None:
     """The message names two tables, or the first of many."""
     for number in range(5):
         DeltaCopyOnWrite(tmp_path / f"t{number}").append([(number, "x", "a")])

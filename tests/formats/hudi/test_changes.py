@@ -336,7 +336,7 @@ def test_files_that_a_clean_removed_before_it_completed(history: CleanedHistory)
     assert_no_diff(former, config, "uncertain")
 
 
-def test_a_failed_attempt_beside_the_file_of_the_former_state(history: CleanedHistory) -> None:
+def test_a_failed_attempt_next_to_the_file_of_the_previous_state(history: CleanedHistory) -> None:
     """The commit that wrote one of both is read, also in vain if it is not one that the difference is made of."""
     config = _config(history.writer.folder)
     one = _of_partition(history, "y")

@@ -120,7 +120,7 @@ def test_folders_that_do_not_name_the_same_columns(tmp_path: Path, paths: dict[s
     assert len({one.partition_key for one in snapshot.fragments}) == len(paths)
 
 
-def test_a_table_that_says_that_it_has_no_such_folders(tmp_path: Path) -> None:
+def test_a_table_without_hive_style_folders(tmp_path: Path) -> None:
     """A value may look like one."""
     style = {"hoodie.datasource.write.hive_style_partitioning": "false"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": "d=1"}, **style).folder)
@@ -128,7 +128,7 @@ def test_a_table_that_says_that_it_has_no_such_folders(tmp_path: Path) -> None:
     assert snapshot.schema.names == ["key", "value"]
 
 
-def test_columns_that_files_hold_too(tmp_path: Path) -> None:
+def test_partition_columns_that_files_also_store(tmp_path: Path) -> None:
     """Have the files' values and types: folders' names are made of them."""
     year = {"name": "year", "type": ["null", "long"], "default": None}
     for struct_field, name in enumerate(("year", "YEAR")):
@@ -141,7 +141,7 @@ def test_columns_that_files_hold_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["hoodie.table.partition.fields", "hoodie.table.partition.columns"])
 @pytest.mark.parametrize("path", ["d=1/e=x%20y", "1/x%20y"])
-def test_recorded_columns_that_no_file_holds(tmp_path: Path, key: str, path: str) -> None:
+def test_recorded_columns_that_no_file_stores(tmp_path: Path, key: str, path: str) -> None:
     """Are columns all the same; under the name that Hudi 0.8 had for the property as well."""
     properties = {key: "d,e", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)

@@ -66,7 +66,7 @@ def copied(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("name", ["cow_v6_nonpartitioned", "mor_v9_txns_nonpart_meta", "mor_v6_nonpartitioned_parquet"])
-def test_what_has_not_been_committed_is_not_read(copied: Callable[[str], Path], name: str) -> None:
+def test_uncommitted_files_are_not_read(copied: Callable[[str], Path], name: str) -> None:
     """A newer base file and a pending write, compaction and clustering change nothing of a real table."""
     table = copied(name)
     before = _open(table)
@@ -237,7 +237,7 @@ def test_files_that_another_tool_registered(history: History) -> None:
         _open(writer.folder)
 
 
-def test_rows_that_say_that_they_are_deleted(history: History) -> None:
+def test_rows_marked_as_deleted(history: History) -> None:
     """The column `_hoodie_is_deleted` is the writer's own: a column of the table, as Hudi's readers show it."""
     writer = history.writer
     writer.fields.append({"name": "_hoodie_is_deleted", "type": ["null", "boolean"], "default": None})

@@ -359,7 +359,7 @@ def test_only_older_files_are_looked_for(writer: IcebergWriter) -> None:
     assert (len(diff.added), opened) == (2, 2 + 1)
 
 
-def test_deletes_that_apply_to_an_added_file_are_found(writer: IcebergWriter) -> None:
+def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter) -> None:
     """A compaction that began before a delete was committed adds its file with the earlier sequence number."""
     for day in ("a", "b"):
         writer.commit(_file(writer, 2, day, equality_ids=[1]), keep_manifests=True)

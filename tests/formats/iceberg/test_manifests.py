@@ -89,7 +89,7 @@ def test_a_broken_file_is_named(writer: IcebergWriter, kind: str, damage: Any, s
 
 
 @pytest.mark.parametrize("content", [None, 3])
-def test_a_delete_file_that_does_not_say_what_it_is(writer: IcebergWriter, content: int | None) -> None:
+def test_a_delete_file_without_recorded_content(writer: IcebergWriter, content: int | None) -> None:
     """Is no data file."""
     deletes = writer.live[-1]
     writer.commit(deletes | {"content": 3, "sequence_number": None}, removed=[deletes])

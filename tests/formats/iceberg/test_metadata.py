@@ -210,7 +210,7 @@ def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Pa
     assert _ids(tmp_path / "copy") == [1, 2, 3]
 
 
-def test_metadata_alone_that_were_copied_name_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
+def test_copied_metadata_without_files_name_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
     """A metadata file far from its table is no moved table."""
     (tmp_path / "elsewhere" / "metadata").mkdir(parents=True)
     shutil.copy(writer.folder / "metadata" / "v3.metadata.json", tmp_path / "elsewhere" / "metadata")

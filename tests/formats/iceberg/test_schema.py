@@ -136,7 +136,7 @@ def test_defaults_of_fields_in_older_files(tmp_path: Path, type_: str, default: 
     assert columns["s"] == [{"x": 5, "new": expected}, None]
 
 
-def test_a_default_that_is_none_of_the_type_is_named(tmp_path: Path) -> None:
+def test_a_default_of_another_type_is_named(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", "date", initial_default="soon")], version=3)
     writer.write_metadata()
     with pytest.raises(TableFormatError, match=r"'soon'.*'d'.*date32"):
