@@ -106,8 +106,8 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
                 table.commit(commit)
             snapshot = open_table_format(TableConfig(name="t", uri=str(table.folder))).snapshot()
             files = [file for day in range(table.partitions) for file in table.files_of(day)]
-            found = {(one.partition_key, re.findall("[0-9a-f]{32}", one.path)[-1]) for one in snapshot.fragments}
-            assert found == {(file.partition, file.unique) for file in files}
+            result = {(one.partition_key, re.findall("[0-9a-f]{32}", one.path)[-1]) for one in snapshot.fragments}
+            assert result == {(file.partition, file.unique) for file in files}
             assert len(snapshot.fragments) == len(files)
             sizes.append(len(files))
     assert sizes == [13_000, 13_001, 13_101, 13_001, 12_002, 13_001]

@@ -13,12 +13,12 @@ from tests.assets.lab import Lab, lab_in
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """Two tables with three partitions each, and a Dagster instance that has not seen them."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with lab_in(tmp_path) as made:
-        yield made
+    with lab_in(tmp_path) as created:
+        yield created
 
 
 @pytest.fixture
 def instance() -> Iterator[DagsterInstance]:
     """One in memory, for definitions that are asked about and runs in this process."""
-    with DagsterInstance.ephemeral() as made:
-        yield made
+    with DagsterInstance.ephemeral() as created:
+        yield created

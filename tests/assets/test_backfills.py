@@ -156,14 +156,14 @@ def test_a_run_beside_an_older_run_reads_only_its_partitions(
         create_run_for_test(lab.instance, status=DagsterRunStatus.STARTED, tags={"dagster/backfill": backfill})
         for _ in range(2)
     )
-    found = backfill_of(lab.instance, newer, lab.names("sales"))
-    assert found is not None
-    assert found.keys == {key_of(1), key_of(3)}
-    assert is_oldest_run(lab.instance, older, found)
-    assert not is_oldest_run(lab.instance, newer, found)
+    result = backfill_of(lab.instance, newer, lab.names("sales"))
+    assert result is not None
+    assert result.keys == {key_of(1), key_of(3)}
+    assert is_oldest_run(lab.instance, older, result)
+    assert not is_oldest_run(lab.instance, newer, result)
     assert backfill_of(lab.instance, newer, lab.names("visits-eu")) is None
     lab.instance.report_run_failed(older)
-    assert is_oldest_run(lab.instance, newer, found)
+    assert is_oldest_run(lab.instance, newer, result)
 
 
 def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:

@@ -41,10 +41,10 @@ CHECKS = """uri: ./sales,
 INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\nrun_monitoring: {enabled: true}\n"
 
 
-def wait_for(what: str, seconds: float, found: Callable[[], bool]) -> None:
+def wait_for(what: str, seconds: float, result: Callable[[], bool]) -> None:
     """Until `found` says so; fails after so many seconds."""
     end = time.monotonic() + seconds
-    while not found():
+    while not result():
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
         time.sleep(0.5)
 
@@ -88,11 +88,11 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
     (tmp_path / "metastore.yaml").write_text(CONFIG.replace("uri: ./sales,", CHECKS), encoding="utf-8")
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
-        made = Lab(tmp_path, instance)
-        made.append(1, 2, 3, count=2000)
+        created = Lab(tmp_path, instance)
+        created.append(1, 2, 3, count=2000)
         for day in (1, 2, 3):
-            made.write_file(day)
-        yield made
+            created.write_file(day)
+        yield created
 
 
 @pytest.fixture

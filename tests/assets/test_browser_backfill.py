@@ -37,9 +37,9 @@ def launch(url: str, given: Mapping[str, Any]) -> str:
     request = Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
     with urlopen(request, timeout=60) as response:
         answer = json.load(response)
-    found = answer["data"]["launchPartitionBackfill"]
-    assert found["__typename"] == "LaunchBackfillSuccess", answer
-    return str(found["backfillId"])
+    result = answer["data"]["launchPartitionBackfill"]
+    assert result["__typename"] == "LaunchBackfillSuccess", answer
+    return str(result["backfillId"])
 
 
 def test_a_backfill_of_scattered_partitions(lab: Lab, page: Any) -> None:
@@ -62,8 +62,8 @@ def test_a_backfill_of_scattered_partitions(lab: Lab, page: Any) -> None:
         backfill = launch(url, {"assetSelection": [asset], "partitionNames": [key_of(day) for day in DAYS]})
 
         def has_ended() -> bool:
-            found = lab.instance.get_backfill(backfill)
-            return found is not None and found.status == BulkActionStatus.COMPLETED_SUCCESS
+            result = lab.instance.get_backfill(backfill)
+            return result is not None and result.status == BulkActionStatus.COMPLETED_SUCCESS
 
         wait_for("the backfill", 300, has_ended)
         page.set_viewport_size({"width": 1400, "height": 480})

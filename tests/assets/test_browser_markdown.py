@@ -76,8 +76,8 @@ def hostile(port: int) -> list[str]:
 @pytest.fixture
 def served() -> Iterator[tuple[int, list[str]]]:
     """The port of a server, and the paths that were fetched from it."""
-    with listening() as found:
-        yield found
+    with listening() as result:
+        yield result
 
 
 @pytest.fixture
@@ -94,17 +94,17 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
     names = {"note": values, values[0]: values[::-1], "id": ["1", "2", "3", "4"]}
     pa.csv.write_csv(pa.table(names), tmp_path / "notes" / "notes.csv")
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
-        made = Lab(tmp_path, instance)
-        (request,) = made.tick("notes").run_requests or []
-        made.run("notes", request)
+        created = Lab(tmp_path, instance)
+        (request,) = created.tick("notes").run_requests or []
+        created.run("notes", request)
         writer = AssetMaterialization(AssetKey(["raw", "notes"]))
         own = {"own": MetadataValue.md(f"![p](http://127.0.0.1:{served[0]}/own.png)")}
         for event in (
-            fetch_column_statistics(writer, "notes", load_config(made.config_file)),
+            fetch_column_statistics(writer, "notes", load_config(created.config_file)),
             AssetMaterialization(AssetKey(["raw", "own"]), metadata=own),
         ):
             instance.report_runless_asset_event(event)
-        yield made
+        yield created
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:

@@ -114,10 +114,10 @@ def _goes_and_comes_back(lab: Lab) -> None:
     """A table that is removed shows as a failed check with the next tick, once, until it is there again."""
     table, away = lab.folder / "sales", lab.folder / "away"
     table.rename(away)
-    gone = lab.tick("sales")
-    assert not gone.run_requests
-    assert "version 2 remains the newest: the table no longer exists" in str(gone.skip_message)
-    (reported_row_counts,) = gone.asset_events
+    removed = lab.tick("sales")
+    assert not removed.run_requests
+    assert "version 2 remains the newest: the table no longer exists" in str(removed.skip_message)
+    (reported_row_counts,) = removed.asset_events
     assert isinstance(reported_row_counts, AssetCheckEvaluation)
     assert (reported_row_counts.check_name, reported_row_counts.passed, reported_row_counts.severity.value) == (
         "current",
@@ -130,9 +130,9 @@ def _goes_and_comes_back(lab: Lab) -> None:
     key = AssetCheckKey(reported_row_counts.asset_key, reported_row_counts.check_name)
     (shown,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
     assert shown.status == AssetCheckExecutionRecordStatus.FAILED
-    assert lab.tick("sales", gone.cursor).asset_events == []
+    assert lab.tick("sales", removed.cursor).asset_events == []
     away.rename(table)
-    back = lab.tick("sales", gone.cursor)
+    back = lab.tick("sales", removed.cursor)
     (reported_row_counts,) = back.asset_events
     assert isinstance(reported_row_counts, AssetCheckEvaluation)
     assert (reported_row_counts.check_name, reported_row_counts.passed) == ("current", True)

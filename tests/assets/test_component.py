@@ -79,8 +79,8 @@ def test_yaml_settings_equal_those_of_a_translator() -> None:
         "[{name: sales, uri: s}, {name: other, uri: o}]",
     )
     graph = definitions.resolve_asset_graph()
-    made = {key.to_user_string() for key in graph.materializable_asset_keys}
-    assert made == {f"lake/sales/sales_{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
+    created = {key.to_user_string() for key in graph.materializable_asset_keys}
+    assert created == {f"lake/sales/sales_{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
     node = graph.get(AssetKey(["lake", "sales", "sales_partitions"]))
     assert node.parent_keys == {AssetKey(["raw", "sales"])}
     assert (node.group_name, node.owners) == ("quality", ["team:lake"])

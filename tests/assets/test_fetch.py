@@ -15,9 +15,9 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     own = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 5)
-    found = attached(fetch_column_statistics(MaterializeResult(metadata={"mine": 1}), "sales", own, refresh=True))
-    assert (found["mine"], found["dagster/row_count"], found["metastore/version"]) == (1, 8, 1)
-    schema = found["dagster/column_schema"]
+    result = attached(fetch_column_statistics(MaterializeResult(metadata={"mine": 1}), "sales", own, refresh=True))
+    assert (result["mine"], result["dagster/row_count"], result["metastore/version"]) == (1, 8, 1)
+    schema = result["dagster/column_schema"]
     assert isinstance(schema, TableSchema)
     assert {column.name: column.type for column in schema.columns} == {"day": "date32[day]", "amount": "int64"}
     described = {column.name: column.description or "" for column in schema.columns}
@@ -29,9 +29,9 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     assert event.metadata["dagster/row_count"].value == 9, "what the asset says itself wins"
 
     # What is not so: nothing of it, but why.
-    gone = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-09"))
-    assert "dagster/partition_row_count" not in gone
-    assert "2024-01-09" in str(gone["metastore/statistics"])
+    removed = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-09"))
+    assert "dagster/partition_row_count" not in removed
+    assert "2024-01-09" in str(removed["metastore/statistics"])
     write(tmp_path, "2024-01-03", 1)
     late = attached(fetch_column_statistics(MaterializeResult(), "sales", own))
     assert list(late) == ["metastore/statistics"]

@@ -52,15 +52,15 @@ def test_groups_are_the_sums_of_their_partitions(
     """And have another content id where any of them has, or another key."""
     grouping, contents, groups = PartitionGrouping(columns), [], []
     for each in (entries, others):
-        made = with_entries(3, {key: (content, number, files(key)) for key, (content, number) in each.items()})
-        made = replace(made, partition_columns=("d[a]y", "h ö", "x"))
+        created = with_entries(3, {key: (content, number, files(key)) for key, (content, number) in each.items()})
+        created = replace(created, partition_columns=("d[a]y", "h ö", "x"))
         expected: dict[str, dict[str, tuple[str, int]]] = {}
         for key, entry in each.items():
             expected.setdefault(expected_group(columns, key), {})[key] = entry
-        contents.append(grouping.contents(made))
+        contents.append(grouping.contents(created))
         groups.append(expected)
         assert list(contents[-1]) == sorted(expected)
-        found = grouping.find(made, [*list(expected)[:2], "missing=1"])
+        found = grouping.find(created, [*list(expected)[:2], "missing=1"])
         assert list(found) == sorted(list(expected)[:2])
         assert grouping.members(each) == {key: sorted(expected[key]) for key in sorted(expected)}
         for key, group in found.items():

@@ -31,8 +31,8 @@ COUNTRIES = StaticPartitionsDefinition(["FR", "Île-de-France", "a/b", "x"])
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as made:
-        yield made
+    with DagsterInstance.ephemeral() as created:
+        yield created
 
 
 def mapped(mapping: TablePartitions, *keys: str, instance: DagsterInstance) -> dict[str, str]:
@@ -54,10 +54,10 @@ def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date
         ),
     ):
         keys = {day: key(day) for day in chosen}
-        found = mapping.key_map(keys.values(), instance)
-        assert found.dagster_keys == {keys[day]: day.isoformat() for day in there}
-        assert found.table_keys == {mapped: key for key, mapped in found.dagster_keys.items()}
-        assert set(found.unmapped) == {keys[day] for day in chosen - there}
+        result = mapping.key_map(keys.values(), instance)
+        assert result.dagster_keys == {keys[day]: day.isoformat() for day in there}
+        assert result.table_keys == {mapped: key for key, mapped in result.dagster_keys.items()}
+        assert set(result.unmapped) == {keys[day] for day in chosen - there}
 
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
@@ -71,12 +71,12 @@ def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tu
         with pytest.raises(ConfigError, match=f"{len(set(keys.values()))} partitions.*MultiPartitionsDefinition"):
             mapping.key_map(keys.values(), instance)
         return
-    found = mapping.key_map(keys.values(), instance)
+    result = mapping.key_map(keys.values(), instance)
     expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in there}
     assert {
-        key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in found.dagster_keys.items()
+        key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in result.dagster_keys.items()
     } == expected  # type: ignore[attr-defined,arg-type]
-    assert set(definition.get_partition_keys()) >= set(found.table_keys)
+    assert set(definition.get_partition_keys()) >= set(result.table_keys)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_keys_are_mapped_by_format_and_definition(
 @pytest.mark.parametrize("key", ["day=2023-10-31", "day=2024-04-01", "day=1970-01-01", "day=9999-12-31"])
 def test_future_times_stay_unmapped_without_error(instance: DagsterInstance, key: str) -> None:
     """Though it is all there is: the first rows of a table may be those of today."""
-    found = TablePartitions(DAILY).key_map([key], instance)
-    assert (found.dagster_keys, found.unmapped) == ({}, (key,))
+    result = TablePartitions(DAILY).key_map([key], instance)
+    assert (result.dagster_keys, result.unmapped) == ({}, (key,))
 
 
 def test_the_current_day_is_unmapped_until_it_ends(instance: DagsterInstance) -> None:

@@ -233,7 +233,7 @@ def test_any_state_is_compared_with_any_version(
             base = stored_partitions(objects, reported_version, None)
             reported_version = replace(reported_version, partitions=base)
         now = replace(now, partitions=stored_partitions(objects, now, base))
-    told_of = find_pending_events(ReportedState(reported_version, state[1], state[2], (), state[3]), now).partitions
+    reported_of = find_pending_events(ReportedState(reported_version, state[1], state[2], (), state[3]), now).partitions
     before = {} if state[0] is None else state[0][1]
     expected = []
     for key, (content, made, own) in sorted(entries.items()):
@@ -248,8 +248,8 @@ def test_any_state_is_compared_with_any_version(
             )
         ):
             expected.append(key)
-    assert [entry.key for entry in told_of] == expected
-    assert all((entry.content_id, entry.version, entry.files) == entries[entry.key] for entry in told_of)
+    assert [entry.key for entry in reported_of] == expected
+    assert all((entry.content_id, entry.version, entry.files) == entries[entry.key] for entry in reported_of)
 
 
 def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,10 +41,10 @@ def database(url: str) -> str:
 def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """The lab of the other tests, with its instance on PostgreSQL, and without Spark."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with lab_in(tmp_path, SETTINGS | {"storage": {"postgres": {"postgres_url": database}}}) as made:
-        made.config_file.write_text(made.config_file.read_text() + "engine: auto\n")
-        assert isinstance(made.instance.event_log_storage, PostgresEventLogStorage)
-        yield made
+    with lab_in(tmp_path, SETTINGS | {"storage": {"postgres": {"postgres_url": database}}}) as created:
+        created.config_file.write_text(created.config_file.read_text() + "engine: auto\n")
+        assert isinstance(created.instance.event_log_storage, PostgresEventLogStorage)
+        yield created
 
 
 def test_commits_are_reported(lab: Lab) -> None:

@@ -55,7 +55,7 @@ def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
 def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> BulkActionStatus:
     """What the button in the UI does with these days chosen; what Dagster says of it in the end."""
     instance = workspace.instance
-    made = PartitionBackfill.from_asset_partitions(
+    created = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",
         asset_graph=workspace.create_request_context().asset_graph,
         partition_names=[f"2024-01-{day:02}" for day in days],
@@ -68,11 +68,11 @@ def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Se
         description=None,
         run_config=None,
     )
-    instance.add_backfill(made)
+    instance.add_backfill(created)
     for _ in range(20):
         assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
         assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
-        record = instance.get_backfill(made.backfill_id)
+        record = instance.get_backfill(created.backfill_id)
         assert record is not None
         if record.status != BulkActionStatus.REQUESTED:
             return record.status

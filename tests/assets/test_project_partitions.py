@@ -75,9 +75,9 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
     )
     assert reported_row_counts(instance, result, STATISTICS) == {None: 13}
     assert commit(definitions, instance) is None
-    (seen,) = instance.fetch_observations(RAW, limit=1).records
-    assert seen.asset_observation is not None
-    assert seen.asset_observation.metadata["dagster/row_count"].value == 13
+    (observed,) = instance.fetch_observations(RAW, limit=1).records
+    assert observed.asset_observation is not None
+    assert observed.asset_observation.metadata["dagster/row_count"].value == 13
 
     # Written again by hand: what it was before is told again when it is asked for.
     result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02")

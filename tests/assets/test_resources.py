@@ -109,16 +109,18 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
     monkeypatch.setenv("OF_RESOURCE_ID", "the-id-of-it")
     monkeypatch.setenv("OF_RESOURCE_SECRET", "hush, resource")
     reached = with_credentials(config, s3)
-    whole = {
+    complete = {
         "aws_access_key_id": "the-id-of-it",
         "aws_secret_access_key": "hush, resource",
         "aws_region": "eu-central-1",
         "aws_endpoint": "http://127.0.0.1:5",
         "aws_allow_http": "true",
     }
-    assert reached.storage_options == whole
+    assert reached.storage_options == complete
     here, own, local = (table.storage_options for table in reached.tables)
-    assert here == {name: value for name, value in whole.items() if name != "aws_region"} | {"AWS_REGION": "us-east-1"}
+    assert here == {name: value for name, value in complete.items() if name != "aws_region"} | {
+        "AWS_REGION": "us-east-1"
+    }
     assert own == {
         "access_key_id": "own",
         "aws_region": "eu-central-1",

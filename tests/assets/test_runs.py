@@ -90,9 +90,9 @@ def test_plain_files_are_refreshed_in_the_same_way(lab: Lab) -> None:
 
 def test_metadata_contains_guarantees(lab: Lab) -> None:
     """Row counts, schema, files, guarantee, snapshot, duration, and a picture."""
-    told_of = {kind_of(event.asset_key): event for event in lab.events(lab.refresh("sales").run_id)}
+    reported_of = {kind_of(event.asset_key): event for event in lab.events(lab.refresh("sales").run_id)}
     version = lab.latest("sales")
-    for asset, event in told_of.items():
+    for asset, event in reported_of.items():
         values = {name: value.value for name, value in event.metadata.items()}
         assert values["version"] == 1
         assert values["guarantee"].startswith("exact")
@@ -117,7 +117,7 @@ def test_metadata_contains_guarantees(lab: Lab) -> None:
         assert values["dagster/uri"].endswith(".parquet" if asset == "frequencies" else f".{asset}.parquet")
         names = [column.name for column in values["dagster/column_schema"].columns]
         assert names == (["id", "price", "at"] if asset == "histograms" else version.schema.names)
-    table = told_of["statistics"]
+    table = reported_of["statistics"]
     assert table.tags is not None
     assert table.tags["dagster/data_version"] == version.content_id
     described = {c.name: c.description for c in table.metadata["dagster/column_schema"].value.columns}

@@ -17,8 +17,8 @@ from metastore_assets.assets.project import build_metastore_definitions
 def _outdated(instance: DagsterInstance, definitions: Definitions) -> set[str]:
     graph = definitions.resolve_asset_graph()
     resolver = get_stale_status_resolver(instance, graph.assets_defs)
-    whole = [key for key in graph.get_all_asset_keys() if key.path[-1] != "t_partitions"]
-    return {key.to_user_string() for key in whole if resolver.get_status(key) != StaleStatus.FRESH}
+    complete = [key for key in graph.get_all_asset_keys() if key.path[-1] != "t_partitions"]
+    return {key.to_user_string() for key in complete if resolver.get_status(key) != StaleStatus.FRESH}
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,13 @@ def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
     parts = Definitions(
         assets=build_metastore_assets(two, tables=["sales"]), sensors=[build_commit_sensor("sales", two)]
     ).get_repository_def()
-    whole = build_metastore_definitions(two, tables=["sales"]).get_repository_def()
+    complete = build_metastore_definitions(two, tables=["sales"]).get_repository_def()
     stopped = build_commit_sensor("sales", two, default_status=DefaultSensorStatus.STOPPED)
     assert (stopped.default_status, stopped.name) == (DefaultSensorStatus.STOPPED, "sales_commits")
-    assert parts.asset_graph.get_all_asset_keys() == whole.asset_graph.get_all_asset_keys()
-    assert [sensor.name for sensor in parts.sensor_defs] == [sensor.name for sensor in whole.sensor_defs]
+    assert parts.asset_graph.get_all_asset_keys() == complete.asset_graph.get_all_asset_keys()
+    assert [sensor.name for sensor in parts.sensor_defs] == [sensor.name for sensor in complete.sensor_defs]
     assert parts.has_job("sales_refresh")
-    assert whole.has_job("sales_refresh")
+    assert complete.has_job("sales_refresh")
     with pytest.raises(ConfigError, match="'sails'"):
         build_metastore_assets(two, tables=["sails"])
 

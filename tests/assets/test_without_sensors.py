@@ -80,14 +80,14 @@ class AsWritten(ByDay):
 
 def test_a_scheduled_automation_condition(tmp_path: Path) -> None:
     """As docs/how-to/dagster.md has it: each tick of the clock asks for the statistics."""
-    made = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
+    created = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
     start = datetime(2024, 1, 1, 12, 1)
     with DagsterInstance.ephemeral() as instance:
-        first = evaluate_automation_conditions(made, instance, evaluation_time=start)
+        first = evaluate_automation_conditions(created, instance, evaluation_time=start)
         assert first.total_requested == 0
         for minutes, requested in ((5, 0), (10, 3), (12, 0), (21, 3)):
             first = evaluate_automation_conditions(
-                made, instance, evaluation_time=start + timedelta(minutes=minutes), cursor=first.cursor
+                created, instance, evaluation_time=start + timedelta(minutes=minutes), cursor=first.cursor
             )
             assert first.total_requested == requested, minutes
 
@@ -100,13 +100,13 @@ def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> Non
         alone = Definitions(assets=[writer])
         materialize(alone, instance, writer.key, partition="2024-01-02")
         own = build_metastore_definitions(config(tmp_path), translator=AsWritten(), sensors="absent")
-        made = Definitions.merge(alone, own)
+        created = Definitions.merge(alone, own)
         partitions = AssetKey(["sales", "sales_partitions"])
-        result = evaluate_automation_conditions(made, instance)
-        materialize(made, instance, writer.key, partition="2024-01-05")
-        result = evaluate_automation_conditions(made, instance, cursor=result.cursor)
+        result = evaluate_automation_conditions(created, instance)
+        materialize(created, instance, writer.key, partition="2024-01-05")
+        result = evaluate_automation_conditions(created, instance, cursor=result.cursor)
         assert result.get_requested_partitions(partitions) == {"2024-01-05"}
-        done = materialize(made, instance, partitions, partition="2024-01-05")
+        done = materialize(created, instance, partitions, partition="2024-01-05")
         assert reported_row_counts(instance, done, partitions)["2024-01-05"] == 4
-        result = evaluate_automation_conditions(made, instance, cursor=result.cursor)
+        result = evaluate_automation_conditions(created, instance, cursor=result.cursor)
         assert result.total_requested == 0

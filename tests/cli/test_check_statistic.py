@@ -25,9 +25,9 @@ def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
     assert not found["holds"]
     assert found["counterexample"]["law"] == "merge() is commutative"
     assert found["counterexample"]["type_class"] == "int64"
-    told = run("check-statistic", FIRST)
-    assert told.exit_code == 1
-    assert "merge() is commutative; this fails for int64" in told.stdout
+    reported = run("check-statistic", FIRST)
+    assert reported.exit_code == 1
+    assert "merge() is commutative; this fails for int64" in reported.stdout
 
 
 def test_a_statistic_that_does_not_exist() -> None:

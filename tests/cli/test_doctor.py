@@ -37,12 +37,12 @@ def _findings(config: Path, *arguments: str, status: int) -> dict[str, dict[str,
 
 
 def test_findings_that_are_ok_and_failed(published: Path) -> None:
-    found = _findings(published, status=1)
-    assert found["table gone"]["status"] == "failed"
-    assert "gone" in found["table gone"]["message"]
-    assert found["table orders"]["status"] == found["root"]["status"] == found["packages"]["status"] == "ok"
-    assert "never refreshed: run `metastore refresh fresh`" in found["table fresh"]["message"]
-    assert _findings(published, "orders", status=0).keys() == found.keys() - {"table gone", "table fresh"}
+    result = _findings(published, status=1)
+    assert result["table gone"]["status"] == "failed"
+    assert "gone" in result["table gone"]["message"]
+    assert result["table orders"]["status"] == result["root"]["status"] == result["packages"]["status"] == "ok"
+    assert "never refreshed: run `metastore refresh fresh`" in result["table fresh"]["message"]
+    assert _findings(published, "orders", status=0).keys() == result.keys() - {"table gone", "table fresh"}
     names = {path.name for path in (published.parent / "root").iterdir()}
     assert names == {"orders", "gone"}, "nothing is left behind"
 
@@ -68,11 +68,11 @@ def test_without_a_configuration(published: Path, text: str | None) -> None:
     published.unlink()
     if text is not None:
         published.write_text(text)
-    found = _findings(published, status=1)
-    assert found["configuration"]["status"] == "failed"
+    result = _findings(published, status=1)
+    assert result["configuration"]["status"] == "failed"
     if text is None:
-        assert "metastore init" in found["configuration"]["advice"]
-    assert "root" not in found
+        assert "metastore init" in result["configuration"]["advice"]
+    assert "root" not in result
 
 
 def test_a_root_that_ignores_conditional_writes(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +87,9 @@ def test_a_root_without_access(published: Path, monkeypatch: pytest.MonkeyPatch,
         raise StoreError("access denied")
 
     monkeypatch.setattr(ObjectStore, method, refuse)
-    found = _findings(published, "fresh", status=1)["root"]
-    assert (found["status"], found["message"]) == ("failed", "access denied")
-    assert "credentials" in found["advice"]
+    result = _findings(published, "fresh", status=1)["root"]
+    assert (result["status"], result["message"]) == ("failed", "access denied")
+    assert "credentials" in result["advice"]
 
 
 def test_a_new_root_is_not_created(published: Path) -> None:
@@ -136,16 +136,16 @@ def test_ranges_are_those_of_pip(installed: str, lower: str, upper: str, is_limi
 def test_packages_that_are_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["polars<3,>=99", "no-such-package>=1.2", 'also-missing>=1; extra == "spark"', "click>=8.2"]
     monkeypatch.setattr(environment, "requires", lambda name: lines)
-    found = {finding.subject: finding for finding in environment.check_packages()}
-    assert found["package polars"].status == found["package no-such-package"].status == "failed"
-    assert found["package no-such-package"].advice == "pip install 'no-such-package>=1.2'"
-    assert "click" in found["packages"].message
-    assert "package also-missing" not in found
+    result = {finding.subject: finding for finding in environment.check_packages()}
+    assert result["package polars"].status == result["package no-such-package"].status == "failed"
+    assert result["package no-such-package"].advice == "pip install 'no-such-package>=1.2'"
+    assert "click" in result["packages"].message
+    assert "package also-missing" not in result
 
 
 def test_the_instance_of_dagster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    found = environment.check_dagster()
-    assert (found.status, "no daemon runs" in found.message) == ("warning", True)
+    result = environment.check_dagster()
+    assert (result.status, "no daemon runs" in result.message) == ("warning", True)
     (tmp_path / "dagster.yaml").write_text("nonsense: {")
     assert environment.check_dagster().status == "failed"

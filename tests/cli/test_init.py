@@ -141,9 +141,9 @@ def test_any_location_and_column_can_be_read_again(name: str, column: str) -> No
     """YAML gives back the text that was written, whatever characters it has."""
     uri = f"s3://bucket/{name}"
     item = starting_config.Suggestion(column, "{value_filter: on}", "reason", active=True)
-    found = starting_config.FoundTable(TableConfig(name="t", uri="s3://b/t"), "delta", 1, 1, 1, (name,), True, (item,))
-    object.__setattr__(found, "config", found.config.model_copy(update={"uri": uri}))
-    text = starting_config.format_config(name, [found], Path("/lake/metastore.yaml"))
+    result = starting_config.FoundTable(TableConfig(name="t", uri="s3://b/t"), "delta", 1, 1, 1, (name,), True, (item,))
+    object.__setattr__(result, "config", result.config.model_copy(update={"uri": uri}))
+    text = starting_config.format_config(name, [result], Path("/lake/metastore.yaml"))
     raw = yaml.safe_load(text)
     assert raw["root"].replace("$${", "${") == name
     (table,) = raw["tables"]
@@ -157,5 +157,5 @@ def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(engine, "_SMALL_MERGE", 3)
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({f"c{at}": [1] for at in range(5)} | {"email": ["a"]}), tmp_path / "t" / "1.parquet")
-    found = starting_config.find_table(TableConfig(name="t", uri=str(tmp_path / "t")), str(tmp_path))
-    assert (found.profiled, [one.column for one in found.suggestions]) == (False, ["email"])
+    result = starting_config.find_table(TableConfig(name="t", uri=str(tmp_path / "t")), str(tmp_path))
+    assert (result.profiled, [one.column for one in result.suggestions]) == (False, ["email"])

@@ -146,11 +146,11 @@ def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, wid
     lines = output.getvalue().splitlines()
     assert len(lines) == len(rows) + 1
     assert Counter(hidden) <= Counter(less_important)
-    kept = [column for column in columns if column[0]]
+    retained = [column for column in columns if column[0]]
     for heading in hidden:
-        kept.remove(next(column for column in reversed(kept) if column[0] == heading))
-    assert all(heading in lines[0] for heading, _ in kept), "a column is hidden and reported, or shown"
-    narrowest = sum(max(20, len(heading)) for heading, _ in kept) + 2 * len(kept)
+        retained.remove(next(column for column in reversed(retained) if column[0] == heading))
+    assert all(heading in lines[0] for heading, _ in retained), "a column is hidden and reported, or shown"
+    narrowest = sum(max(20, len(heading)) for heading, _ in retained) + 2 * len(retained)
     assert max(map(count_cells, lines)) <= max(width, narrowest)
 
 

@@ -163,11 +163,11 @@ def test_a_table_of_a_database_stays_one() -> None:
     config = MetastoreConfig.model_validate(written(**over))
     located = config.locate()
     members = DatabaseListing(located.databases[0].key, tables={"orders": "hudi"})
-    made = Configuration.of(expand_databases(config, [])[0])
-    made = Configuration(made.file, made.config_object, listings=(members,))
-    sent_request = build_request(made, "shop_orders", full=False, partitions=())
+    created = Configuration.of(expand_databases(config, [])[0])
+    created = Configuration(created.file, created.config_object, listings=(members,))
+    sent_request = build_request(created, "shop_orders", full=False, partitions=())
     _, result = JobRequest.from_json(json.loads(json.dumps(sent_request.to_json()))).load_config()
-    (here,) = made.unresolved().tables
+    (here,) = created.unresolved().tables
     assert (result.database, result.declared_format, result.uri) == (here.database, "hudi", here.uri)
     assert result.unknown_policy_columns(set()) == []
 

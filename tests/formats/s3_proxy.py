@@ -34,9 +34,9 @@ class Requests:
 
     def take(self) -> list[str]:
         """What was asked for: `list PREFIX`, or the method and the path."""
-        seen, self._seen = self._seen, []
+        observed, self._seen = self._seen, []
         self.data_bytes, self._bytes = self._bytes, 0
-        return seen
+        return observed
 
     def note_answer(self, target: str, size: int) -> None:
         """Note the size of an answer."""
@@ -65,7 +65,7 @@ class Requests:
 @contextmanager
 def counted(endpoint: str) -> Iterator[Requests]:
     """Requests to `.endpoint` are those to the given one, and are counted."""
-    seen = Requests()
+    observed = Requests()
     backend = urlsplit(endpoint).netloc
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,17 +75,17 @@ def counted(endpoint: str) -> Iterator[Requests]:
             length = int(self.headers.get("Content-Length") or 0)
             connection = http.client.HTTPConnection(backend, timeout=30)
             body = self.rfile.read(length) if length else None
-            seen.answers.wait()
-            if seen.broken:
-                self.send_response(seen.broken)
+            observed.answers.wait()
+            if observed.broken:
+                self.send_response(observed.broken)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            connection.request(self.command, seen.note(self.command, self.path), body, dict(self.headers))
+            connection.request(self.command, observed.note(self.command, self.path), body, dict(self.headers))
             answer = connection.getresponse()
             data = answer.read()
-            seen.note_answer(self.path, len(data))
-            seen.note_object(self.command, self.path, answer.status, length, len(data))
+            observed.note_answer(self.path, len(data))
+            observed.note_object(self.command, self.path, answer.status, length, len(data))
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP:
@@ -105,9 +105,9 @@ def counted(endpoint: str) -> Iterator[Requests]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    seen.endpoint = f"http://127.0.0.1:{server.server_port}"
+    observed.endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
-        yield seen
+        yield observed
     finally:
         server.shutdown()
         server.server_close()

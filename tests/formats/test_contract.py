@@ -182,8 +182,8 @@ def assert_is_difference(diff: SnapshotDiff, before: Snapshot, now: Snapshot) ->
     removed = diff.removed | diff.possibly_removed
     replaced = removed | {(fragment.partition_key, fragment.path) for fragment in diff.added}
     assert not removed & {(fragment.partition_key, fragment.path) for fragment in now.fragments}
-    kept = [f for f in before.fragments if (f.partition_key, f.path) not in replaced]
-    applied = sorted([*kept, *diff.added], key=lambda fragment: (fragment.partition_key, fragment.id))
+    retained = [f for f in before.fragments if (f.partition_key, f.path) not in replaced]
+    applied = sorted([*retained, *diff.added], key=lambda fragment: (fragment.partition_key, fragment.id))
     assert [fragment.id for fragment in applied] == [fragment.id for fragment in now.fragments]
     old_ids = {fragment.id for fragment in before.fragments}
     added = [fragment for fragment in diff.added if fragment.id not in old_ids]

@@ -40,12 +40,12 @@ class History:
         self.described = opened.snapshot().reference
         return self.described
 
-    def history_change(self, former: SnapshotReference | None = None) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference | None = None) -> HistoryChange:
         """From the state that was described, or that other one, to the state now."""
         opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.memory)
         now = opened.current()
-        assert now != (former or self.described)
-        return opened.history_change(former or self.described, now)
+        assert now != (previous or self.described)
+        return opened.history_change(previous or self.described, now)
 
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, IcebergCopyOnWrite, ParquetFiles], ids=lambda kind: kind.kind)

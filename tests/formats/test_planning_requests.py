@@ -139,8 +139,8 @@ class HudiOfLayout2(Hudi):
 
 @pytest.fixture
 def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
-    with counted(s3_options["aws_endpoint"]) as seen:
-        yield seen
+    with counted(s3_options["aws_endpoint"]) as observed:
+        yield observed
 
 
 @pytest.mark.parametrize("sizes", [(4, 12), pytest.param((100, 1000), marks=pytest.mark.long)], ids=str)

@@ -229,8 +229,8 @@ def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragm
         assert pruning.explanation == complete.explanation
         assert pruning.rows_by_id() == complete.rows_by_id()
     keys = draw.sample(sorted(fragments), draw.randrange(len(fragments) + 1))
-    found = IndexReader(store, files).find({*keys, "part=1\0s3://b/none"}).fragments(("path",))["path"].to_pylist()
-    assert sorted(found) == sorted(fragments[key].path for key in keys)
+    result = IndexReader(store, files).find({*keys, "part=1\0s3://b/none"}).fragments(("path",))["path"].to_pylist()
+    assert sorted(result) == sorted(fragments[key].path for key in keys)
 
 
 KEYS = st.one_of(st.sets(st.integers(0, 200), max_size=4), st.sets(st.integers(0, 200), max_size=60))
@@ -336,5 +336,5 @@ def test_merged_segments_share_the_rows_that_are_in_memory(
     # All batches but the last one are read back, in windows that together have at most 256 rows.
     assert sum(read_rows) == 64 * (count - 1)
     assert max(read_rows) * (count - 1) <= 256
-    found = IndexReader(store, files).find(keys).fragments(("path",))
-    assert len(found) == len(keys)
+    result = IndexReader(store, files).find(keys).fragments(("path",))
+    assert len(result) == len(keys)

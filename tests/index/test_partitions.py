@@ -37,8 +37,8 @@ ALL = [*PROFILED, UUIDS]
 
 def told(row: ColumnStatistics) -> ColumnStatistics:
     """What is left of a row without its states."""
-    (found,) = parse_statistics_rows(build_statistics_table([row]))
-    return found
+    (result,) = parse_statistics_rows(build_statistics_table([row]))
+    return result
 
 
 def rows_of(number: int) -> dict[str, ColumnStatistics]:
@@ -58,16 +58,16 @@ def read_of(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, Co
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
     assert keys == sorted(keys)
     hidden = {*files.removed, *(own.key for own in files.unindexed)}
-    found: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
+    result: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
     for name in ("a", "b", "c", "d.e") if keys else ():
-        for places, table in reader.column(name):
-            for place, row in zip(places.tolist(), parse_statistics_rows(table), strict=True):
-                if keys[place] in found:
-                    assert name not in found[keys[place]]
-                    found[keys[place]][name] = row
+        for locations, table in reader.column(name):
+            for location, row in zip(locations.tolist(), parse_statistics_rows(table), strict=True):
+                if keys[location] in result:
+                    assert name not in result[keys[location]]
+                    result[keys[location]][name] = row
     for own in files.unindexed:
-        found[own.key] = rows_of(int(own.path))
-    return found
+        result[own.key] = rows_of(int(own.path))
+    return result
 
 
 @settings(max_examples=8, deadline=None)
@@ -97,8 +97,8 @@ def test_the_last_write_is_read(commits: Sequence[tuple[dict[int, int], set[int]
                 tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in part]
                 yield stack_partitions([(one.key, one.row_count) for one in part], tables)
 
-        for came, went in commits:
-            changed = {f"p={key}": number for key, number in came.items() if now.get(f"p={key}") != number}
+        for received, went in commits:
+            changed = {f"p={key}": number for key, number in received.items() if now.get(f"p={key}") != number}
             gone = {f"p={key}" for key in went if f"p={key}" in now and f"p={key}" not in changed}
             before = files
             now = {key: number for key, number in {**now, **changed}.items() if key not in gone}

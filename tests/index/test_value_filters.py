@@ -36,15 +36,15 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
     names = sorted(numbers)
     for start in range(0, len(names), size):
         own = names[start : start + size]
-        told = {}
+        reported = {}
         for column in COLUMNS:
             classes = [class_of(numbers[name]) for name in own]
-            kept = [
+            retained = [
                 None if cls is None else build_filter(np.array(hashes_of(numbers[name], column), np.uint64))
                 for name, cls in zip(own, classes, strict=True)
             ]
-            told[column] = pa.array(classes, pa.string()), parse_filters(kept)
-        yield ValueFilters(pa.array(own, pa.large_string()), told)
+            reported[column] = pa.array(classes, pa.string()), parse_filters(retained)
+        yield ValueFilters(pa.array(own, pa.large_string()), reported)
 
 
 def bits_of(hashes: Sequence[int]) -> int:
@@ -80,31 +80,33 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
         store = ObjectStore(folder)
         now: dict[str, int] = {}
         files: SegmentFiles | None = None
-        for came, went in commits:
-            changed = {f"f{key}": number for key, number in came.items()}
-            gone = {f"f{key}" for key in went if f"f{key}" in now and key not in came}
-            now = {name: number for name, number in {**now, **changed}.items() if name not in gone}
-            files = update_value_filters(store, files, KeyChanges(changed.keys(), gone, len(now)), lots(changed, lot))
+        for received, removed in commits:
+            changed = {f"f{key}": number for key, number in received.items()}
+            removed = {f"f{key}" for key in removed if f"f{key}" in now and key not in received}
+            now = {name: number for name, number in {**now, **changed}.items() if name not in removed}
+            files = update_value_filters(
+                store, files, KeyChanges(changed.keys(), removed, len(now)), lots(changed, lot)
+            )
             reader = ValueFilterReader(store, files)
             assert sorted(reader.keys.to_pylist()) == sorted(now)
             assert {info.path for info in store.list()} >= set(files.paths())
         draw = random.Random(len(now))
         assert files is not None
         for column in COLUMNS if now else ():
-            kept = {name: own for name, own in now.items() if class_of(own) is not None}
+            retained = {name: own for name, own in now.items() if class_of(own) is not None}
             assert {name: len(own) for name, (_, _, own) in reader.filters(column).items()} == {
-                name: len(prefixes_of(hashes_of(own, column))) for name, own in kept.items()
+                name: len(prefixes_of(hashes_of(own, column))) for name, own in retained.items()
             }
-            some = [own for number in kept.values() for own in hashes_of(number, column)[:1]]
-            for asked in [draw.getrandbits(64), *some[:5]]:
+            some = [own for number in retained.values() for own in hashes_of(number, column)[:1]]
+            for requested in [draw.getrandbits(64), *some[:5]]:
                 for cls in (INT, TEXT):
-                    found = dict(
-                        zip(reader.keys.to_pylist(), reader.may_hold(column, cls, [asked]).tolist(), strict=True)
+                    result = dict(
+                        zip(reader.keys.to_pylist(), reader.may_hold(column, cls, [requested]).tolist(), strict=True)
                     )
                     for name, number in now.items():
                         own = hashes_of(number, column)
-                        is_held = asked >> (64 - bits_of(own)) in prefixes_of(own)
-                        assert found[name] == (is_held or class_of(number) != cls.name)
+                        is_held = requested >> (64 - bits_of(own)) in prefixes_of(own)
+                        assert result[name] == (is_held or class_of(number) != cls.name)
             together = [draw.getrandbits(64), *some]
-            each = np.array([reader.may_hold(column, INT, [asked]) for asked in together])
+            each = np.array([reader.may_hold(column, INT, [requested]) for requested in together])
             assert reader.may_hold(column, INT, together).tolist() == each.any(axis=0).tolist()

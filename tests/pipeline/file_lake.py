@@ -115,11 +115,11 @@ class Lake:
             pq.write_table(table.slice(len(table) // 3), old.with_name(f"{self.written}.parquet"))
         elif kind == "compact":
             own = list(self.draw.choice(files).parent.glob("*.parquet"))
-            whole = pa.concat_tables([pq.read_table(path, partitioning=None) for path in own])
+            complete = pa.concat_tables([pq.read_table(path, partitioning=None) for path in own])
             for path in own:
                 path.unlink()
             self.written += 1
-            pq.write_table(whole, own[0].with_name(f"{self.written}.parquet"))
+            pq.write_table(complete, own[0].with_name(f"{self.written}.parquet"))
         elif kind == "drop":
             for path in self.draw.choice(files).parent.glob("*.parquet"):
                 path.unlink()

@@ -79,8 +79,8 @@ class Walk:
     def state(self) -> str:
         """That of `x`, which is the same at every level."""
         table = Metastore(self.config.root).table("t")
-        places = [None, *(entry.key for entry in table.partitions())]
-        (state,) = {table.statistics(["x"], partition=place)[0].frequencies for place in places}
+        locations = [None, *(entry.key for entry in table.partitions())]
+        (state,) = {table.statistics(["x"], partition=location)[0].frequencies for location in locations}
         return state
 
 
@@ -99,14 +99,14 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def assert_full_says_the_same(walk: Walk) -> None:
     """`--full` reads everything again under the recorded decisions."""
-    told, decisions = everything(walk.config), latest(walk.config).decisions
+    reported, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
     shutil.copytree(root, root.with_name("kept"))
     walk.refresh(request=RefreshRequest(full=True))
     again = everything(walk.config)
-    for one in (told, again):
+    for one in (reported, again):
         _without_estimated_percentiles(one)
-    assert_same(told, again)
+    assert_same(reported, again)
     assert {key: own.frequencies for key, own in latest(walk.config).decisions.items()} == {
         key: own.frequencies for key, own in decisions.items()
     }
@@ -141,8 +141,8 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
     assert_full_says_the_same(walk)
 
     # Down a little, and up, and down: it stays, and a commit costs what it changed.
-    for gone in ((4,), (3,)):
-        for number in gone:
+    for removed in ((4,), (3,)):
+        for number in removed:
             walk.path(number).unlink()
         down = walk.refresh()
         assert (walk.state(), down.fragments_profiled, len(down.partitions_changed), walk.summed) == (
@@ -205,9 +205,9 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
     walk.refresh()
     listed = everything(walk.config)
 
-    def refreshed(**kept: object) -> RefreshResult:
+    def refreshed(**retained: object) -> RefreshResult:
         table = TableConfig.model_validate(
-            {"name": "t", "uri": str(walk.folder / "lake"), "columns": {"x": kept} if kept else {}}
+            {"name": "t", "uri": str(walk.folder / "lake"), "columns": {"x": retained} if retained else {}}
         )
         return refresh(walk.config, table, lambda: walk.spark)
 

@@ -80,12 +80,12 @@ def paths(lake: Lake, folder: str) -> list[str]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Twelve partitions of one small file each, never read; little is kept of them, for here it is which are read."""
-    made = Lake(
+    created = Lake(
         tmp_path, options={"columns": {"default": {"frequencies": "off", "histogram": "off", "quantiles": "off"}}}
     )
     for partition in range(1, 13):
-        made.append(partition, 8)
-    return made
+        created.append(partition, 8)
+    return created
 
 
 def key(partition: int) -> str:
@@ -123,8 +123,8 @@ def test_no_publish_saves_profiles_only(lake: Lake) -> None:
     fill(lake, BackfillSelection())
     for partition in (2, 5, 9):
         lake.append(partition, 8)
-    kept = fill(lake, BackfillSelection(partitions=("part=5",)), publish=False)
-    assert (kept.versions, kept.fragments) == ([], 1)
+    retained = fill(lake, BackfillSelection(partitions=("part=5",)), publish=False)
+    assert (retained.versions, retained.fragments) == ([], 1)
     assert latest(config_of(lake)).number == 1
     assert refresh(config_of(lake), lake.table, no_spark).fragments_profiled == 2
 

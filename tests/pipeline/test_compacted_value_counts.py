@@ -135,8 +135,8 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
                 ).fetchall()
                 ranks = f"SELECT value, n, (sum(n) OVER (ORDER BY value) - n)::BIGINT FROM ({counted}) ORDER BY value"
                 assert shown(listed) == shown(connection.execute(ranks).fetchall()), column
-    whole = pl.read_parquet(lake.path(answer.ranks_file)) if ranked else None
-    assert whole is None or set(whole["column"].unique()) == ranked
+    complete = pl.read_parquet(lake.path(answer.ranks_file)) if ranked else None
+    assert complete is None or set(complete["column"].unique()) == ranked
     named = set(pq.read_table(lake.path(answer.frequencies_file))["column"].unique().to_pylist())
     assert named - {"part"} == set(CLASSES)
 

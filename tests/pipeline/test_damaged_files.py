@@ -59,11 +59,11 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     for number in range(9):
         put(folder, 0, str(number), number)
-    gone = put(folder, 1, "gone", 10)
+    removed = put(folder, 1, "gone", 10)
     put(folder, 1, "stays", 11)
     own = config(folder)
     refresh(own, own.tables[0], no_spark)
-    gone.unlink()
+    removed.unlink()
     put(folder, 0, "later", 12)
     refresh(own, own.tables[0], no_spark)
     compact(VersionStore(ObjectStore(own.root), "t"), own.tables[0])
@@ -135,13 +135,13 @@ def change(path: Path, column: str) -> bool:
         if row is None:
             continue
         values[row] = other(values[row])
-        place, field = table.schema.get_field_index(column), table.schema.field(column)
-        groups[at] = table.set_column(place, field, pa.array(values, field.type))
+        location, field = table.schema.get_field_index(column), table.schema.field(column)
+        groups[at] = table.set_column(location, field, pa.array(values, field.type))
         with pq.ParquetWriter(path, file.schema_arrow) as writer:
             for group in groups:
                 writer.write_table(group)
-            kept = file.metadata.metadata or {}
-            writer.add_key_value_metadata({k: v for k, v in kept.items() if k != b"ARROW:schema"})
+            retained = file.metadata.metadata or {}
+            writer.add_key_value_metadata({k: v for k, v in retained.items() if k != b"ARROW:schema"})
         return True
     return False
 

@@ -49,8 +49,8 @@ def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists:
     for number, step in enumerate(range(0, FILES - 6, 6)):
         for gone in range(step, step + 5):
             (lake / f"{gone}.parquet").unlink()
-        kept = pq.read_table(lake / f"{step + 5}.parquet")
-        pq.write_table(kept.slice(50), lake / f"{step + 5}.parquet")
+        retained = pq.read_table(lake / f"{step + 5}.parquet")
+        pq.write_table(retained.slice(50), lake / f"{step + 5}.parquet")
         result = published("root")
         assert_same(result, published(f"scratch{number}"))
         widths.append(result["table"]["columns"]["n"]["bins"][0])

@@ -63,11 +63,11 @@ class CountsOfFragments:
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
     """What the list has to hold: the values whose fingerprint occurs at least twice."""
-    whole, total = frequencies_of([value for entry in fragments for value in entry]), fingerprints(fragments)
-    if not len(whole):
+    complete, total = frequencies_of([value for entry in fragments for value in entry]), fingerprints(fragments)
+    if not len(complete):
         return EMPTY
-    chosen = pa.array(is_member(fingerprint_values(whole, BITS), total.fingerprints[total.counts >= 2]))
-    return Frequencies(whole.values.filter(chosen), whole.counts.filter(chosen))
+    chosen = pa.array(is_member(fingerprint_values(complete, BITS), total.fingerprints[total.counts >= 2]))
+    return Frequencies(complete.values.filter(chosen), complete.counts.filter(chosen))
 
 
 def counts_by_value(values: Frequencies) -> dict[int, int]:
@@ -79,10 +79,10 @@ def test_an_update_equals_counts_from_scratch(
     stay: list[list[int]], removed: list[list[int]], added: list[list[int]]
 ) -> None:
     before = candidates([*stay, *removed])
-    asked_for: list[int] = []
+    requested_values: list[int] = []
 
     def find_old(wanted: Numbers) -> Frequencies:
-        asked_for.extend(wanted)
+        requested_values.extend(wanted)
         return values_of_fingerprints(stay, wanted)
 
     change = compute_change(
@@ -96,12 +96,14 @@ def test_an_update_equals_counts_from_scratch(
         candidates([*stay, *added])
     )
     after, sums = fingerprints([*stay, *added]), fingerprints([*stay, *removed])
-    asked = np.arange(2**BITS)
-    assert (sums.counts_of(asked) + change.fingerprints.counts_of(asked)).tolist() == after.counts_of(asked).tolist()
+    requested = np.arange(2**BITS)
+    assert (sums.counts_of(requested) + change.fingerprints.counts_of(requested)).tolist() == after.counts_of(
+        requested
+    ).tolist()
     assert change.rows == sum(map(len, added)) - sum(map(len, removed))
     assert (change.fingerprints.counts != 0).all()
     if not added and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
-        assert not asked_for, "what only goes, and shares no fingerprint, is not read"
+        assert not requested_values, "what only goes, and shares no fingerprint, is not read"
 
 
 def test_missing_values_are_an_error() -> None:

@@ -231,14 +231,14 @@ def test_exact_answers_and_not_stored_errors(tmp_path: Path) -> None:
     assert table.mode("word").value is not None
     assert {each.column: each for each in table.spread()}["word"] == table.spread("word")
     assert [*map(tuple, table.locate("word", "d"))] == []
-    asked = [
+    requested = [
         lambda: table.quantile("word", 0.5),
         lambda: table.rank("word", "a"),
         lambda: table.frequency_between("word", "a", "b"),
         lambda: table.locate("word", "a"),
         lambda: table.top("word", partition="p=1"),
     ]
-    for ask in asked:
+    for ask in requested:
         with pytest.raises(NotStoredError, match=r"`frequencies: repeated`.*`frequencies: all`"):
             ask()
     (row,) = table.statistics(["word"], partition="p=0")

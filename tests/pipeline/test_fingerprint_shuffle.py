@@ -81,10 +81,10 @@ def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
     assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(result), "bytes": 10 * len(result)})
     assert len(result) > 2
     ordered = [own for _, own in sorted(result, key=lambda one: one[0])]
-    whole = FingerprintCounts(
+    complete = FingerprintCounts(
         *(np.concatenate(own) for own in zip(*((o.fingerprints, o.counts) for o in ordered), strict=True))
     )
-    assert whole.equals(sum_fingerprints(map(_read, [1, 2, 3])))
+    assert complete.equals(sum_fingerprints(map(_read, [1, 2, 3])))
     with pytest.raises(CorruptionError, match="is damaged"):
         shuffle_fingerprints(spark, _failing, [1, 2], FingerprintRanges.of_values(spark, 10, 12), _return_total)
 

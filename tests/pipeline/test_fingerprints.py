@@ -176,9 +176,9 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
     lake.put(codes("ab" * 15))
     small = codes("ccb")
     lists = [lake.refresh().value_count_changes]
-    kept = lake.put(small)
+    retained = lake.put(small)
     lists.append(lake.refresh().value_count_changes)
-    kept.unlink()
+    retained.unlink()
     lists.append(lake.refresh().value_count_changes)
     partitions = 1  # the key of the only partition, in a column of its own, is listed too
     answer = [own and (own.added, own.removed, own.changed) for own in lists]

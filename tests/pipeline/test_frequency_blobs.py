@@ -18,11 +18,11 @@ def test_blobs_are_bounded_and_lose_nothing(monkeypatch: pytest.MonkeyPatch, len
     monkeypatch.setattr(frequency_sums, "_BYTES_PER_BLOB", 50_000)
     draw = random.Random(length)
     texts = sorted({f"{draw.random()}" + "x" * draw.choice([0, 0, length]) for _ in range(200)})
-    whole = Frequencies(pa.array(texts, pa.large_string()), pa.array(range(1, len(texts) + 1)))
-    parts, signs = zip(*map(decode_frequencies, encode_frequencies(whole, -1)), strict=True)
+    complete = Frequencies(pa.array(texts, pa.large_string()), pa.array(range(1, len(texts) + 1)))
+    parts, signs = zip(*map(decode_frequencies, encode_frequencies(complete, -1)), strict=True)
     assert set(signs) == {-1}
     assert all(len(part) == 1 or part.values.nbytes + part.counts.nbytes <= 50_000 for part in parts)
-    assert sum_frequencies((part, 1) for part in parts) == whole
+    assert sum_frequencies((part, 1) for part in parts) == complete
 
 
 def test_an_empty_list_is_one_blob() -> None:

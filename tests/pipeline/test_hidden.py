@@ -152,8 +152,8 @@ def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSe
     key = tmp_path / "root" / KEY_FILE
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     (tmp_path / "same" / KEY_FILE).write_bytes(key.read_bytes())
-    for anew in (same_key, other_key):
-        refresh(anew, anew.table("t"), lambda: spark)
+    for rebuilt in (same_key, other_key):
+        refresh(rebuilt, rebuilt.table("t"), lambda: spark)
     assert sketches(same_key) == sketches(own)
     assert all(
         left[1] != right[1] for left, right in zip(sketches(own).values(), sketches(other_key).values(), strict=True)

@@ -43,9 +43,9 @@ def _write(folder: Path, number: int, text: str = "id,name\n1,x\n2,y\n") -> int:
 
 def _memory_file(config: MetastoreConfig) -> Path:
     """Which so few entries lie in."""
-    kept = latest(config).metadata_cache
-    assert isinstance(kept, StoredMetadataCache)
-    (path,) = kept.entries.files.paths()
+    retained = latest(config).metadata_cache
+    assert isinstance(retained, StoredMetadataCache)
+    (path,) = retained.entries.files.paths()
     return Path(config.root, "t", path)
 
 
@@ -110,11 +110,11 @@ def test_expire_retains_files_of_retained_versions(spark: SparkSession, tmp_path
     old = _memory_file(config)
     _write(tmp_path, 1)
     refresh(config, table, lambda: spark)
-    kept = _memory_file(config)
+    retained = _memory_file(config)
     refresh(config, table, lambda: spark, request=RefreshRequest(full=True))
-    assert _memory_file(config) == kept
+    assert _memory_file(config) == retained
     VersionStore(ObjectStore(config.root), "t").expire(1, timedelta(0), datetime.now(UTC) + timedelta(days=1))
-    assert kept.exists()
+    assert retained.exists()
     assert not old.exists()
 
 
@@ -131,10 +131,10 @@ def _ends(fatal: str, path: str) -> str:
 def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order that was asked for; errors stand for results, and what ends a worker is known by its name."""
     paths = ["a", "bad", "odd", "deadly"]
-    asked: list[int] = []
+    requested: list[int] = []
 
     def session() -> SparkSession:
-        asked.append(1)
+        requested.append(1)
         return spark
 
     def outcomes(runner: TaskRunner, fatal: str) -> list[tuple[type, str]]:
@@ -146,11 +146,11 @@ def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, mo
         monkeypatch.setattr(spark_runner, "SPARK_BYTES", 5)
         expected = outcomes(IsolatedRunner(threads=2), fatal)
         assert outcomes(sized, fatal) == expected
-        assert asked == []
+        assert requested == []
         monkeypatch.setattr(spark_runner, "SPARK_BYTES", 4)
         assert outcomes(sized, fatal) == expected
-        assert asked == [1]
-        asked.clear()
+        assert requested == [1]
+        requested.clear()
     assert expected[3] == (FatalFileError, "deadly")
 
 

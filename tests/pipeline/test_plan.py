@@ -204,8 +204,8 @@ def test_a_column_added_again_is_read_from_files_that_have_it() -> None:
     assert ids(plan(base, snapshot(fragment("a"), identity="2"))) == ["a"]
 
 
-def policy(**kept: object) -> TableConfig:
-    return TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"id": kept}})
+def policy(**retained: object) -> TableConfig:
+    return TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"id": retained}})
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,13 @@ def inflated(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("place", ["alone", "beside others"])
-def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, place: str) -> None:
+def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, location: str) -> None:
     def run() -> None:
         refresh(lake.config(), lake.table, lambda: spark)
 
     table = rows(lake.draw, 40)
     groups = table["group"].to_pylist()
-    path = lake.append(4 if place == "alone" else 1)
+    path = lake.append(4 if location == "alone" else 1)
     pq.write_table(table.set_column(1, "group", pa.array([PERSON, *groups[1:]])), path)
     run()
     assert holding(Path(lake.config().root), PERSON)

@@ -147,8 +147,8 @@ def test_shared_files_are_consistent_in_random_histories(
         if number in (1, 3):
             versions.expire(lake.draw.randrange(1, 4), timedelta(0))
             assert_consistent(versions)
-            kept = {path for version in versions.numbers() for path in versions.read(version).paths()}
-            assert {info.path for info in versions.objects.list("nodes")} <= kept
+            retained = {path for version in versions.numbers() for path in versions.read(version).paths()}
+            assert {info.path for info in versions.objects.list("nodes")} <= retained
         lake.commit_some(tmp_path / "away")
     refresh(config, lake.table, no_spark)
     refresh(lake.config("scratch"), lake.table, no_spark)
@@ -386,15 +386,15 @@ def test_one_unreadable_fragment_among_others(tmp_path: Path) -> None:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each Parquet file of the Metastore was opened in this process."""
-    seen: Counter[str] = Counter()
+    observed: Counter[str] = Counter()
     plain = ObjectStore.open_parquet
 
     def counting(self: ObjectStore, path: str, *arguments: Any, **options: Any) -> Any:
-        seen[path] += 1
+        observed[path] += 1
         return plain(self, path, *arguments, **options)
 
     monkeypatch.setattr(ObjectStore, "open_parquet", counting)
-    return seen
+    return observed
 
 
 def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:

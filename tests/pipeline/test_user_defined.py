@@ -55,16 +55,18 @@ def refreshed(lake: Lake, root: str = "root", **how: Any) -> RefreshResult:
 def results(lake: Lake, root: str = "root") -> dict[str, dict[str, Any]]:
     """By place, `*` for the table, and column: the user-defined statistics."""
     table = Metastore(config_of(lake, root).root).table("t")
-    places = [None, *(entry.key for entry in table.partitions())]
+    locations = [None, *(entry.key for entry in table.partitions())]
     return {
-        place or "*": {row.column: column_to_json(row)["user_defined"] for row in table.statistics(partition=place)}
-        for place in places
+        location or "*": {
+            row.column: column_to_json(row)["user_defined"] for row in table.statistics(partition=location)
+        }
+        for location in locations
     }
 
 
-def values_of(lake: Lake, place: str, column: str) -> list[Any]:
+def values_of(lake: Lake, location: str, column: str) -> list[Any]:
     """The values of a column in the table's files, without nulls."""
-    folder = lake.uri if place == "*" else lake.uri / place
+    folder = lake.uri if location == "*" else lake.uri / location
     tables = [pq.read_table(path, columns=[column], partitioning=None) for path in sorted(folder.rglob("*.parquet"))]
     return [value for table in tables for value in table[column].to_pylist() if value is not None]
 
@@ -129,8 +131,8 @@ def prefix(values: list[str]) -> str | None:
     )
 
 
-def expected(lake: Lake, place: str, column: str, is_listed: bool) -> dict[str, Any]:
-    values = values_of(lake, place, column)
+def expected(lake: Lake, location: str, column: str, is_listed: bool) -> dict[str, Any]:
+    values = values_of(lake, location, column)
     found: dict[str, Any] = {}
     if column in ("id", "price", "ratio"):
         found["benford_distance"] = benford(values)
@@ -154,11 +156,11 @@ def not_enumerated(lake: Lake) -> list[str]:
 
 def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
     """Each number is that of the rows."""
-    for place, columns in results(lake).items():
+    for location, columns in results(lake).items():
         for column in ("id", "group", "price", "ratio", "day"):
             own = {name: result["value"] for name, result in columns[column].items()}
-            wanted = expected(lake, place, column, column not in without)
-            assert close(own, wanted), (place, column, own, wanted)
+            wanted = expected(lake, location, column, column not in without)
+            assert close(own, wanted), (location, column, own, wanted)
 
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
@@ -236,10 +238,10 @@ def test_a_failing_statistic_is_absent_with_a_reason(tmp_path: Path) -> None:
         "columns": columns,
     }
     assert refreshed(lake).published
-    for place, columns_ in results(lake).items():
+    for location, columns_ in results(lake).items():
         own = columns_["id"]
         reason = "update() raised RuntimeError: an odd number"
-        assert own["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, place
+        assert own["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, location
         assert own["wrong_type"]["reason"] == "compute() returned 'many' (str), which is not of the type int64"
         assert own["most_frequent"]["guarantee"] == "exact"
         assert "frequencies: all" in columns_["price"]["most_frequent"]["reason"]

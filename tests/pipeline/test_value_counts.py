@@ -155,11 +155,11 @@ def test_a_small_commit_writes_few_of_many_values(plain: Plain) -> None:
         plain.put(f"{at}", pa.table({"x": values[at::4]}))
     plain.refresh()
     before = plain.written()
-    whole = sum(path.stat().st_size for path in before)
+    complete = sum(path.stat().st_size for path in before)
     plain.put("more", pa.table({"x": known[5:15]}))
     plain.refresh()
     new = plain.written() - before
-    assert sum(path.stat().st_size for path in new if path.suffix == ".parquet") < whole / 20
+    assert sum(path.stat().st_size for path in new if path.suffix == ".parquet") < complete / 20
     assert plain.top("x") == Counter(np.concatenate([values, known[5:15]]).tolist())
     row = Metastore(plain.config.root).table("t").statistics(["x"])[0]
     assert (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee) == (200_000, 200_000, "exact")
@@ -181,8 +181,8 @@ def test_a_lost_race_leaves_no_value_count_files(plain: Plain, monkeypatch: pyte
     monkeypatch.setattr(VersionStore, "publish", losing)
     plain.refresh()
     named = set(latest(plain.config).value_counts.paths())  # type: ignore[union-attr]
-    kept = {path for number in (1, 2) for path in _lists(plain, number)}
-    assert {f"value_counts/{path.name}" for path in plain.written()} == kept >= named
+    retained = {path for number in (1, 2) for path in _lists(plain, number)}
+    assert {f"value_counts/{path.name}" for path in plain.written()} == retained >= named
     assert plain.top("a") == Counter({1: 2, 2: 2, 4: 2, 8: 1})
 
 

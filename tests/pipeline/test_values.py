@@ -141,14 +141,14 @@ def results(
 
 def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
     """Look for scalars in whatever is packed or comes back from now on; the names of the classes that were seen."""
-    seen: set[str] = set()
+    observed: set[str] = set()
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(argument: Any) -> Any:
             result = function(argument)
             for value in (argument, result):
                 assert list(scalars_in(value)) == []
-                seen.update(type(one).__name__ for one in flat(value))
+                observed.update(type(one).__name__ for one in flat(value))
             return result
 
         return call
@@ -164,7 +164,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
     for module in (runner, shuffle):
         for name in ("pack", "unpack_results"):
             patch.setattr(module, name, watched(getattr(module, name)))
-    return seen
+    return observed
 
 
 @pytest.mark.spark

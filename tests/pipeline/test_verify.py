@@ -145,8 +145,8 @@ def test_changed_value_counts_of_the_table_are_reported(spark: SparkSession, lak
 
 
 def test_a_missing_stored_file_is_reported(spark: SparkSession, lake: Lake) -> None:
-    gone = next(entry for entry in latest(lake.config()).fragments if entry.partition_key == "part=2")
-    (Path(lake.config().root) / "t" / next(gone.files.paths())).unlink()
+    removed = next(entry for entry in latest(lake.config()).fragments if entry.partition_key == "part=2")
+    (Path(lake.config().root) / "t" / next(removed.files.paths())).unlink()
     result = verified(spark, lake, partitions=("part=2",))
     assert "fragment" in {difference.level for difference in result.differences}
     assert "is still in use" in result.differences[0].difference.stored

@@ -29,8 +29,8 @@ class Parities(MergeableStatistic):
     def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
         return {key: one[key] + other[key] for key in one}
 
-    def retract(self, whole: dict[str, int], part: dict[str, int]) -> dict[str, int]:
-        return {key: whole[key] - part[key] for key in whole}
+    def retract(self, complete: dict[str, int], part: dict[str, int]) -> dict[str, int]:
+        return {key: complete[key] - part[key] for key in complete}
 
     def finalize(self, state: dict[str, int]) -> dict[str, int]:
         return state

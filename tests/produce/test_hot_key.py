@@ -50,18 +50,18 @@ def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, mos
         stop = start + data.draw(st.integers(1, 8))
         steps.append([_frame(rows[start:stop], sides[start:stop], side) for side in (False, True)])
         start = stop
-    kept: list[list[tuple[int, int]]] = [[], []]
+    retained: list[list[tuple[int, int]]] = [[], []]
     for piece in regroup_steps(iter(steps), Order.of(["k"]), most):
         here = [frame.rows() for frame in piece.frames]
         row_side = {key for frame in here for key, _ in frame}
         assert row_side
-        assert not row_side & {key for frame in kept for key, _ in frame} or (piece.split and len(row_side) == 1)
+        assert not row_side & {key for frame in retained for key, _ in frame} or (piece.split and len(row_side) == 1)
         if piece.split:
             (key,) = row_side
             assert sum(other == key for other in keys) > most
-        for one, more in zip(kept, here, strict=True):
+        for one, more in zip(retained, here, strict=True):
             one += more
-    assert kept == [
+    assert retained == [
         [row for row, row_side in zip(rows, sides, strict=True) if row_side is side] for side in (False, True)
     ]
 

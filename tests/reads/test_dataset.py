@@ -76,9 +76,9 @@ def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
         dataset = table.lookup.dataset()
         plain = ds.dataset(table.rows if kind == "bare files" else dataset.files, schema=SCHEMA)
         for filter_ in filters:
-            found = dataset.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
+            result = dataset.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
             wanted = plain.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
-            assert sorted(found) == sorted(wanted), str(filter_)
+            assert sorted(result) == sorted(wanted), str(filter_)
 
     check()
 
@@ -212,5 +212,5 @@ def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zo
         ("a", pa.scalar(datetime(2030, 1, 1), dataset.schema.field("a").type)),
         ("day", date(2030, 1, 1)),
     ):
-        found = {Path(fragment.path).stem for fragment in dataset.get_fragments(_FIELD(column) == literal)}
-        assert found == {"last"}
+        result = {Path(fragment.path).stem for fragment in dataset.get_fragments(_FIELD(column) == literal)}
+        assert result == {"last"}

@@ -74,8 +74,8 @@ def test_a_lazy_frame_has_the_rows_that_polars_selects(tmp_path: Path) -> None:
         frame, plain = table.lookup.lazy(), pl.DataFrame(table.rows)
         assert frame.collect_schema() == plain.schema
         for predicate in predicates:
-            found = frame.filter(predicate).select("id").collect()["id"].sort()
-            assert found.to_list() == plain.filter(predicate)["id"].sort().to_list(), str(predicate)
+            result = frame.filter(predicate).select("id").collect()["id"].sort()
+            assert result.to_list() == plain.filter(predicate)["id"].sort().to_list(), str(predicate)
 
     check()
 
@@ -96,8 +96,8 @@ def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
     wanted = pl.DataFrame(plain).with_row_index("n").filter(predicate)["n"].to_list()
     weaker = weaken_predicate(_optimized(predicate, pl.DataFrame(plain)), SCHEMA)
     if weaker is not None:
-        found = plain.append_column("n", pa.array(range(7))).filter(weaker)["n"].to_pylist()
-        assert set(wanted) <= set(found)
+        result = plain.append_column("n", pa.array(range(7))).filter(weaker)["n"].to_pylist()
+        assert set(wanted) <= set(result)
 
 
 def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:

@@ -40,9 +40,9 @@ def test_a_read_has_the_rows_of_the_full_scan_with_the_filter(tmp_path: Path, ki
         assert everything.schema.names == SCHEMA.names
         assert _sorted_rows(everything) == _sorted_rows(table.rows)
         for where in wheres:
-            found = table.lookup.read(columns=["word", "id"], where=where).read_all()
-            assert found.column_names == ["word", "id"]
-            assert sorted(found["id"].to_pylist()) == table.ids(where), where
+            result = table.lookup.read(columns=["word", "id"], where=where).read_all()
+            assert result.column_names == ["word", "id"]
+            assert sorted(result["id"].to_pylist()) == table.ids(where), where
 
     check()
 
@@ -166,8 +166,8 @@ def test_renamed_dropped_and_promoted_columns(tmp_path: Path) -> None:
     table.append(pa.table({"b": pa.array([2**40], pa.int64()), "s": [{"q": 3}], "new": ["n"]}))
     uri = table.location().removeprefix("file://")
     lookup = open_table(_publish(tmp_path, uri).root, "t", table_locations=[uri])
-    found = lookup.read().read_all().sort_by("b")
-    assert found.to_pydict() == table.scan().to_arrow().sort_by("b").to_pydict()
+    result = lookup.read().read_all().sort_by("b")
+    assert result.to_pydict() == table.scan().to_arrow().sort_by("b").to_pydict()
     assert lookup.read(where="b > 1 and new is null").read_all()["b"].to_pylist() == [2]
     assert lookup.read(version=1, where="s.q >= 2").read_all().num_rows == 2
 

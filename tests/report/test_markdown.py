@@ -66,10 +66,10 @@ def leaves(tokens: list[Token]) -> Iterator[Token]:
 def shown(rendered: list[Token]) -> str:
     """All text of a rendered document, which is nothing else than text and code."""
     inline = [token for token in rendered if token.type == "inline"]
-    found = list(leaves(inline))
-    assert {token.type for token in found} <= _SHOWN
-    assert not any(_LINKED.search(token.content) for token in found if token.type != "code_inline")
-    return "".join(token.content for token in found)
+    result = list(leaves(inline))
+    assert {token.type for token in result} <= _SHOWN
+    assert not any(_LINKED.search(token.content) for token in result if token.type != "code_inline")
+    return "".join(token.content for token in result)
 
 
 def parse(text: str) -> list[Token]:

@@ -59,8 +59,8 @@ def test_bars_are_shares_of_all_rows() -> None:
     """A bar that fills its place is every row; nulls are rows."""
     svg = columns_picture("t", [replace(COLUMN, rows=200)])
     widths = [float(width) for width in re.findall(r'class="o"[^>]* width="([^"]*)"', svg)]
-    whole = float(re.findall(r'class="t" d="M\d+ \d+h(\d+)v', svg)[0])
-    assert widths == pytest.approx([whole * 60 / 200, whole * 40 / 200], abs=0.05)
+    complete = float(re.findall(r'class="t" d="M\d+ \d+h(\d+)v', svg)[0])
+    assert widths == pytest.approx([complete * 60 / 200, complete * 40 / 200], abs=0.05)
 
 
 def test_an_empty_bin_has_no_bar_and_a_rare_one_has() -> None:

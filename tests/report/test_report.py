@@ -90,10 +90,10 @@ def test_nothing_of_a_table_is_markup(local_store: ObjectStore) -> None:
     for tag, attributes in read.elements:
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert not {"src", "href", "action"} & attributes.keys(), (tag, attributes)
-    told = "".join(read.text)
+    reported = "".join(read.text)
     for name in HOSTILE[:3]:
-        assert name in told
-    assert "a\\u202eb\\x00\\x1b[31m" in told
+        assert name in reported
+    assert "a\\u202eb\\x00\\x1b[31m" in reported
     assert "\u202e" not in page
     assert not re.search(r"https?://|url\(|@import", page), "nothing is fetched"
 
@@ -101,7 +101,7 @@ def test_nothing_of_a_table_is_markup(local_store: ObjectStore) -> None:
 def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
     table = table_of(local_store)
     page = report_page(table, table.at(1), is_current=True)
-    told = " ".join("".join(Read(page).text).split())
+    reported = " ".join("".join(Read(page).text).split())
     (row,) = table.statistics(["price"])
     wanted = [
         "current",
@@ -111,10 +111,10 @@ def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
         "over 2 versions",
     ]
     wanted += ["100.0%", "a list has no values itself", "partitions: 2 same", "300"]
-    assert [own for own in wanted if own not in told] == []
+    assert [own for own in wanted if own not in reported] == []
     distances = {own.name: own.distances for own in table.diff(1).columns}
     assert distances["price"] is not None
-    assert f"{distances['price'].stability_index:.3f}" in told
+    assert f"{distances['price'].stability_index:.3f}" in reported
     alone = report_page(table)
     assert "Changes since" not in alone
     assert "outdated" not in alone

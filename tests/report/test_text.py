@@ -131,8 +131,8 @@ def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
         (0, 0, "–"),
     ],
 )
-def test_shares_are_never_rounded_to_none_or_all(part: int, whole: int, shown: str) -> None:
-    assert text.format_share(part, whole) == shown
+def test_shares_are_never_rounded_to_none_or_all(part: int, complete: int, shown: str) -> None:
+    assert text.format_share(part, complete) == shown
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_bars_show_all_positive_counts(counts: list[int], height: int) -> None:
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 60))
-def test_a_bar_fits(part: int, whole: int, width: int) -> None:
-    bar = drawing.bar(min(part, whole), whole, width)
+def test_a_bar_fits(part: int, complete: int, width: int) -> None:
+    bar = drawing.bar(min(part, complete), complete, width)
     assert len(bar) <= width
     assert (bar == "") == (part == 0)

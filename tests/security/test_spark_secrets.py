@@ -75,18 +75,18 @@ def test_no_process_has_them_among_its_arguments(tmp_path: Path, secret_source: 
         assert process.stdin is not None
         process.stdin.write(f"{SECRET}\n".encode())
         process.stdin.flush()
-        arguments_seen, end = "", time.monotonic() + 120
+        observed_arguments, end = "", time.monotonic() + 120
         while "started" not in output.read_text() and process.poll() is None and time.monotonic() < end:
-            arguments_seen += arguments_below(process.pid)
+            observed_arguments += arguments_below(process.pid)
             time.sleep(0.1)
-        arguments_seen += arguments_below(process.pid)
+        observed_arguments += arguments_below(process.pid)
         pending = list(tmp_path.glob("metastore-*"))
         process.kill()
     properties = json.loads(
         next((line for line in output.read_text().splitlines() if line.startswith("{")), output.read_text())
     )
-    assert "org.apache.spark.deploy.SparkSubmit" in arguments_seen
-    assert "hush" not in arguments_seen
+    assert "org.apache.spark.deploy.SparkSubmit" in observed_arguments
+    assert "hush" not in observed_arguments
     assert pending == []
     assert properties["secret"] == [SECRET, SECRET]
     assert properties["memory"] < 600

@@ -22,8 +22,8 @@ from tests.assets.lab import Lab, lab_in
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """Two tables that nothing has been published of."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with lab_in(tmp_path) as made:
-        yield made
+    with lab_in(tmp_path) as created:
+        yield created
 
 
 def requested(tick: SensorExecutionData) -> RunRequest:
@@ -90,7 +90,7 @@ def test_a_run_by_hand_counts_too(lab: Lab) -> None:
 def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
     """Dagster makes a run of each stretch of partitions, and may start the first one last. Runs of the backfill for
     other tables do not count."""
-    place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
+    location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
     job = lab.definitions().resolve_implicit_global_asset_job_def()
 
     def launched(table: str, status: DagsterRunStatus) -> DagsterRun:
@@ -99,7 +99,7 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
             asset_selection=frozenset({AssetKey([table, f"{table}_histograms"])}),
             status=status,
             tags={"dagster/backfill": "fill"},
-            remote_job_origin=RemoteJobOrigin(place, job.name),
+            remote_job_origin=RemoteJobOrigin(location, job.name),
         )
 
     waiting = launched("sales", DagsterRunStatus.QUEUED)
@@ -120,9 +120,9 @@ def test_runs_of_others_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     get_runs = lab.instance.get_runs
 
     def counted(*given: Any, **named: Any) -> Sequence[DagsterRun]:
-        found = get_runs(*given, **named)
-        read.extend(run.run_id for run in found)
-        return found
+        result = get_runs(*given, **named)
+        read.extend(run.run_id for run in result)
+        return result
 
     monkeypatch.setattr(lab.instance, "get_runs", counted)
     assert lab.tick("sales").run_requests == []

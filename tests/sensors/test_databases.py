@@ -36,10 +36,10 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     (tmp_path / "metastore.yaml").write_text(_CONFIG)
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'lake.db'}", warehouse=str(tmp_path / "warehouse")) as catalog:
         catalog.create_namespace("sales")
-        made = Lake(tmp_path, catalog)
-        made.add("orders")
-        made.add("people")
-        yield made
+        created = Lake(tmp_path, catalog)
+        created.add("orders")
+        created.add("people")
+        yield created
 
 
 class _Origin:
@@ -135,9 +135,9 @@ def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
     names = {one.name for one in definitions.get_repository_def().sensor_defs}
     assert names == {"lake_sales_tables", "sales_orders_commits"}
     dropped = _tick(definitions.get_repository_def().get_sensor_def("sales_orders_commits"))
-    (told,) = dropped.asset_events
-    assert not told.passed
-    assert "catalog 'lake' has no table 'sales.orders'" in told.description
+    (reported,) = dropped.asset_events
+    assert not reported.passed
+    assert "catalog 'lake' has no table 'sales.orders'" in reported.description
 
 
 def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listing(lake: Lake) -> None:

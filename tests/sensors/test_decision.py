@@ -73,15 +73,15 @@ def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
 @pytest.mark.parametrize(("attempts", "wait"), [(2, 30), (3, 90), (4, 210), (20, 3600), (5000, 3600)])
 def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
     """1, 3, 7 … intervals, at most an hour; then the run is asked for, however often it failed."""
-    seen = replace(COMMIT, attempts=attempts, last_ended=1000.0)
-    assert decide_run(Cursor("t2", attempts), seen, 30, 999 + wait).attempt is None
-    assert decide_run(Cursor("t2", attempts), seen, 30, 1000 + wait).attempt == attempts + 1
+    observed = replace(COMMIT, attempts=attempts, last_ended=1000.0)
+    assert decide_run(Cursor("t2", attempts), observed, 30, 999 + wait).attempt is None
+    assert decide_run(Cursor("t2", attempts), observed, 30, 1000 + wait).attempt == attempts + 1
 
 
 def test_another_target_does_not_wait() -> None:
     """A further commit, or a mended configuration, starts over."""
-    seen = replace(COMMIT, target="t3", snapshot="s3")
-    assert decide_run(Cursor("t2", 9), seen, 30, 1000).attempt == 1
+    observed = replace(COMMIT, target="t3", snapshot="s3")
+    assert decide_run(Cursor("t2", 9), observed, 30, 1000).attempt == 1
 
 
 @given(st.integers(0, 50), st.integers(0, 50))

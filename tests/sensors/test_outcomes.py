@@ -26,14 +26,14 @@ of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind
 @pytest.fixture
 def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with DagsterInstance.ephemeral() as made:
-        yield made
+    with DagsterInstance.ephemeral() as created:
+        yield created
 
 
 def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
-    made = kind(folder)
-    made.append([(number, "x", DAY) for number in range(rows)])
-    return made
+    created = kind(folder)
+    created.append([(number, "x", DAY) for number in range(rows)])
+    return created
 
 
 @of_each_kind
@@ -47,7 +47,7 @@ def test_a_table_that_does_not_exist_yet(
     looks: list[float] = []
     watched = WatchedTable(tmp_path, instance)
     probe = TableProbe.probe
-    monkeypatch.setattr(TableProbe, "probe", lambda self, told: (looks.append(now), probe(self, told))[1])
+    monkeypatch.setattr(TableProbe, "probe", lambda self, reported: (looks.append(now), probe(self, reported))[1])
     for _ in range(121):
         message = watched.skips()
         assert message.startswith(f"the table does not exist yet: {tmp_path / 't'} holds no ")
@@ -86,8 +86,8 @@ def test_a_table_that_was_dropped_and_restored(kind: type[Table], tmp_path: Path
     table_in(tmp_path / "t", kind, rows=5)
     message = watched.catches_up()
     # Of a Delta log that begins again the number tells; plain files have no history.
-    anew = " is of another table than version 2: the table was recreated"
-    assert message.endswith(" follows version 2" if kind is ParquetFiles else anew)
+    rebuilt = " is of another table than version 2: the table was recreated"
+    assert message.endswith(" follows version 2" if kind is ParquetFiles else rebuilt)
     assert watched.latest.row_count == 5
     assert watched.check()[0]
 

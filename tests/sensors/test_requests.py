@@ -75,10 +75,10 @@ def remote(
         )
         text = yaml.safe_load(watched.file.read_text()) | {"root": f"{uri}-root", "storage_options": options}
         watched.file.write_text(yaml.safe_dump(text))
-        made = Remote(table, prefix, client, requests, watched)
-        made.append()
+        created = Remote(table, prefix, client, requests, watched)
+        created.append()
         watched.load()
-        yield made
+        yield created
 
 
 def caught_up(remote: Remote) -> None:

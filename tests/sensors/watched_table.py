@@ -93,13 +93,13 @@ class WatchedTable:
 
     def launched(self, request: RunRequest, status: DagsterRunStatus) -> DagsterRun:
         """The run of a request, as the daemon or another process left it."""
-        place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
+        location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
         return create_run_for_test(
             self.instance,
             job_name="t_refresh",
             status=status,
             tags={**request.tags, "dagster/run_key": request.run_key or ""},
-            remote_job_origin=RemoteJobOrigin(place, "t_refresh"),
+            remote_job_origin=RemoteJobOrigin(location, "t_refresh"),
         )
 
     @property

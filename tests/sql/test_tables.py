@@ -33,8 +33,8 @@ def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
         table = build(folder, "delta", files, deleted, late)
         metastore = Metastore(str(folder / "root"), table_locations=[str(folder)])
         for where in [*wheres, "id in (1, 2, 101)", "id not in (1, 2)", "ratio in (1.5, 2)", "word in ('a', null)"]:
-            found = query(metastore, f"select id from t where {where} order by id")["id"].to_pylist()
-            assert found == table.ids(where), where
+            result = query(metastore, f"select id from t where {where} order by id")["id"].to_pylist()
+            assert result == table.ids(where), where
 
     check()
 
@@ -90,5 +90,5 @@ def test_a_location_must_be_confirmed(metastore: Metastore, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="confirm"):
         query(Metastore(root), "from sales")
     config = TableConfig(name="sales", uri=str(tmp_path / "lake" / "sales"))
-    found = query(Metastore(root), "select id from sales where id = 22", find_table=lambda name: config)
-    assert found["id"].to_pylist() == [22]
+    result = query(Metastore(root), "select id from sales where id = 22", find_table=lambda name: config)
+    assert result["id"].to_pylist() == [22]

@@ -66,8 +66,8 @@ class Ascents(custom.Parities):
 class Unretracted(custom.Parities):
     """What is retracted stays."""
 
-    def retract(self, whole: dict[str, int], part: dict[str, int]) -> dict[str, int]:
-        return whole
+    def retract(self, complete: dict[str, int], part: dict[str, int]) -> dict[str, int]:
+        return complete
 
 
 class Remembers(custom.Parities):

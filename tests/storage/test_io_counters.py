@@ -31,8 +31,8 @@ from tests.robustness.refresh_assertions import no_spark
 
 @pytest.fixture
 def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
-    with counted(s3_options["aws_endpoint"]) as seen:
-        yield seen
+    with counted(s3_options["aws_endpoint"]) as observed:
+        yield observed
 
 
 @pytest.mark.s3
@@ -81,12 +81,12 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         client.put_object(Bucket="metastore", Key=key, Body=data)
         if number == 0:
             continue
-        told = _told(refreshed())
-        assert list(told) == list(STEPS)
-        assert told["profile"]["read"]["files"] == (2 if number == 1 else 1)
-        assert told["profile"]["read"]["bytes"] >= sizes[-1] / 2
-        assert told["value_counts"]["written"]["files"] > 0
-        assert told["publish"]["written"]["bytes"] > 0
+        reported = _told(refreshed())
+        assert list(reported) == list(STEPS)
+        assert reported["profile"]["read"]["files"] == (2 if number == 1 else 1)
+        assert reported["profile"]["read"]["bytes"] >= sizes[-1] / 2
+        assert reported["value_counts"]["written"]["files"] > 0
+        assert reported["publish"]["written"]["bytes"] > 0
     idle = _told(refreshed())
     assert idle["plan"]["read"]["bytes"] > 0
     assert all(own["written"] == {"files": 0, "bytes": 0} for own in idle.values())
@@ -98,13 +98,13 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
     for partition in (0, 0, 1):
         lake.append(partition)
     config = lake.config().model_copy(update={"engine": "auto"})
-    told = _told(refresh(config, lake.table, no_spark))
+    reported = _told(refresh(config, lake.table, no_spark))
     left = [path.stat().st_size for path in (tmp_path / "root").rglob("*") if path.is_file()]
-    assert sum(left) <= sum(own["written"]["bytes"] for own in told.values()) <= 2 * sum(left)
-    assert len(left) <= sum(own["written"]["files"] for own in told.values())
+    assert sum(left) <= sum(own["written"]["bytes"] for own in reported.values()) <= 2 * sum(left)
+    assert len(left) <= sum(own["written"]["files"] for own in reported.values())
     data = {path: path.stat().st_size for path in lake.files()}
-    assert told["profile"]["read"]["files"] == len(data)
-    assert sum(data.values()) / 2 <= told["profile"]["read"]["bytes"] <= 2 * sum(data.values())
+    assert reported["profile"]["read"]["files"] == len(data)
+    assert sum(data.values()) / 2 <= reported["profile"]["read"]["bytes"] <= 2 * sum(data.values())
 
 
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
         assert (len(file.read()), file.size()) == (30, 100)
         with count_io() as inner:
             record_write("z", 1)
-    told = {name: meter.counts(name) for name in ("", "a", "b")}
-    assert told["a"].read.to_json() == {"files": 1, "bytes": 60}
-    assert told["b"].read.to_json() == {"files": 1, "bytes": 6}
-    assert told["b"].written.to_json() == {"files": 1, "bytes": 7}
-    assert told[""].read.to_json() == told[""].written.to_json() == {"files": 0, "bytes": 0}
+    reported = {name: meter.counts(name) for name in ("", "a", "b")}
+    assert reported["a"].read.to_json() == {"files": 1, "bytes": 60}
+    assert reported["b"].read.to_json() == {"files": 1, "bytes": 6}
+    assert reported["b"].written.to_json() == {"files": 1, "bytes": 7}
+    assert reported[""].read.to_json() == reported[""].written.to_json() == {"files": 0, "bytes": 0}
     assert inner.counts().written.to_json() == {"files": 1, "bytes": 1}
 
 

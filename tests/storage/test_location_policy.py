@@ -27,8 +27,8 @@ def _location_policy(uri: str, **settings: Any) -> LocationPolicy:
     return LocationPolicy.of(table, Location.of(uri, table.storage_options, confined=table.restrict_to_table_root))
 
 
-def _uri(found: tuple[Location, str]) -> str:
-    location, path = found
+def _uri(result: tuple[Location, str]) -> str:
+    location, path = result
     return location.full_path(path)
 
 
@@ -226,7 +226,7 @@ def test_only_the_location_policy_creates_locations_from_recorded_paths() -> Non
         "hudi/transcode.py": {"open", "OSFile"},  # in the same folder
         "readers/spill.py": {"OSFile"},  # a temporary file
     }
-    found = {
+    result = {
         f"{path.relative_to(_FORMATS)}:{node.lineno} {called}"
         for path in sorted(_FORMATS.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -234,7 +234,7 @@ def test_only_the_location_policy_creates_locations_from_recorded_paths() -> Non
         and (called := _called(node)) in makers
         and called not in allowed.get(path.relative_to(_FORMATS).as_posix(), set())
     }
-    assert found == set()
+    assert result == set()
 
 
 def _called(call: ast.Call) -> str:

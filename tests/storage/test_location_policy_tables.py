@@ -145,8 +145,8 @@ def test_every_file_that_iceberg_names(tmp_path: Path, part: str) -> None:
     def rows(folder: Path, **settings: Any) -> list[Any]:
         return read_rows(open_table_format(TableConfig(name="t", uri=str(folder), **settings)).snapshot())
 
-    places = [str(tmp_path / "far"), f"file:{tmp_path}/far", f"{tmp_path}/t2/../far", "s3://other/far"]
-    for number, place in enumerate(places):
+    locations = [str(tmp_path / "far"), f"file:{tmp_path}/far", f"{tmp_path}/t2/../far", "s3://other/far"]
+    for number, place in enumerate(locations):
         folder = tmp_path / f"t{number}"
         _iceberg(folder, part, place)
         if part == "manifest list":
@@ -228,10 +228,10 @@ def test_a_catalog_gives_the_location(tmp_path: Path, monkeypatch: pytest.Monkey
     table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, table="db.t", format="iceberg")
     confined = table.model_copy(update={"restrict_to_table_root": True})
     recorded = [str(newest)]
-    found = "metastore_assets.formats.catalogs.table.load_catalog_entry"
-    monkeypatch.setattr(found, lambda table: CatalogEntry("iceberg", recorded[0]))
-    for asked in (table, confined):
-        assert read_rows(open_table_format(asked).snapshot()) == [(1,)]
+    result = "metastore_assets.formats.catalogs.table.load_catalog_entry"
+    monkeypatch.setattr(result, lambda table: CatalogEntry("iceberg", recorded[0]))
+    for requested in (table, confined):
+        assert read_rows(open_table_format(requested).snapshot()) == [(1,)]
     recorded[0] = f"FILE://{far}"
     assert read_rows(open_table_format(table).snapshot()) == [(1,)]
     with pytest.raises(TableFormatError, match=r"catalog://c/db\.t.*restrict_to_table_root"):

@@ -10,8 +10,8 @@ from metastore_assets.storage.object_store import obstore_arguments
 
 
 def parsed(scheme: str = "s3", *, reads_only: bool = False, **options: str) -> tuple[object, object, object]:
-    found = obstore_arguments(scheme, options.items(), reads_only=reads_only)
-    return found["config"], found["client_options"], found["retry_config"]
+    result = obstore_arguments(scheme, options.items(), reads_only=reads_only)
+    return result["config"], result["client_options"], result["retry_config"]
 
 
 def test_without_settings() -> None:

@@ -77,9 +77,9 @@ def bucket(make_bucket: Callable[[], Bucket]) -> Bucket:
 @pytest.fixture
 def requests(bucket: Bucket) -> Iterator[Requests]:
     """The requests by which the bucket is read."""
-    with counted(bucket.options["aws_endpoint"]) as seen:
-        bucket.options = bucket.options | {"aws_endpoint": seen.endpoint}
-        yield seen
+    with counted(bucket.options["aws_endpoint"]) as observed:
+        bucket.options = bucket.options | {"aws_endpoint": observed.endpoint}
+        yield observed
 
 
 def _parquet(**columns: Any) -> bytes:
@@ -120,8 +120,8 @@ def test_large_subfolders_are_passed_over(bucket: Bucket, requests: Requests, mo
     def names(folder: str, after: str = "", before: str = "") -> tuple[list[str], int]:
         """And how many requests it took."""
         requests.take()
-        found = list(Location.of(bucket.uri("t"), bucket.options).names(folder, after, before))
-        return found, len(requests.take())
+        result = list(Location.of(bucket.uri("t"), bucket.options).names(folder, after, before))
+        return result, len(requests.take())
 
     requests.page = 5
     monkeypatch.setattr(object_store, "_PAGE", 5)
@@ -140,8 +140,8 @@ def test_large_subfolders_are_passed_over(bucket: Bucket, requests: Requests, mo
     bucket.put("t/log/zz")
     bucket.put("t/log/\U0010ffff")
     everything = [f"{number:03}.json" for number in range(12)]
-    found, count = names("log")
-    assert sorted(found) == [*everything, "zz", "\U0010ffff"]
+    result, count = names("log")
+    assert sorted(result) == [*everything, "zz", "\U0010ffff"]
     # Two for each of the two that are passed over, then a page of the rest at a time: 14 files and 23 folders.
     assert count <= 2 * 2 + 1 + -(-(14 + 23) // 5)
     assert names("log", "009.json", ":") == (["010.json", "011.json"], 1)
@@ -163,12 +163,12 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
     table = bucket.open("t", format="delta")
     requests.take()
     assert table.current().id == "29"
-    asked = requests.take()
-    assert sorted(one.split()[0] for one in asked if "_last_checkpoint" in one or one.startswith("list")) == [
+    requested = requests.take()
+    assert sorted(one.split()[0] for one in requested if "_last_checkpoint" in one or one.startswith("list")) == [
         "GET",
         "list",
     ]
-    assert {one.rpartition("/")[2] for one in asked} == {"", "_last_checkpoint", f"{29:020}.json"}
+    assert {one.rpartition("/")[2] for one in requested} == {"", "_last_checkpoint", f"{29:020}.json"}
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
@@ -217,9 +217,9 @@ def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, req
     table = bucket.open("a/b/c", format="files")
     requests.take()
     table.current()
-    asked = requests.take()
-    assert asked.count("list a/b/c/") == 1
-    assert len(asked) == 1 + 5 * 3
+    requested = requests.take()
+    assert requested.count("list a/b/c/") == 1
+    assert len(requested) == 1 + 5 * 3
     for again in (table, bucket.open("a/b/c", format="files")):
         requests.take()
         again.current()
@@ -263,9 +263,9 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
     add = add_file(folder, pa.table({"a": [1, 2, 3]}))["add"]
     features = protocol("deletionVectors") if vector else protocol()
     if vector:
-        told = write_vector(folder, [1], "p")
-        name = Path(told["pathOrInlineDv"]).name
-        add |= {"deletionVector": told | {"pathOrInlineDv": f"{vector}/{name}"}}
+        reported = write_vector(folder, [1], "p")
+        name = Path(reported["pathOrInlineDv"]).name
+        add |= {"deletionVector": reported | {"pathOrInlineDv": f"{vector}/{name}"}}
     commit(folder, features, metadata([field("a", "long")]), {"add": add | {"path": f"{path}/f.parquet"}})
     bucket.upload(folder, prefix)
 

@@ -236,7 +236,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             return traceback.format_exc(), max(*durations, time.monotonic() - started - sum(durations))
 
     def publish_all(durations: list[float]) -> int:
-        kept: list[str] = ["always"]
+        retained: list[str] = ["always"]
         started = time.monotonic()
         save("always")
         for number in count(1):
@@ -253,9 +253,9 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
                 reused = [entry.id for entry in versions.pending()]
             else:
                 reused = []
-            kept = list(dict.fromkeys(["always", *kept[-4:], *reused, *new]))
+            retained = list(dict.fromkeys(["always", *retained[-4:], *reused, *new]))
             time.sleep(0.02)
-            versions.publish(replace(version(number), fragments=[fragment(name) for name in kept]))
+            versions.publish(replace(version(number), fragments=[fragment(name) for name in retained]))
             versions.clear_pending()
         raise AssertionError
 

@@ -22,7 +22,7 @@ def objects(tmp_path: Path) -> ObjectStore:
 def version(number: int, partitions: dict[str, int]) -> Version:
     """One with these partitions, each made for a version."""
     files = ProfileFiles("s", "", ())
-    entries = [PartitionEntry(key, key, 1, 1, 1, files, made) for key, made in partitions.items()]
+    entries = [PartitionEntry(key, key, 1, 1, 1, files, created) for key, created in partitions.items()]
     now = datetime.now(UTC)
     return Version(
         number, "t", "files", "s", None, now, pa.schema([]), ("p",), 1, 1, "c", files, "0", "l", {}, (), entries

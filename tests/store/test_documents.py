@@ -50,21 +50,21 @@ HINTS = st.one_of(
 
 
 @given(st.integers(1, 3000), st.integers(0, 5000), HINTS)
-def test_the_newest_document_is_determined_with_any_hint(oldest: int, newest: int, told: bytes | None) -> None:
+def test_the_newest_document_is_determined_with_any_hint(oldest: int, newest: int, reported: bytes | None) -> None:
     numbers = range(oldest, newest + 1)
     objects = {f"versions/{number}.json": b"x" for number in numbers}
-    if told is not None:
-        objects["versions/newest"] = told
+    if reported is not None:
+        objects["versions/newest"] = reported
     documents = Documents(Memory(objects))
     assert documents.newest() == (newest if numbers else 0)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 40))
-def test_the_hint_may_be_outdated(told: int, behind: int) -> None:
+def test_the_hint_may_be_outdated(reported: int, behind: int) -> None:
     """The further behind, the more is asked, but of 40 documents no more than of twice their digits; none is listed."""
-    objects = {f"versions/{number}.json": b"x" for number in range(told, told + behind + 1)}
-    store = Memory({**objects, "versions/newest": str(told).encode()})
-    assert Documents(store).newest() == told + behind
+    objects = {f"versions/{number}.json": b"x" for number in range(reported, reported + behind + 1)}
+    store = Memory({**objects, "versions/newest": str(reported).encode()})
+    assert Documents(store).newest() == reported + behind
     assert store.asked <= 3 + 2 * behind.bit_length()
     assert store.listed == 0
 
@@ -79,12 +79,12 @@ def versions(store: ObjectStore) -> VersionStore:
 
 
 @pytest.mark.parametrize("told", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
-def test_wrong_and_missing_hints(versions: VersionStore, told: bytes | None) -> None:
+def test_wrong_and_missing_hints(versions: VersionStore, reported: bytes | None) -> None:
     """Nobody is misled, and the next publisher puts it right."""
-    if told is None:
+    if reported is None:
         versions.objects.delete(["versions/newest"])
     else:
-        versions.objects.write("versions/newest", told)
+        versions.objects.write("versions/newest", reported)
     assert versions.latest() == version(3)
     versions.publish(version(4))
     assert versions.latest() == version(4)
@@ -120,8 +120,8 @@ def test_the_newest_document_is_removed_by_hand(versions: VersionStore) -> None:
 
 @pytest.fixture(scope="module")
 def requests(s3_endpoint: str) -> Iterator[Requests]:
-    with counted(s3_endpoint) as seen:
-        yield seen
+    with counted(s3_endpoint) as observed:
+        yield observed
 
 
 @pytest.mark.s3
@@ -136,17 +136,17 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
         many(root, newest, s3_options)
         versions = VersionStore(root, "orders")
         versions.publish(version(newest))
-        seen = VersionStore(ObjectStore(root.uri(), {**s3_options, "aws_endpoint": requests.endpoint}), "orders")
+        observed = VersionStore(ObjectStore(root.uri(), {**s3_options, "aws_endpoint": requests.endpoint}), "orders")
         requests.take()
-        assert seen.newest() == newest
+        assert observed.newest() == newest
         looked = requests.take()
-        latest = seen.latest()
+        latest = observed.latest()
         assert latest == version(newest)
         read = requests.take()
-        seen.publish(version(newest + 1), latest)
+        observed.publish(version(newest + 1), latest)
         published = requests.take()
         versions.objects.write("versions/newest", str(newest).encode())
-        assert seen.newest() == newest + 1
+        assert observed.newest() == newest + 1
         behind = requests.take()
         assert not any(request.startswith("list") for request in (*looked, *read, *published, *behind))
         counts.append([len(looked), len(read), len(published), len(behind)])

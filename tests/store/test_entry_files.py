@@ -78,18 +78,18 @@ def write(
 
 
 def check_lookups(
-    found: Entries[NodeEntry], expected: dict[str, NodeEntry], keys: set[str], prefixes: set[str]
+    result: Entries[NodeEntry], expected: dict[str, NodeEntry], keys: set[str], prefixes: set[str]
 ) -> None:
     """Every lookup gives what a plain dictionary does."""
-    assert len(found) == len(expected)
+    assert len(result) == len(expected)
     for key in keys:
-        assert found.find(key) == expected.get(key)
-    assert found.find_all(keys) == {key: entry for key, entry in expected.items() if key in keys}
+        assert result.find(key) == expected.get(key)
+    assert result.find_all(keys) == {key: entry for key, entry in expected.items() if key in keys}
     for chosen in (prefixes, *({prefix} for prefix in prefixes)):
-        assert found.find_prefixes(chosen) == [
+        assert result.find_prefixes(chosen) == [
             expected[key] for key in sorted(expected) if key.startswith(tuple(chosen))
         ]
-    assert list(found) == [expected[key] for key in sorted(expected)]
+    assert list(result) == [expected[key] for key in sorted(expected)]
 
 
 @pytest.mark.usefixtures("small")
@@ -207,19 +207,19 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 def test_each_row_is_written_a_few_times(change: int) -> None:
     """A thousand commits: the files stay few, and what is written in all is a small multiple of what has changed."""
     rows = 20_000
-    found = SegmentFiles(rows, (SegmentFile("base", rows),))
+    result = SegmentFiles(rows, (SegmentFile("base", rows),))
     written = 0
     for _ in range(1000):
-        kept = retained_files(NODES.segments, found, rows, change)
-        if kept:
-            new = change + sum(file.rows for file in found.files[len(kept) :])
-            found = SegmentFiles(rows, (*kept, SegmentFile("changes", new)))
+        retained = retained_files(NODES.segments, result, rows, change)
+        if retained:
+            new = change + sum(file.rows for file in result.files[len(retained) :])
+            result = SegmentFiles(rows, (*retained, SegmentFile("changes", new)))
         else:
             new = rows
-            found = SegmentFiles(rows, (SegmentFile("base", rows),))
+            result = SegmentFiles(rows, (SegmentFile("base", rows),))
         written += new
-        assert len(found.files) <= 1 + 6
-        assert sum(file.rows for file in found.files[1:]) <= rows / 2
+        assert len(result.files) <= 1 + 6
+        assert sum(file.rows for file in result.files[1:]) <= rows / 2
     assert written <= 1000 * (12 * change + 500), "changes of at most 500 rows are one file, which is written again"
 
 
@@ -277,8 +277,8 @@ def test_one_of_many_partitions_is_looked_up_in_its_row_group(
     published: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    found = published.read(1).partitions
-    assert isinstance(found, StoredEntries)
+    result = published.read(1).partitions
+    assert isinstance(result, StoredEntries)
     groups = ParquetObject.read_row_groups
     monkeypatch.setattr(
         ParquetObject,
@@ -286,15 +286,15 @@ def test_one_of_many_partitions_is_looked_up_in_its_row_group(
         lambda self, wanted, *how, **more: read.extend(wanted) or groups(self, wanted, *how, **more),
     )
     for key in ("day=00000", "day=12345", "day=19999"):
-        entry = found.find(key)
+        entry = result.find(key)
         assert entry is not None
         assert entry.key == key
     assert len(read) == 3
     for key in ("", "day=00017x", "zzz", "\udc80"):
-        assert found.find(key) is None
+        assert result.find(key) is None
     assert len(read) <= 4, "a key that is not there is looked for where it would be"
     read.clear()
-    assert [found.find(f"day={at:05}") is not None for at in range(12345, 12355)] == [True] * 10
+    assert [result.find(f"day={at:05}") is not None for at in range(12345, 12355)] == [True] * 10
     assert len(read) <= 2, "neighbours are found in what was read"
 
 
@@ -376,7 +376,7 @@ def test_errors_name_damaged_files(tmp_path: Path) -> None:
         changed = write(objects, kind, entries[:8], write(objects, kind, entries))
         assert len(changed.files.files) == 4
         key = kind.key(entries[8])
-        reads = [list, lambda found, key=key: found.find(key), lambda found, key=key: found.find_prefixes([key])]
+        reads = [list, lambda result, key=key: result.find(key), lambda result, key=key: result.find_prefixes([key])]
         for number, file in enumerate(changed.files.files):
             data = objects.read(file.path)
             objects.write(file.path, data[: len(data) // 2])
@@ -391,14 +391,14 @@ def test_errors_name_damaged_files(tmp_path: Path) -> None:
 def test_keys_too_long_for_bounds_are_looked_up(local_store: ObjectStore) -> None:
     """Parquet keeps no bounds that are longer than a few kilobytes."""
     keys = [letter * 10_000 for letter in "abc"]
-    found = StoredEntries(NODES, local_store, write(local_store, NODES, [node(key, 1) for key in keys]).files)
-    assert all(found.find(key) == node(key, 1) for key in keys)
-    assert found.find("b" * 9_999) is None
-    assert found.find_prefixes(["b" * 9_999]) == [node(keys[1], 1)]
+    result = StoredEntries(NODES, local_store, write(local_store, NODES, [node(key, 1) for key in keys]).files)
+    assert all(result.find(key) == node(key, 1) for key in keys)
+    assert result.find("b" * 9_999) is None
+    assert result.find_prefixes(["b" * 9_999]) == [node(keys[1], 1)]
 
 
 def test_a_version_without_entries(local_store: ObjectStore) -> None:
-    found = write(local_store, NODES, [])
-    assert (len(found), list(found), found.find("x"), found.find_prefixes([""])) == (0, [], None, [])
+    result = write(local_store, NODES, [])
+    assert (len(result), list(result), result.find("x"), result.find_prefixes([""])) == (0, [], None, [])
     assert local_store.list() == [], "nothing needs no file"
-    assert list(write(local_store, NODES, [node("a", 1)], found)) == [node("a", 1)]
+    assert list(write(local_store, NODES, [node("a", 1)], result)) == [node("a", 1)]

@@ -93,12 +93,12 @@ def test_a_file_size_limit(tmp_path: Path) -> None:
     """The same, where nothing can be mounted."""
     store = ObjectStore(str(tmp_path))
     VersionStore(store, "orders").publish(version(1))
-    former = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, former[1]))
+    previous = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, previous[1]))
     try:
         fails(store, r"the file would pass the largest size allowed here", range(3))
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+        resource.setrlimit(resource.RLIMIT_FSIZE, previous)
     assert [info.path for info in store.list("folder")] == []
     assert not list(tmp_path.rglob(".*"))
     assert VersionStore(store, "orders").latest() == version(1)

@@ -30,8 +30,10 @@ class Published(Table):
     def commit(self, *names: str, keep: int = 2, grace: timedelta = HALF_AN_HOUR) -> Version:
         base = self.versions.latest()
         number = 1 + (base.number if base else 0)
-        kept = {entry.id for entry in base.fragments} if base else set()
-        self.save(f"table-{number}", f"day-{number}", f"node-{number}", *(name for name in names if name not in kept))
+        retained = {entry.id for entry in base.fragments} if base else set()
+        self.save(
+            f"table-{number}", f"day-{number}", f"node-{number}", *(name for name in names if name not in retained)
+        )
         self.versions.publish(replace(version(number), fragments=[fragment(name) for name in names]), base)
         self.versions.drop_outdated(number, keep, grace)
         self.pass_hour()
@@ -53,8 +55,8 @@ def test_files_that_only_removed_versions_reference_are_deleted(table: Published
         table.commit("always", f"{number}", f"{number - 1}")
         # The version that was replaced by this very commit's predecessor is older than the grace.
         assert table.versions.numbers() == list(range(max(1, number - 1), number + 1))
-        for kept in table.versions.numbers():
-            assert set(table.versions.read(kept).paths()) <= table.paths(), "a reader of a kept version finds all"
+        for retained in table.versions.numbers():
+            assert set(table.versions.read(retained).paths()) <= table.paths(), "a reader of a kept version finds all"
         assert table.paths() == table.named() | ({"versions/oldest"} if number > 2 else set())
     with pytest.raises(VersionNotFoundError, match=r"version 6\b.*\b7-8"):
         table.versions.read(6)

@@ -23,23 +23,25 @@ _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(
 @given(_RANGES, _RANGES)
 def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
     """Every range within one that was asked for, and of no other anything but the bytes that are there."""
-    asked: list[tuple[int, int]] = []
+    requested: list[tuple[int, int]] = []
 
     def fetch(start: int, end: int) -> bytes:
-        asked.append((start, end))
+        requested.append((start, end))
         return _BYTES[start:end]
 
     fetched = FetchedRanges(fetch)
     fetched.fetch(others)
-    asked.clear()
+    requested.clear()
     fetched.fetch(wanted)
-    assert sorted(asked) == merge_neighbors(wanted)
-    assert all(later[0] - before[1] > 8192 for before, later in zip(sorted(asked), sorted(asked)[1:], strict=False))
+    assert sorted(requested) == merge_neighbors(wanted)
+    assert all(
+        later[0] - before[1] > 8192 for before, later in zip(sorted(requested), sorted(requested)[1:], strict=False)
+    )
     for start, end in wanted:
         assert fetched.find(start, end) == _BYTES[start:end]
     for start, end in others:
         assert fetched.find(start, end) in (None, _BYTES[start:end])
-        assert (fetched.find(start, end) is None) == (not any(own[0] <= start and end <= own[1] for own in asked))
+        assert (fetched.find(start, end) is None) == (not any(own[0] <= start and end <= own[1] for own in requested))
 
 
 def test_ranges_far_larger_than_a_request() -> None:
@@ -55,18 +57,18 @@ def test_ranges_far_larger_than_a_request() -> None:
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The threads that read files which are Python objects."""
-    seen: set[int] = set()
+    observed: set[int] = set()
 
     def noting(plain: Any) -> Any:
         def read(self: Any, *arguments: Any) -> Any:
-            seen.add(threading.get_ident())
+            observed.add(threading.get_ident())
             return plain(self, *arguments)
 
         return read
 
     for kind, name in ((_CountingInput, "read_buffer"), (_CountingInput, "read"), (RangedFile, "read")):
         monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
-    return seen
+    return observed
 
 
 @pytest.mark.parametrize("kind", ["local_store", pytest.param("s3_store", marks=pytest.mark.s3)])

@@ -38,23 +38,23 @@ def test_after_a_kill_at_any_step_the_next_version_is_published(store: ObjectSto
     assert len(kills) > (15 if store.is_remote else 80)
     assert {step["outcome"] for step in kills} == {"killed"}
     assert last["outcome"] == "published"
-    found = [step["recovered"] for step in (*kills, last)]
-    states = [step["before"] for step in found]
-    assert [state for state, former in zip(states, [[], *states], strict=False) if state != former] == [
+    result = [step["recovered"] for step in (*kills, last)]
+    states = [step["before"] for step in result]
+    assert [state for state, previous in zip(states, [[], *states], strict=False) if state != previous] == [
         [1],
         [1, 2],
         [2],
     ]
-    assert all(step["after"] == [*step["before"], step["before"][-1] + 1] for step in found)
-    assert all(step["dropped"] == step["after"][-1:] for step in found)
-    assert not any(step["stray"] for step in found)
+    assert all(step["after"] == [*step["before"], step["before"][-1] + 1] for step in result)
+    assert all(step["dropped"] == step["after"][-1:] for step in result)
+    assert not any(step["stray"] for step in result)
 
 
 def test_exactly_one_of_concurrent_publishers_succeeds(store: ObjectStore, options: dict[str, str]) -> None:
     *rounds, end = run("race", store, options)
-    for number, found in enumerate(rounds, 1):
-        assert sorted(found["outcomes"], key=len)[1:] == ["conflict"] * 5, f"round {number}"
-        assert found["published"] in found["outcomes"]
+    for number, result in enumerate(rounds, 1):
+        assert sorted(result["outcomes"], key=len)[1:] == ["conflict"] * 5, f"round {number}"
+        assert result["published"] in result["outcomes"]
     assert end == {"whole": list(range(1, len(rounds) + 1))}
 
 

@@ -40,12 +40,12 @@ def test_before_the_first_version(versions: VersionStore) -> None:
 
 def test_a_version_is_read_as_published(versions: VersionStore) -> None:
     versions.publish(version(1))
-    found = versions.latest()
-    assert found == version(1)
-    assert found is not None
-    assert found.schema.equals(SCHEMA, check_metadata=True)
-    assert list(found.paths()) == list(version(1).paths())
-    assert versions.read(1) == found
+    result = versions.latest()
+    assert result == version(1)
+    assert result is not None
+    assert result.schema.equals(SCHEMA, check_metadata=True)
+    assert list(result.paths()) == list(version(1).paths())
+    assert versions.read(1) == result
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_entries_are_read_at_first_use(versions: VersionStore, monkeypatch: pyte
     monkeypatch.setattr(
         ObjectStore, "open_parquet", lambda self, path, **more: (read.append(path), open_parquet(self, path, **more))[1]
     )
-    found = versions.read(1)
-    copy = pickle.loads(pickle.dumps(found))
-    assert len(found.fragments) == 3
+    result = versions.read(1)
+    copy = pickle.loads(pickle.dumps(result))
+    assert len(result.fragments) == 3
     assert not read
-    assert len(pickle.dumps(found)) < 4000
+    assert len(pickle.dumps(result)) < 4000
     assert copy.fragments[1].id == "fragment-1-1"
     assert next(iter(copy.fragments)).id == "fragment-1-0"
     assert [path.split(".")[-2] for path in read] == ["fragments"], "once, and not the others"
@@ -161,17 +161,17 @@ def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> N
     versions.publish(replace(version(1), metadata_cache=many))
     first = versions.read(1)
     assert first.metadata_cache == many
-    learnt = {**many, b"new": b"\x00"}
-    del learnt[b"\xff7"]
-    versions.publish(replace(version(2), metadata_cache=learnt), first)
+    cached = {**many, b"new": b"\x00"}
+    del cached[b"\xff7"]
+    versions.publish(replace(version(2), metadata_cache=cached), first)
     second = versions.read(2)
-    assert second.metadata_cache == learnt
+    assert second.metadata_cache == cached
     versions.publish(replace(version(3), metadata_cache=second.metadata_cache), second)
     paths = [memory_of(versions.read(number)) for number in (1, 2, 3)]
     assert [len(own) for own in paths] == [1, 2, 2]
     assert paths[1] == paths[2]
-    assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == learnt
-    assert versions.metadata_cache() == learnt
+    assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == cached
+    assert versions.metadata_cache() == cached
 
 
 def test_cached_values_that_a_plan_did_not_use_are_retained(versions: VersionStore) -> None:
@@ -209,8 +209,8 @@ def test_a_damaged_metadata_cache_is_empty(versions: VersionStore) -> None:
     """It only saves work."""
     versions.publish(replace(version(1), metadata_cache={b"a": b"b"}))
     for data in (b"", None):
-        found = versions.read(1)
-        (path,) = memory_of(found)
+        result = versions.read(1)
+        (path,) = memory_of(result)
         if data is None:
             versions.objects.delete([path])
         else:

@@ -23,8 +23,8 @@ count_to = with_arguments(tasks.count_to)
 @pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 3), (2, 1), (2, 4)])
 def test_all_items_of_all_tasks(processes: int, threads: int) -> None:
     requested = [PathTask(f"/t/{number}", (number,)) for number in range(40)]
-    found = Counter(stream_parallel(count_to, requested, processes, threads))
-    assert found == Counter(item for number in range(40) for item in range(number))
+    result = Counter(stream_parallel(count_to, requested, processes, threads))
+    assert result == Counter(item for number in range(40) for item in range(number))
     assert list(stream_parallel(count_to, [], processes, threads)) == []
 
 

@@ -54,22 +54,22 @@ def _config(folder: Path, at: str | None = None, **options: Any) -> TableConfig:
     return TableConfig(name="t", uri=str(folder), at=at, **options)
 
 
-def assert_difference(former: Planned, config: TableConfig) -> Planned:
+def assert_difference(previous: Planned, config: TableConfig) -> Planned:
     """Check the difference since a snapshot, and return the newer one with what the difference's plan cached."""
     snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
-    diff, cached = former.changes(config)
+    diff, cached = previous.changes(config)
     assert isinstance(diff, SnapshotDiff), diff.reason
-    assert diff.since == former.snapshot.reference
+    assert diff.since == previous.snapshot.reference
     for field in fields(SnapshotMetadata):
         assert getattr(diff.current, field.name) == getattr(snapshot, field.name), field.name
     assert diff.current.schema.equals(snapshot.schema, check_metadata=True)
-    assert_is_difference(diff, former.snapshot, snapshot)
+    assert_is_difference(diff, previous.snapshot, snapshot)
     old, new = (
-        {(fragment.partition_key, fragment.path) for fragment in one.fragments} for one in (former.snapshot, snapshot)
+        {(fragment.partition_key, fragment.path) for fragment in one.fragments} for one in (previous.snapshot, snapshot)
     )
     added = {(fragment.partition_key, fragment.path) for fragment in diff.added}
     assert (diff.removed, diff.replaced) == (old - new, old & added)
-    assert not {fragment.id for fragment in diff.added} & {fragment.id for fragment in former.snapshot.fragments}
+    assert not {fragment.id for fragment in diff.added} & {fragment.id for fragment in previous.snapshot.fragments}
     return Planned(snapshot, cached)
 
 
@@ -137,11 +137,11 @@ def test_differences_of_random_histories(
         _assert_difference_unless_cleaned(first, config)
 
 
-def _assert_difference_unless_cleaned(former: Planned, config: TableConfig) -> Planned:
-    diff, _ = former.changes(config)
+def _assert_difference_unless_cleaned(previous: Planned, config: TableConfig) -> Planned:
+    diff, _ = previous.changes(config)
     if diff == NoDiff("log files of the earlier snapshot were removed or rolled back"):
         return Planned.of(config)
-    return assert_difference(former, config)
+    return assert_difference(previous, config)
 
 
 @settings(max_examples=max(10, settings().max_examples // 4))
@@ -157,8 +157,8 @@ def test_differences_between_states_of_the_past(
             _take(history, name, arguments)
         ats = data.draw(st.lists(st.sampled_from(sorted(history.states)), min_size=2, max_size=2))
         try:
-            former = Planned.of(_config(history.writer.folder, ats[0]))
-            assert_difference(former, _config(history.writer.folder, ats[1]))
+            previous = Planned.of(_config(history.writer.folder, ats[0]))
+            assert_difference(previous, _config(history.writer.folder, ats[1]))
         except SnapshotNotFoundError:
             return
 
@@ -170,16 +170,16 @@ def test_consecutive_instants_of_real_tables(name: str, realtables: Path) -> Non
     instants = list(completed(table))
     planned = [Planned.of(_config(table, instant)) for instant in instants]
     pairs = [*pairwise(range(len(instants))), *([(0, len(instants) - 1)] if instants else [])]
-    for former, current in (*pairs, *((current, former) for former, current in pairs)):
+    for previous, current in (*pairs, *((current, previous) for previous, current in pairs)):
         config = _config(table, instants[current])
-        if planned[former].snapshot.schema.equals(planned[current].snapshot.schema):
-            assert_difference(planned[former], config)
+        if planned[previous].snapshot.schema.equals(planned[current].snapshot.schema):
+            assert_difference(planned[previous], config)
         else:
-            assert_no_diff(planned[former], config, "the schema changed")
+            assert_no_diff(planned[previous], config, "the schema changed")
 
 
-def assert_no_diff(former: Planned, config: TableConfig, reason: str) -> None:
-    diff, _ = former.changes(config)
+def assert_no_diff(previous: Planned, config: TableConfig, reason: str) -> None:
+    diff, _ = previous.changes(config)
     assert isinstance(diff, NoDiff)
     assert reason in diff.reason
 
@@ -201,7 +201,7 @@ def _of_partition(history: History, part: str) -> Any:
 def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The properties, the timeline, the new commits, and the partitions that they name; the table is not listed."""
     config = _config(history.writer.folder)
-    former = Planned.of(config)
+    previous = Planned.of(config)
     second = _of_partition(history, "y")
     history.rewrite(second, [_A | {"ts": 3}])
     history.insert("new", [_A])
@@ -220,9 +220,9 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
     monkeypatch.setattr(Location, "read", noted_read)
     monkeypatch.setattr(Location, "files", noted_files)
     monkeypatch.setattr(Location, "list", None)
-    diff, cached = former.changes(config)
+    diff, cached = previous.changes(config)
     assert isinstance(diff, SnapshotDiff), diff.reason
-    assert_is_difference(diff, former.snapshot, snapshot)
+    assert_is_difference(diff, previous.snapshot, snapshot)
     (properties, *commits), (timeline, *partitions) = read, listed
     assert properties == ".hoodie/hoodie.properties"
     assert sorted(path.rpartition("/")[2][:17] for path in commits) == new_commits
@@ -233,7 +233,7 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
     again, _ = Planned(snapshot, cached).changes(config)
     assert isinstance(again, SnapshotDiff)
     assert (again.added, again.removed, read) == ((), frozenset(), [".hoodie/hoodie.properties"])
-    assert len(cached) <= len(former.cached) + 2
+    assert len(cached) <= len(previous.cached) + 2
 
 
 @pytest.mark.parametrize("cleaned", [False, True])
@@ -247,7 +247,7 @@ def test_restored_tables(history: CleanedHistory, cleaned: bool) -> None:
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.upsert(_of_partition(history, "x"), [_A | {"ts": 4}], {}, 3)
     history.replace("z", [_B])
-    former = Planned.of(config, base.cached)
+    previous = Planned.of(config, base.cached)
     for instant in [instant for instant in history.states if instant > restored]:
         for path in writer.timeline.glob(f"{instant}*"):
             path.unlink()
@@ -257,28 +257,28 @@ def test_restored_tables(history: CleanedHistory, cleaned: bool) -> None:
     for path in _new_files(writer, files):
         if path.suffix == ".parquet" or (writer.version >= 8 and ".log." in path.name):
             path.unlink()
-    without_commits = {key: value for key, value in former.cached.items() if key in base.cached}
+    without_commits = {key: value for key, value in previous.cached.items() if key in base.cached}
     if cleaned:
-        assert_no_diff(Planned(former.snapshot, without_commits | _state(former, base)), config, "were rolled back")
+        assert_no_diff(Planned(previous.snapshot, without_commits | _state(previous, base)), config, "were rolled back")
     else:
-        assert_difference(former, config)
+        assert_difference(previous, config)
         history.insert("w", [_A])
-        assert_difference(former, config)
+        assert_difference(previous, config)
 
 
 def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
     return [path for path in writer.folder.rglob("part=*/*") if path not in files]
 
 
-def _state(former: Planned, base: Planned) -> dict[bytes, bytes]:
+def _state(previous: Planned, base: Planned) -> dict[bytes, bytes]:
     """What the plan cached of the state itself."""
-    reference = former.snapshot.reference
-    key = cache_key("hudi state", former_uri(former), reference.id, str(reference.committed_at))
-    return {key: former.cached[key]}
+    reference = previous.snapshot.reference
+    key = cache_key("hudi state", former_uri(previous), reference.id, str(reference.committed_at))
+    return {key: previous.cached[key]}
 
 
-def former_uri(former: Planned) -> str:
-    return former.snapshot.fragments[0].path.partition("/part=")[0]
+def former_uri(previous: Planned) -> str:
+    return previous.snapshot.fragments[0].path.partition("/part=")[0]
 
 
 def test_an_archived_timeline(history: CleanedHistory) -> None:
@@ -299,41 +299,41 @@ def test_cleaned_files(history: CleanedHistory) -> None:
     config = _config(history.writer.folder)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.clean()
-    former = Planned.of(config)
+    previous = Planned.of(config)
     _archive(history, len(history.states) - 1)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
     history.replace("z", [_B])
     history.clean()
-    assert_difference(former, config)
+    assert_difference(previous, config)
     for path in history.writer.timeline.glob("*.clean"):
         path.unlink()
-    assert_no_diff(former, config, "no clean")
+    assert_no_diff(previous, config, "no clean")
 
 
 def test_replaced_files_whose_clean_was_archived(history: CleanedHistory) -> None:
     """Nothing names the files of the replaced group. They must not stay in the difference as if they were live."""
     config = _config(history.writer.folder)
     history.insert("w", [_A])
-    former = Planned.of(config)
+    previous = Planned.of(config)
     history.replace("z", [_B])
     history.clean()
-    assert_difference(former, config)
+    assert_difference(previous, config)
     _archive(history, len(history.states) - 2)
     for path in history.writer.timeline.glob("*.clean"):
         path.unlink()
-    assert_no_diff(former, config, "uncertain which files")
+    assert_no_diff(previous, config, "uncertain which files")
 
 
 def test_files_that_a_clean_removed_before_it_completed(history: CleanedHistory) -> None:
     """Nothing names the former files: they must not stay beside the files that replace them."""
     config = _config(history.writer.folder)
-    former = Planned.of(config)
+    previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
     history.clean()
-    assert_difference(former, config)
+    assert_difference(previous, config)
     for path in history.writer.timeline.glob("*.clean"):
         path.unlink()
-    assert_no_diff(former, config, "uncertain")
+    assert_no_diff(previous, config, "uncertain")
 
 
 def test_a_failed_attempt_next_to_the_file_of_the_previous_state(history: CleanedHistory) -> None:
@@ -341,9 +341,9 @@ def test_a_failed_attempt_next_to_the_file_of_the_previous_state(history: Cleane
     config = _config(history.writer.folder)
     one = _of_partition(history, "y")
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
-    former = Planned.of(config)
+    previous = Planned.of(config)
     history.rewrite(one, [_A | {"ts": 3}])
-    assert_difference(former, config)
+    assert_difference(previous, config)
 
 
 def test_a_write_that_was_pending(history: CleanedHistory) -> None:
@@ -355,51 +355,51 @@ def test_a_write_that_was_pending(history: CleanedHistory) -> None:
     writer.request(late, "deltacommit")
     stat = writer.base_file(one, late, [_A])
     history.insert("y", [_A])
-    former = Planned.of(config)
-    assert "~" in former.snapshot.id
+    previous = Planned.of(config)
+    assert "~" in previous.snapshot.id
     writer.complete(late, "deltacommit", [stat])
-    assert_difference(former, config)
+    assert_difference(previous, config)
     history.insert("y", [_B])
     for path in [*writer.timeline.iterdir()]:
         if path.name[:17] <= late and path.name[0].isdigit():
             path.unlink()
-    assert_no_diff(former, config, "incomplete")
+    assert_no_diff(previous, config, "incomplete")
 
 
 def test_changes_that_need_all_fragments(history: CleanedHistory) -> None:
     """Another schema, other properties, other partitions, rewritten metadata, and nothing cached."""
     writer = history.writer
     config = _config(writer.folder)
-    former = Planned.of(config)
-    assert_no_diff(Planned(former.snapshot, {}), config, "cached")
-    assert_no_diff(former, _config(writer.folder, partitions={"part": ("x",)}), "selected partitions")
-    assert_no_diff(former, _config(writer.folder, options={"meta_columns": True}), "properties")
+    previous = Planned.of(config)
+    assert_no_diff(Planned(previous.snapshot, {}), config, "cached")
+    assert_no_diff(previous, _config(writer.folder, partitions={"part": ("x",)}), "selected partitions")
+    assert_no_diff(previous, _config(writer.folder, options={"meta_columns": True}), "properties")
     writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
     history.insert("y", [_A])
-    assert_no_diff(former, config, "schema changed")
+    assert_no_diff(previous, config, "schema changed")
     writer.fields.pop()
     history.insert("y", [_A])
-    assert_difference(former, config)
+    assert_difference(previous, config)
     writer.set_properties(**{"hoodie.table.metadata.partitions": "files", "hoodie.table.checksum": "7"})
-    assert_difference(former, config)
+    assert_difference(previous, config)
     writer.set_properties(**{"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"})
-    assert_no_diff(former, config, "properties")
-    former = Planned.of(config)
+    assert_no_diff(previous, config, "properties")
+    previous = Planned.of(config)
     path = next(
         path for path in writer.timeline.iterdir() if path.name.startswith(min(history.states)) and path.stat().st_size
     )
     path.write_bytes(path.read_bytes() + b" ")
-    assert_no_diff(former, config, "metadata")
+    assert_no_diff(previous, config, "metadata")
 
 
 def test_a_selection_of_partitions(history: CleanedHistory) -> None:
     """Only these are listed and compared."""
     config = _config(history.writer.folder, partitions={"part": ("x", "w")})
-    former = Planned.of(config)
+    previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.insert("w", [_A])
     history.replace("x", [_B])
-    chained = assert_difference(former, config)
+    chained = assert_difference(previous, config)
     assert {fragment.partition_key for fragment in chained.snapshot.fragments} == {"part=w", "part=x"}
 
 
@@ -418,18 +418,18 @@ def test_types_of_partition_columns(tmp_path: Path) -> None:
         writer.slices[one.file_id] = one
 
     write("1")
-    former = Planned.of(config)
-    assert former.snapshot.partition_type("part") == pa.int64()
+    previous = Planned.of(config)
+    assert previous.snapshot.partition_type("part") == pa.int64()
     write("2")
-    former = assert_difference(former, config)
+    previous = assert_difference(previous, config)
     write("x")
-    assert_no_diff(former, config, "type")
-    former = Planned.of(config)
-    assert former.snapshot.partition_type("part") == pa.string()
+    assert_no_diff(previous, config, "type")
+    previous = Planned.of(config)
+    assert previous.snapshot.partition_type("part") == pa.string()
     write("3")
-    former = assert_difference(former, config)
+    previous = assert_difference(previous, config)
     write("3", [one for one in writer.slices.values() if one.partition == "part=x"])
-    assert_no_diff(former, config, "type")
+    assert_no_diff(previous, config, "type")
     assert Planned.of(config).snapshot.partition_type("part") == pa.int64()
 
 
@@ -440,21 +440,21 @@ def test_tables_that_do_not_record_partition_columns(tmp_path: Path) -> None:
         writer.set_properties(**{"hoodie.table.partition.fields": ""})
         for number in range(2):
             if number:
-                former = Planned.of(_config(folder))
+                previous = Planned.of(_config(folder))
             instant = writer.tick()
             stat = writer.base_file(writer.new_slice(partition, instant), instant, [_A])
             writer.complete(instant, "commit", [stat])
         if reason:
-            assert_no_diff(former, _config(folder), reason)
+            assert_no_diff(previous, _config(folder), reason)
         else:
-            assert_difference(former, _config(folder))
+            assert_difference(previous, _config(folder))
 
 
 def test_writes_without_rows(history: CleanedHistory) -> None:
     """Change no fragment: neither an empty log file, nor a failed write that appended to a log file of others."""
     writer = history.writer
     config = _config(writer.folder)
-    former = Planned.of(config)
+    previous = Planned.of(config)
     one = _of_partition(history, "x")
     instant = writer.tick()
     writer.complete(instant, "deltacommit", [writer.raw_log_file(one, instant, b"")])
@@ -465,6 +465,6 @@ def test_writes_without_rows(history: CleanedHistory) -> None:
         log.write_bytes(
             log.read_bytes() + block(3, {0: failed, 2: json.dumps(writer.stored_schema)}, b"\0\0\0\3\0\0\0\0")
         )
-    chained = assert_difference(former, config)
-    assert chained.snapshot.id != former.snapshot.id
-    assert [one.id for one in chained.snapshot.fragments] == [one.id for one in former.snapshot.fragments]
+    chained = assert_difference(previous, config)
+    assert chained.snapshot.id != previous.snapshot.id
+    assert [one.id for one in chained.snapshot.fragments] == [one.id for one in previous.snapshot.fragments]

@@ -104,15 +104,15 @@ def test_a_difference_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], ve
     with counted(s3_options["aws_endpoint"]) as requests:
         options = s3_options | {"aws_endpoint": requests.endpoint}
         config = TableConfig(name="t", uri=f"s3://metastore/{prefix}/t", format="hudi", storage_options=options)
-        former = Planned.of(config)
+        previous = Planned.of(config)
         history.rewrite(history.slices()[4], [{"key": "a", "ts": 2, "value": 7.0}])
         history.upsert(history.slices()[5], [{"key": "a", "ts": 3}], {}, 3)
         upload()
         requests.take()
-        assert isinstance(former.changes(config)[0], SnapshotDiff)
+        assert isinstance(previous.changes(config)[0], SnapshotDiff)
         listed = [request for request in requests.take() if request.startswith("list ")]
         assert len(listed) <= 1 + 2 * 2
-        former = assert_difference(former, config)
+        previous = assert_difference(previous, config)
         history.replace("x", [{"key": "c", "ts": 1}])
         upload()
-        former = assert_difference(former, config)
+        previous = assert_difference(previous, config)

@@ -102,7 +102,7 @@ class IcebergWriter:
         return self._entry(name, "puffin", len(positions)) | {"content": 1} | blob_at | more
 
     def commit(
-        self, *added: Entry, removed: Collection[Entry] = (), branch: str = "main", keep_manifests: bool = False
+        self, *added: Entry, removed: Collection[Entry] = (), branch: str = "main", retain_manifests: bool = False
     ) -> int:
         """A new snapshot with these files added and removed; its id.
 
@@ -112,12 +112,12 @@ class IcebergWriter:
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence
         removed_entries = {id(entry) for entry in removed}
-        unchanged = [one for one in self.manifests if keep_manifests and not removed_entries & set(map(id, one[1]))]
-        kept_entries = {id(entry) for _, entries in unchanged for entry in entries}
+        unchanged = [one for one in self.manifests if retain_manifests and not removed_entries & set(map(id, one[1]))]
+        retained_entries = {id(entry) for _, entries in unchanged for entry in entries}
         numbers = {id(entry): number for number, (_, entries) in enumerate(self.manifests, 1) for entry in entries}
         groups: dict[Any, list[Entry]] = {}
-        for entry in (entry for entry in self.live if id(entry) not in kept_entries):
-            key = (entry["spec_id"], min(1, entry["content"])), numbers[id(entry)] if keep_manifests else 0
+        for entry in (entry for entry in self.live if id(entry) not in retained_entries):
+            key = (entry["spec_id"], min(1, entry["content"])), numbers[id(entry)] if retain_manifests else 0
             groups.setdefault(key, []).append(entry)
         self.manifests = unchanged
         for entry in added:
