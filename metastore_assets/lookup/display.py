@@ -51,7 +51,7 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> str:
 
     Args:
         rows: The rows.
-        shapes: The frequencies of a small bar chart for each of the first rows. Without them, rows with a field
+        shapes: The frequencies of a small bar chart for each of the first rows. Without shapes, rows with a field
             `frequency` have a bar.
     """
     names, cells = _cells(rows)

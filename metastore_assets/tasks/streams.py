@@ -84,11 +84,11 @@ def stream_parallel(
         except BaseException as error:  # noqa: BLE001 (the caller's thread raises it)
             message = _Message(error=error)
         finally:
-            # After the stop, the queue was emptied, and each thread puts two messages at most.
+            # `stop` empties the queue, and each thread then adds at most two messages.
             items.put(message)
 
     for _ in range(processes):
-        # A daemon: the process may exit while the caller still holds a stream that it does not read.
+        # A daemon thread: the process may exit while the caller has a stream that it no longer reads.
         threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
     try:
         running = processes
@@ -150,7 +150,7 @@ class _ActiveChildren:
         finally:
             with self._lock:
                 self._children.discard(child)
-        if self.are_stopped:  # The child may be dead, so nobody may reuse it.
+        if self.are_stopped:  # The child may be dead and must not be reused.
             raise _StreamClosed
 
     def stop(self) -> None:
@@ -192,7 +192,8 @@ def _stream_child(
         Exception: The exception that a task raised.
     """
     running: dict[int, PathTask[T]] = {}
-    started: set[int] = set()  # tasks of which the caller has items: running them again would repeat these
+    # Tasks with items that the caller has received. Running such a task again would repeat these items.
+    started: set[int] = set()
     numbered = enumerate(tasks)
     idle_crashes = 0
     while True:
