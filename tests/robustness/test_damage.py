@@ -120,7 +120,7 @@ FILES: dict[str, Callable[[Lake], Path]] = {
         if (level, kind) != ("table", "frequencies")  # these are in its value counts
     },
     "fragment states": profile_file("fragment", "states"),
-    **{f"entries {kind}": entries_file(kind) for kind in ("fragments", "partitions", "specs")},
+    **{f"entries {kind}": entries_file(kind) for kind in ("fragments", "partitions", "shared_files", "specs")},
     "fragment index": auxiliary_file("index/"),
     "value counts": auxiliary_file("value_counts/", ".json"),
     "document": document,
