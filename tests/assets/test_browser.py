@@ -19,7 +19,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunsFilter
 
 from tests.assets.lab import CONFIG, Lab, key_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 REPOSITORY = Path(__file__).parents[2]
 ARGUMENTS = [
@@ -165,10 +165,10 @@ def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
         stack.enter_context(process(lab.folder, "dagster-webserver", "-h", "127.0.0.1", "-p", str(port)))
         with process(lab.folder, "dagster-daemon", "run"):
             for table in ("sales", "visits-eu"):
-                wait_for(f"the first version of {table}", 180, lambda table=table: reported_version(lab, table) == 1)
+                wait_for(f"the first version of {table}", 400, lambda table=table: reported_version(lab, table) == 1)
             # A run evaluates checks after it has reported the version.
             unfinished = RunsFilter(statuses=[DagsterRunStatus.STARTED])
-            wait_for("the end of the runs", 60, lambda: not lab.instance.get_runs(unfinished))
+            wait_for("the end of the runs", 200, lambda: not lab.instance.get_runs(unfinished))
         wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
         assets = f"http://127.0.0.1:{port}/assets/sales"
         partition = f"{assets}/sales_partitions?view=partitions&partition={key_of(2)}"
@@ -180,7 +180,7 @@ def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
         lab.append(2, 5, seed=1, count=500)
         runs = lab.instance.get_runs_count()
         with process(lab.folder, "dagster-daemon", "run"):
-            wait_for("the second version of sales", 120, lambda: reported_version(lab, "sales") == 2)
-            wait_for("the run's end", 60, lambda: all(run.is_finished for run in lab.instance.get_runs()))
+            wait_for("the second version of sales", 300, lambda: reported_version(lab, "sales") == 2)
+            wait_for("the run's end", 200, lambda: all(run.is_finished for run in lab.instance.get_runs()))
         assert lab.instance.get_runs_count() == runs + 1
         look(page, lab, partition, "partition-again", "2500")

@@ -35,6 +35,7 @@ tables:
   - name: notes
     uri: ./notes
     format: files
+    options: {header: true}
     columns:
       note: {checks: [{accepted_values: [nothing]}]}
 """
@@ -117,8 +118,8 @@ def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, 
     with process(lab.folder, "dagster-webserver", "-h", "127.0.0.1", "-p", str(webserver)):
         wait_for("the webserver", 120, lambda: answers(f"http://127.0.0.1:{webserver}/server_info"))
         for path, said in (
-            ("notes/statistics", "4 distinct"),
-            ("notes/statistics?view=checks&checkDetail=note_accepted_values", "1 is accepted"),
+            ("notes/notes_statistics", "4 distinct"),
+            ("notes/notes_statistics?view=checks&checkDetail=note_accepted_values", "1 is accepted"),
             ("raw/notes?view=events", "4 distinct"),
         ):
             page.goto(f"{url}/{path}")
@@ -127,7 +128,7 @@ def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, 
             assert page.locator(f"a[href*='127.0.0.1:{port}'], img[src*='127.0.0.1:{port}']").count() == 0, path
             shown = page.inner_text("body")
             assert f"127.0.0.1:{port}/value.png" in shown, path
-        page.goto(f"{url}/notes/statistics")
+        page.goto(f"{url}/notes/notes_statistics")
         page.get_by_text("Show Markdown").first.click()
         page.locator("img[alt='summary of statistics']").wait_for(timeout=30_000)
         page.wait_for_timeout(1_000)
